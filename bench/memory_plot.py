@@ -1,73 +1,83 @@
-"""Measure and draw the README's picture, docs/memory.svg and docs/memory-dark.svg: ``python -m bench.memory_plot``.
+"""Measure and draw docs/memory.svg and docs/memory-dark.svg: ``python -m bench.memory_plot``.
 
-It shows the memory of a Redis set and of a filter of seven days, if a crawl finds new URLs every day. A day takes five
-seconds here.
+It shows the memory of four ways to remember what was seen, if a crawl finds new URLs every day. A set forgets nothing, the others
+forget after seven days. For the filter, a day takes ten seconds. The others don't wait: what would have expired is deleted.
 """
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 
-import matplotlib as mpl
-from matplotlib import pyplot as plt
+import redis
 
+from bench.contenders import SLICES, raw, set_many
 from bench.contest import fingerprints
+from bench.pictures import Axes, Colors, save
 from bench.serving import Server, fresh
 from tbloom import TimeBloom
+from tbloom.engine.flow import chunks
 
-DOCS = Path(__file__).parents[1] / "docs"
-DAYS, NEW_A_DAY, DAY_SECONDS = 28, 50_000, 5
-#: The colors of text and axes, of the set and of the filter, for GitHub's light and dark pages.
-COLORS = {
-    "memory.svg": ("#24292f", "#b35900", "#0550ae"),
-    "memory-dark.svg": ("#e6edf3", "#f0883e", "#58a6ff"),
-}
+DAYS, NEW_A_DAY, DAY_SECONDS = 28, 50_000, 10
+#: The URLs of one SADD, or of one pipeline.
+_CHUNK = 5000
+#: The ways. Daily sets have 16 raw bytes of each fingerprint, a set and keys its 40 digits.
+SET, KEYS = "a set, for ever", f"SET NX EX, {SLICES} days"
+DAILY, FILTER = f"{SLICES} daily sets", f"tbloom, {SLICES} days"
+#: The color of each.
+LINES = {SET: 1, KEYS: 3, DAILY: 2, FILTER: 0}
 
 
-def measure(server: Server) -> list[tuple[float, float]]:
-    """Return the memory of the set and of the filter (MB) at the end of each day."""
+def measure(server: Server) -> dict[str, list[float]]:
+    """Return the memory (MB) that each way takes at the end of each day."""
     days = [fingerprints(f"day {day}", NEW_A_DAY) for day in range(DAYS)]
-    of_set, of_filter = list[float](), list[float]()
-    for new in days:
-        for start in range(0, len(new), 500):
-            server.client.sadd("set", *new[start : start + 500])
-        of_set.append(server.bytes_of_data() / 1e6)
-    server.empty()
-    with TimeBloom.from_url(server.url, "news", granularity=f"{DAY_SECONDS}s") as seen:
+    found = {name: list[float]() for name in LINES}
+    for name in (SET, KEYS, DAILY):
+        for number, new in enumerate(days):
+            _add(server.client, name, number, new)
+            if name != SET and number >= SLICES:
+                old = days[number - SLICES] if name == KEYS else [f"day {number - SLICES}"]
+                for some in chunks(old, _CHUNK):
+                    server.client.delete(*some)
+            found[name].append(server.bytes_of_data() / 1e6)
+        server.empty()
+    period = f"{DAY_SECONDS}s"
+    with TimeBloom.from_url(server.url, "news", granularity=period, slices=SLICES) as seen:
         for new in days:
             seconds, micros = server.client.time()
             time.sleep(DAY_SECONDS - (seconds + micros / 1e6) % DAY_SECONDS)
+            key = seen.keys()[-1]
             seen.add_many(new)
-            of_filter.append(server.bytes_of_keys() / 1e6)
-    return [*zip(of_set, of_filter, strict=True)]
+            assert key == seen.keys()[-1], "a day was too short for this machine"
+            found[FILTER].append(server.bytes_of_keys() / 1e6)
+    return found
 
 
-def draw(days: list[tuple[float, float]]) -> None:
-    """Draw both pictures."""
-    numbers = range(1, len(days) + 1)
-    for name, (text, of_set, of_filter) in COLORS.items():
-        named = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-        mpl.rcParams.update(
-            {"font.family": "sans-serif", "font.size": 11, **dict.fromkeys(named, text)}
-        )
-        mpl.rcParams.update({"svg.hashsalt": "tbloom", "svg.fonttype": "none"})
-        figure, axes = plt.subplots(figsize=(7, 3))
-        axes.plot(numbers, [pair[0] for pair in days], color=of_set, label="a Redis set")
-        axes.plot(numbers, [pair[1] for pair in days], color=of_filter, label="tbloom, 7 days")
-        axes.set_xlabel(f"days, with {NEW_A_DAY:,} new URLs each")
-        axes.set_ylabel("memory (MB)")
-        axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-        figure.tight_layout()
-        figure.savefig(DOCS / name, metadata={"Date": None}, transparent=True)
-        plt.close(figure)
+def _add(client: redis.Redis, name: str, day: int, urls: Sequence[str]) -> None:
+    """Add a day's URLs."""
+    for some in chunks(urls, _CHUNK):
+        if name == KEYS:
+            set_many(client, some)
+        elif name == DAILY:
+            client.sadd(f"day {day}", *map(raw, some))
+        else:
+            client.sadd("set", *some)
+
+
+def draw(found: dict[str, list[float]], axes: Axes, colors: Colors) -> None:
+    """Draw a line for each way."""
+    for name, memory in found.items():
+        last = f"{memory[-1]:.{1 if memory[-1] < 10 else 0}f} MB"
+        color = colors.lines[LINES[name]]
+        axes.plot(range(1, DAYS + 1), memory, color=color, label=f"{name}: {last}")
+    axes.set(xlabel=f"days, with {NEW_A_DAY:,} new URLs each", ylabel="memory (MB)")
+    axes.set(xlim=(1, DAYS), ylim=(0, None))
 
 
 if __name__ == "__main__":
-    with fresh() as server:
-        days = measure(server)
-    for number, (of_set, of_filter) in enumerate(days, 1):
-        print(f"day {number}: set {of_set:.1f} MB, filter {of_filter:.2f} MB")
-    draw(days)
+    with fresh() as its_server:
+        measured = measure(its_server)
+    for number, figures in enumerate(zip(*measured.values(), strict=True), 1):
+        print(f"day {number}:", *(f"{each:.2f} MB" for each in figures))
+    save("memory", 4.4, "", partial(draw, measured))

@@ -161,16 +161,17 @@ def facts(table: Table) -> str:
 
 def draw(tables: Mapping[str, Table]) -> None:
     """Draw all pictures; a chart only if its table has been measured."""
-    _save("window", 2.6, "", window)
+    save("window", 2.6, "", window)
     for name, chart in CHARTS.items():
         table = tables[chart.table]
         if table.rows:
-            _save(name, chart.height, facts(table), partial(chart.draw, table=table))
+            save(name, chart.height, facts(table), partial(chart.draw, table=table))
 
 
-def _save(
+def save(
     name: str, height: float, description: str, picture: Callable[[Axes, Colors], None]
 ) -> None:
+    """Draw a picture for light and for dark pages."""
     import matplotlib as mpl  # noqa: PLC0415 - tests run without it
     from matplotlib import pyplot as plt  # noqa: PLC0415
 

@@ -23,6 +23,7 @@ from tbloom.cli.kit import filters, output, streams
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.keys import MappingKeys
 from tbloom.pages import PageStore
+from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
 from tests.helpers.proxy import Fault, Proxy
 
@@ -232,6 +233,13 @@ def test_plan_measures_a_server_and_leaves_no_key(own: redis.Redis, own_url: str
     ):
         assert ours["cores"] == pytest.approx(theirs["cores"] * measured["server_time"], rel=0.02)
         assert ours["log_bytes_per_day"] == pytest.approx(theirs["log_bytes_per_day"], rel=0.01)
+
+
+def test_plan_measures_the_node_of_a_cluster(cluster: servers.Cluster) -> None:
+    before = [{*master.keys()} for master in cluster.masters()]
+    measured = json.loads(tbloom("plan", "--links", "1k/s", "--url", cluster.url, "--json").stdout)
+    assert measured["server_time"] > 0
+    assert before == [{*master.keys()} for master in cluster.masters()]
 
 
 def test_plan_refuses_a_server_that_tells_no_times(own: redis.Redis, own_url: str) -> None:

@@ -76,7 +76,10 @@ def times_slower(server: Server) -> float:
     from tbloom import TimeBloom  # noqa: PLC0415 - a plan without a server needs no redis-py
 
     name, size = f"tbloom-plan-{secrets.token_hex(8)}", _ITEMS * (_ROUNDS + 1)
-    with closing(TimeBloom(server.client, name, prefix=server.prefix, capacity=size)) as seen:
+    # With one shard, it is on one node of a cluster.
+    with closing(
+        TimeBloom(server.client, name, prefix=server.prefix, capacity=size, shards=1)
+    ) as seen:
         try:
             for number, older in enumerate(seen.info().slices[:-1]):
                 seen.import_many([f"{number} {item}" for item in range(_OLDER)], older.label)
