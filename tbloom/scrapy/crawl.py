@@ -91,7 +91,7 @@ class InlineCalls(Calls):
 class Crawl:
     """A crawl, as tbloom's components know it."""
 
-    #: What asks its store, once its dupefilter is open.
+    #: Its store, and its policy during an outage; set once the dupefilter is open.
     answers: Answers
     #: One thread asks about links, and one commits pages, so that links don't wait for commits.
     calls: Calls

@@ -34,7 +34,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: The time between two tries of a server that does not answer (s).
 HOLD_OFF = 10.0
-#: What a server does that answers, by its error.
+#: Log phrases for errors of a server that answers.
 _FAILS: dict[type[Exception], str] = {
     OutOfMemoryError: "refuses to write",
     ReadOnlyError: "refuses to write",
@@ -114,7 +114,7 @@ class CrawlStore(SyncDriver):
                 return done
             finally:
                 flow.close()  # it notes that its calls were not sent
-            raise RedisConnectionError("the server did not answer, and is not asked yet")
+            raise RedisConnectionError("the server did not answer, and is not tried again yet")
         try:
             answer = super().run(flow)
         except RedisError as error:
@@ -244,7 +244,7 @@ class Answers:
         self.circuit.effect = f"{_EFFECTS[on_error]} ({ON_ERROR.name} = {on_error!r}{hint})"
         #: With "schedule": what this process has asked for, oldest first.
         self._asked: dict[bytes, None] = {}
-        #: What the server does not know yet, with the notes of claims: by the arguments of ``add`` or ``claim``.
+        #: Requests that the server was not told of yet, with the notes of their claims, by the arguments of ``add`` or ``claim``.
         self._unsent = defaultdict[_Kind, dict[bytes, str]](dict)
 
     def ask(

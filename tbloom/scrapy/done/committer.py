@@ -32,13 +32,13 @@ _ROUNDS = 3
 
 
 class _Outbox(NamedTuple):
-    """What is to be sent of pages that are not done."""
+    """Claims of pages that are not done, to be left or released."""
 
     #: The notes that the claims of pages get, by the slices within which the pages were claimed.
     notes: dict[int | None, dict[bytes, str]]
     #: The items whose claims are released.
     released: list[bytes]
-    #: What waits until the notes are stored.
+    #: Waits until the notes are stored.
     waiting: list[Deferred[None]]
 
     def __bool__(self) -> bool:

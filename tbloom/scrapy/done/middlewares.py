@@ -1,4 +1,4 @@
-"""Where requests and pages of a crawl pass: before the project's downloader, and next to the spider."""
+"""A subclass of the project's downloader, and a spider middleware next to the spider: every request and page passes them."""
 
 from __future__ import annotations
 

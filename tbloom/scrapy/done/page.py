@@ -13,7 +13,7 @@ from tbloom.scrapy.settings import DONE, TOKEN, WITHIN
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
 #: So many crawls in a row may fail to fetch a page.
 MOST_FAILURES = 3
-#: Where Scrapy counts the retries of one request.
+#: The meta key in which Scrapy counts the retries of a request.
 RETRIES = "retry_times"
 
 
