@@ -1,4 +1,4 @@
-"""Opens the folder of a store, and adds to its index what a killed writer did not; or builds the index from the segments."""
+"""Opens the folder of a store, and adds to its index the records of a killed writer; or builds a new index from the segments."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
     def uncommitted(self, items: Iterable[bytes]) -> set[bytes]:
-        """Return those of the items whose commits failed, and are still to be repeated: heartbeats and ``close`` do."""
+        """Return the items whose commits have failed so far. Heartbeats and ``close`` repeat these commits."""
         digests = self._claims.uncommitted
         return {item for item in items if self.config.digest(item) in digests}
 
@@ -175,7 +175,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return len(self._claims.taken_over)
 
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> list[bool]:
-        """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
+        """See ``TimeBloom.commit_many``. Items that are kept for the whole window go into the local cache, so links to them need no server."""
         items, view = list(items), self._dispatcher.current_view()
         answers = super().commit_many(items, keep)
         if keep is None:
@@ -183,7 +183,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return answers
 
     def release_many(self, items: Iterable[Item]) -> None:
-        """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""
+        """See ``TimeBloom.release_many``; if it fails, a heartbeat repeats it."""
         items = list(items)
         try:
             super().release_many(items)
@@ -224,7 +224,7 @@ ClaimStore = CrawlBloom | CrawlLocal
 
 
 class _Kind(NamedTuple):
-    """How the server gets what was scheduled without it: as claims or not, and with these arguments."""
+    """How the server is told of requests that were scheduled during an outage: by ``claim`` or ``add``, with these arguments."""
 
     claims: bool
     arguments: tuple[tuple[str, Any], ...]
@@ -281,13 +281,13 @@ class Answers:
                     unsent.pop(item, None)
 
     def close(self) -> None:
-        """After an outage, try the server once more, and give it what it does not know. Close the store and its client."""
+        """After an outage, try the server again, and tell it of the requests that were scheduled meanwhile. Close the store and its client."""
         if any(self._unsent.values()):
             self.circuit.try_again()
         try:
             self._hand_over()
         except (RedisError, TBloomError) as error:
-            message = "filter %r: what this crawler has scheduled meanwhile is new to others: %s"
+            message = "filter %r: pages that this crawler scheduled during the outage are new to other crawlers: %s"
             logger.warning(message, self.seen.name, error)
         self.seen.close()
         if not isinstance(self.seen, LocalBloom):

@@ -18,7 +18,7 @@ RETRIES = "retry_times"
 
 
 class Token(NamedTuple):
-    """Who holds a page's claims, and what is known of the page from before: ``request.meta["tbloom_page"]``."""
+    """The value of ``request.meta["tbloom_page"]``: the session that holds a page's claims, and the page's history."""
 
     #: The session that has claimed the page.
     session: str
