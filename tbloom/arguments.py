@@ -74,7 +74,7 @@ def check_keep(keep: int | None, within: int | None, slices: int) -> int:
     if not isinstance(keep, int) or isinstance(keep, bool) or not 1 <= keep <= slices:
         raise ConfigError("keep", keep, f"a whole number of slices from 1 to {slices}")
     if within is not None:
-        raise ConfigError("within", within, "left out, because with keep all slices are asked")
+        raise ConfigError("within", within, "None, because keep looks into all slices")
     return slices - keep
 
 

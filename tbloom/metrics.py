@@ -83,7 +83,9 @@ class FilterCollector(Collector):
         names = [one.name for one in filters]
         for one in filters:
             if names.count(one.name) > 1 or not isinstance(one, TimeBloom):
-                raise ConfigError("filters", one.name, "a TimeBloom of each name, once")
+                raise ConfigError(
+                    "filters", one.name, "filters of the class TimeBloom, each name once"
+                )
         self._infos: Callable[[], Infos] = partial(_infos, filters)
         self._names: Sequence[str] = names
         self._max_age = max_age

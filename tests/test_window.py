@@ -163,7 +163,7 @@ _NO_ZONES = "Europe/Bonn", "", "CEST", "Europe", "../UTC", "/etc/passwd", "a\0b"
         ("slices", {"granularity": timedelta(days=36525, seconds=1), "slices": 1}, "100 years"),
     ],
 )  # fmt: skip
-def test_what_can_be_no_window(argument: str, given: dict[str, Any], right: str) -> None:
+def test_an_invalid_window_is_refused(argument: str, given: dict[str, Any], right: str) -> None:
     """It is refused by its name, with what would be right; a time zone for fixed lengths too."""
     with pytest.raises(ConfigError) as caught:
         Window(**{"granularity": "d", "slices": 7, "tz": "UTC", **given})

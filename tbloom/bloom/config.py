@@ -262,7 +262,7 @@ def from_stored(name: str, stored: str, key: str = "", prefix: str = "") -> Conf
     shown = re.sub(r'("secret":)"[^"]*"', r'\1"..."', stored)
     expected = (
         f"the parameters of a filter that this version of tbloom can read in {key!r} "
-        "(delete what another program made)"
+        "(delete the key if another program made it)"
     )
     if kind := values.get("kind"):
         expected = f"the name of a filter with slices (a store of the kind {kind!r} has it)"

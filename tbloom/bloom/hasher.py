@@ -73,7 +73,7 @@ class Secret:
 
     def _digest(self, data: bytes) -> bytes:
         if self._key is None:
-            raise ConfigError("secret", None, "the one with which the filter is stored")
+            raise ConfigError("secret", None, "the secret of the stored filter")
         return blake2b(data, digest_size=16, key=self._key).digest()
 
     def __reduce__(self) -> tuple[type, tuple[None, str]]:

@@ -113,7 +113,7 @@ class Verbs(Base[Client]):
         4 MB of the slices that have changed since.
         """
         if not isinstance(earlier, FilterInfo | None):
-            raise ConfigError("earlier", earlier, "an answer of info(), or nothing")
+            raise ConfigError("earlier", earlier, "a result of info(), or nothing")
         return (yield from read_info(self.config, self._dispatcher.clock, earlier))
 
     @verb

@@ -113,7 +113,7 @@ def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBl
         )
     if status == Status.DAMAGED:
         return TBloomError(
-            f"counter {config.name!r}: key {text(payload)!r} holds what is not tbloom's, or the server has lost what it "
-            f"held; clear() the counter, or clear(mapping=True) if the key is one of the mapping {config.mapping!r}"
+            f"counter {config.name!r}: key {text(payload)!r} has data that tbloom did not write, or has lost data; "
+            f"clear() the counter, or clear(mapping=True) if the key is one of the mapping {config.mapping!r}"
         )
     return unexpected(f"counter {config.name!r}", status)

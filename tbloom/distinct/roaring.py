@@ -83,7 +83,7 @@ def imported(data: bytes) -> BitMap:
         bitmaps().deserialize(data[:-1])
     except (ValueError, IndexError):
         return found
-    raise ConfigError("data", data[:20], f"{expected}, and none behind them")
+    raise ConfigError("data", data[:20], f"{expected}, and no bytes after them")
 
 
 def _checked(container: bytes) -> tuple[int, bytes]:

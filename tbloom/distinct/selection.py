@@ -16,7 +16,7 @@ At = datetime | date | str
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some slices of a counter: the newest ones, or the one with this label. Or all ids that its mapping has given."""
+    """Some slices of a counter: the newest ones, or the slice with this label; or all ids of its mapping."""
 
     config: CounterConfig
     newest: int = 1

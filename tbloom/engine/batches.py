@@ -263,6 +263,6 @@ class Dispatcher(ResetsInChild, Generic[B]):
         if len(answers) > wanted or (complete and len(answers) < wanted):
             raise TBloomError(
                 f"{self._name!r}: {len(answers)} answers to {wanted} items; "
-                "has another program written to the keys of its lanes?"
+                "has another program written to its keys?"
             )
         return answers

@@ -91,7 +91,7 @@ def read_directory(name: str, key: str, remedy: str = "clear()") -> Flow[Directo
         not re.fullmatch(rf"[0-9]{{{_GENERATION}}}", generation) or len(layout) > _LONGEST
     ):
         raise TBloomError(
-            f"{name!r}: key {key!r} holds {generation!r}..., which is not a layout of "
-            f"tbloom's; {remedy} it"
+            f"{name!r}: key {key!r} holds {generation!r}..., which tbloom did not "
+            f"write; {remedy} it"
         )
     return Directory(generation, layout[_GENERATION:])

@@ -172,7 +172,7 @@ def check_replies(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
         if not isinstance(reply, list if call.script else _REPLIES):
             kind = type(reply).__name__
             raise TBloomError(
-                f"the client answered {call.words[0]} with {kind}, which is no reply to it"
+                f"the client answered {call.words[0]} with {kind}, which is not a reply to this command"
             )
 
 

@@ -159,8 +159,8 @@ class PendingAnswers(ResetsInChild):
             if len(self._new) < MAX_NEW or any(map(self._is_new, digests)):
                 return
         raise TBloomError(
-            f"{name!r}: {MAX_NEW:,} new items of calls that ended in an error wait to be asked for again; "
-            "repeat those calls before others (nothing of this one was done)"
+            f"{name!r}: {MAX_NEW:,} new items wait to be asked for again, because their calls ended in an error; "
+            "repeat those calls first (this call changed nothing)"
         )
 
     def known_new(self, digests: Iterable[Any]) -> dict[Any, PendingBatch]:

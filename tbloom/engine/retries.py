@@ -40,9 +40,9 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
-#: What OpenSSL means by a wrong version number.
+#: The cause behind OpenSSL's "wrong version number".
 _WITHOUT_TLS = "this port does not speak TLS: use redis://, or the server's port for rediss://"
-#: What a redirection to a client of a single server means.
+#: The cause of a redirection (MOVED) that a client of a single server gets.
 NODE = (
     "this server is a node of a cluster: use redis+cluster://HOST:PORT, or redis-py's RedisCluster"
 )

@@ -73,10 +73,10 @@ def make_client(
         return client
     # The error is raised here, so that redis-py's error is not its context. Values are not shown, because they may be passwords.
     if unknown:
-        raise ConfigError("client_options", unknown, "options that redis-py takes")
+        raise ConfigError("client_options", unknown, "options that redis-py accepts")
     if given:
         why = f" with the client_options {', '.join(given)}"
-    raise ConfigError("url", without_secrets(url), f"what redis-py takes{why}")
+    raise ConfigError("url", without_secrets(url), f"a URL that redis-py accepts{why}")
 
 
 def check_options(options: ClientOptions) -> Mapping[str, Any]:
@@ -86,7 +86,9 @@ def check_options(options: ClientOptions) -> Mapping[str, Any]:
     ):
         raise ConfigError("client_options", type(options), "a dict of redis-py's options, by name")
     if "retry" in (options or ()):
-        raise ConfigError("client_options", ["retry"], "no option for retries (see retry_for)")
+        raise ConfigError(
+            "client_options", ["retry"], "options without retry (set retry_for= instead)"
+        )
     return options or {}
 
 

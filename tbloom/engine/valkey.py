@@ -12,7 +12,7 @@ from redis import exceptions
 
 
 def with_valkeys(*kinds: type) -> tuple[type, ...]:
-    """Return these classes of redis-py, and those of valkey-py that are in their places, if it is imported."""
+    """Return these classes of redis-py, and valkey-py's classes for the same purpose if valkey-py is imported."""
     modules = (sys.modules.get(kind.__module__.replace("redis", "valkey", 1)) for kind in kinds)
     names = (kind.__name__.replace("Redis", "Valkey") for kind in kinds)
     found = (getattr(*place, None) for place in zip(modules, names, strict=True))
@@ -20,7 +20,7 @@ def with_valkeys(*kinds: type) -> tuple[type, ...]:
 
 
 def as_redis(error: Exception) -> Exception:
-    """Return redis-py's error in place of valkey-py's: of the same name, or of its base class's. Return any other error itself."""
+    """Return redis-py's error for an error of valkey-py: the class of the same name, or of a base class. Return any other error unchanged."""
     for kind in type(error).__mro__:
         known = getattr(exceptions, kind.__name__.replace("Valkey", "Redis"), None)
         if known is not None and kind.__module__.startswith("valkey."):

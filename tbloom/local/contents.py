@@ -14,7 +14,7 @@ class PartEntry(NamedTuple):
     expires: int
     #: Its size (bytes), the count included.
     size: int
-    #: Where it begins in a file.
+    #: Its offset in a file.
     offset: int = 0
 
 

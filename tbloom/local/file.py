@@ -167,7 +167,7 @@ class FileStore(Store):
         if self._identity is None:
             raise ConfigError("path", self.path, "a regular file")
         raise TBloomError(
-            f"{self.path!r} was deleted or replaced while it was in use; open the filter again (to forget what it holds, clear() it)"
+            f"{self.path!r} was deleted or replaced while it was in use; open the filter again (to empty a filter, use clear())"
         )
 
     def _begin_file(self) -> None:
@@ -180,7 +180,7 @@ class FileStore(Store):
         if is_empty and not self._readonly:
             self._write(0, MAGIC.ljust(GRID, b"\0"))
         elif head[: len(MAGIC)] != MAGIC or size < GRID:
-            expected = "a file of tbloom's LocalBloom (not of another version or byte order); choose another path, or delete it"
+            expected = "a file of tbloom's LocalBloom, of this version and byte order (choose another path, or delete the file)"
             raise ConfigError("path", self.path, expected)
 
     def _map(self) -> None:
@@ -203,8 +203,8 @@ class FileStore(Store):
             ends = [part.offset + part.size for part in contents.parts.values()]
             if zlib.crc32(text) != checksum or max(ends, default=0) > len(self._view):
                 raise TBloomError(
-                    f"the file {self.path!r} is damaged: its directory is not what was written, or it was cut; put back a copy "
-                    "of it, or delete it, and with it what the filter has seen"
+                    f"the file {self.path!r} is damaged: another program changed it or cut it; put back a copy, or "
+                    "delete the file (the filter then forgets everything)"
                 )
         self.contents: Contents = contents
         self.version: int = sequence

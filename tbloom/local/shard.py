@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HEADER_BYTES = 8
 #: An item's bits in its block: for each row the byte, and the bit's value in it.
 Bits = list[tuple[int, int]]
-#: Where an item's block begins in a part, and its bits there.
+#: The offset of an item's block in a part, and the item's bits in the block.
 Place = tuple[int, Bits]
 
 

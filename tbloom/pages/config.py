@@ -71,7 +71,7 @@ def from_stored(path: str, stored: str, wanted: PagesConfig | None) -> PagesConf
         config = PagesConfig(window_of(*(values[name] for name in _NAMES)))
     if config is None or config.stored != stored:
         raise TBloomError(
-            f"{path!r} is a page store that this version of tbloom can't read; if its index is damaged, make it anew "
+            f"{path!r} is a page store that this version of tbloom can't read; if its index is damaged, make a new one "
             "with 'tbloom pages rebuild'"
         )
     if wanted is not None and wanted.stored != stored:

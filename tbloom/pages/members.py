@@ -147,7 +147,7 @@ def content_of(data: bytes, limit: int) -> bytes:
     except ERRORS as error:
         raise Damaged(str(error)) from None
     if size != held:
-        raise Damaged(f"its content has not {held} bytes")
+        raise Damaged(f"its content does not have {held} bytes")
     return b"".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Opens the folder of a store, and adds to its index what a killed writer did not; or builds the index from the segments."""
+"""Opens the folder of a store, and adds to its index the records of a killed writer; or builds a new index from the segments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(path: str | os.PathLike[str]) -> Path:
         is_path = bool(name) and b"\0" not in os.fsencode(name)
         if is_path and (root.is_dir() or not root.exists()):
             return root
-    raise ConfigError("path", path, "a folder, or a place for one")
+    raise ConfigError("path", path, "a folder, or a path at which one can be made")
 
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
@@ -78,7 +78,7 @@ def _has_index(root: Path) -> bool:
     has_index = newest_index(root) is not None
     if not has_index and _parameters(root) is not None:
         raise TBloomError(
-            f"{str(root)!r} has no index; make it anew from the WARC files with 'tbloom pages rebuild'"
+            f"{str(root)!r} has no index; run 'tbloom pages rebuild' to make one from the WARC files"
         )
     return has_index
 
@@ -189,7 +189,7 @@ def _add_records(
                 continue
             if is_entry and one.head.sequence <= newest:
                 raise TBloomError(
-                    f"{str(root / segment.name)!r} has records from before the index was made; make it anew with "
+                    f"{str(root / segment.name)!r} has records that are older than the index; make a new index with "
                     "'tbloom pages rebuild'"
                 )
             grown[segment.number] = had._replace(

@@ -95,7 +95,7 @@ class Page:
 def checked(page: Page) -> Page:
     """Return the page as it is stored. Raise ConfigError if an argument is wrong."""
     if not isinstance(page, Page):
-        raise ConfigError("pages", page, "objects of tbloom.pages.Page")
+        raise ConfigError("pages", page, "objects of the class tbloom.pages.Page")
     url, body, status, key = page.url, page.body, page.status, page.key
     if not isinstance(url, str) or not _URL.fullmatch(url):
         raise ConfigError("url", url, "an http:// or https:// URL without spaces")

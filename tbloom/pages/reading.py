@@ -99,8 +99,8 @@ def _read(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -
 
 def _damaged(index: Index, place: Place, why: str) -> TBloomError:
     return TBloomError(
-        f"{str(index.root / place.name)!r} is damaged at {place.offset}, or the index is not that of this file: {why}; "
-        "'tbloom pages verify' tells more, 'tbloom pages rebuild' makes the index anew"
+        f"{str(index.root / place.name)!r} is damaged at {place.offset}, or does not match the index: {why}; "
+        "run 'tbloom pages verify' for details, 'tbloom pages rebuild' for a new index"
     )
 
 

@@ -85,8 +85,8 @@ def files_in(folder: Path) -> dict[int, Path]:
 def size_error(path: Path, size: int, known: int) -> TBloomError:
     """Return the error for a segment whose size is not the one that the index knows."""
     return TBloomError(
-        f"{str(path)!r} has {size} bytes, and the index knows of {known}: put the file back, or make the index anew from "
-        "what is there with 'tbloom pages rebuild'"
+        f"{str(path)!r} has {size} bytes, but the index expects {known}: put the file back, or run "
+        "'tbloom pages rebuild' to make a new index from what is there"
     )
 
 

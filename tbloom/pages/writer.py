@@ -56,7 +56,7 @@ def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
 
 
 def _outcome(at: int, stored: Place | None, since: Mapping[int, int] | None) -> str:
-    """Return what ``Writer.put`` does with a page that was fetched at this time, by the stored page with its address."""
+    """Return the outcome of ``Writer.put`` for a page that was fetched at this time, given the stored page with its address."""
     if stored is None or stored.at < at:
         return "stored"
     is_since = since is not None and stored.offset >= since.get(stored.segment, 0)

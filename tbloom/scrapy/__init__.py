@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Without the names of ``_OTHERS``, so that ``import *`` works without the packages that those names need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 
-#: What few crawls use, or needs the extra ``pages``, or scrapy-redis; and what Scrapy's log shows of the add-on.
+#: Imported on first use: few crawls use them, or they need the extra ``pages`` or scrapy-redis, or Scrapy's log names them.
 _OTHERS = {
     "DistinctCounts": "tbloom.scrapy.extras.counts",
     "PageSpiderMiddleware": "tbloom.scrapy.done.middlewares",

@@ -1,4 +1,4 @@
-"""One crawl: what tbloom's components know of it, the threads that ask its store, and its end by an error."""
+"""One crawl: the state that tbloom's components share, the threads that call its store, and its end by an error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ERROR_REASON = "tbloom_error"
 
 
 class Calls:
-    """Makes calls one after the other in a thread of its own, while the event loop goes on."""
+    """Makes calls one after the other in a separate thread, so that the event loop does not wait."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "tbloom-calls")
@@ -55,7 +55,7 @@ class Calls:
         self._thread.submit(call).add_done_callback(partial(in_loop(), then))
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Await the result of a call; what ``begin`` began before has ended by then."""
+        """Await the result of a call. Calls that ``begin`` began earlier have ended by then."""
         done: Deferred[Future[T]] = Deferred()
         self.begin(call, done.callback)
         return (await maybe_deferred_to_future(done)).result()
@@ -91,7 +91,7 @@ class InlineCalls(Calls):
 class Crawl:
     """A crawl, as tbloom's components know it."""
 
-    #: What asks its store, once its dupefilter is open.
+    #: Its store, and its policy during an outage; set once the dupefilter is open.
     answers: Answers
     #: One thread asks about links, and one commits pages, so that links don't wait for commits.
     calls: Calls

@@ -47,7 +47,7 @@ _PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
 
 class _Trial(RFPDupeFilter):
-    """The duplicate filter of what only tries a spider: Scrapy's own, in memory; the shell's filters nothing, as in Scrapy."""
+    """The duplicate filter of commands that only try a spider: Scrapy's own, in memory. In ``scrapy shell`` it filters nothing, as in Scrapy."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(fingerprinter=crawler.request_fingerprinter)
@@ -81,9 +81,9 @@ class DupeFilter(RFPDupeFilter):
     def from_crawler(  # type: ignore[override] # may be another class
         cls, crawler: Crawler, *, shares_queue: bool = False
     ) -> BaseDupeFilter:
-        """Return the dupefilter for what is run. Scrapy's scheduler calls this."""
+        """Return the dupefilter for the crawl, or for a command that only tries a spider. Scrapy's scheduler calls this."""
         if is_trial(crawler):
-            logger.info("tbloom's filter is neither asked nor filled by this command of Scrapy's")
+            logger.info("This command of Scrapy neither uses nor changes tbloom's filter")
             return _Trial(crawler)
         for line in untested_versions():
             logger.debug(line)
@@ -161,7 +161,7 @@ class DupeFilter(RFPDupeFilter):
                 self._crawl.count("bloomfilter/filtered")
 
     def _start(self) -> None:
-        """Raise now what the first request would raise: a Redis that is down, other parameters."""
+        """Raise at the start any error that the first request would raise, such as ConfigMismatch or an error of a Redis that is down."""
         answers = self.pending.crawl.answers
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
@@ -252,7 +252,7 @@ def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
 def _other_fingerprinter(
     seen: CrawlBloom | CrawlExact, fingerprinter: Any, *, is_new: bool
 ) -> list[str]:
-    """Return a warning if another fingerprinter has filled the filter; else note ours, with a TTL as what is added has."""
+    """Return a warning if another fingerprinter has filled the filter; else store ours, with the TTL of the items that are added."""
     ours = f"{type(fingerprinter).__module__}.{type(fingerprinter).__qualname__}"
     ttl = seen.lasts_ms if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
     known = seen.run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))
@@ -260,7 +260,7 @@ def _other_fingerprinter(
         return []
     text = (
         f"REQUEST_FINGERPRINTER_CLASS is {ours}, but the filter was filled with the fingerprints of {known}: "
-        "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
+        "to this crawl, every page is new. Set REQUEST_FINGERPRINTER_CLASS to that class, or set another TBLOOM_KEY"
     )
     return [text]
 

@@ -1,4 +1,4 @@
-"""What the settings describe: Redis' client, by scrapy-redis' settings, and the duplicate filter's store; and errors that name a setting."""
+"""Make from the settings the Redis client and the duplicate filter's store, with errors that name the setting."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tbloom.scrapy.settings import (
 # As Scrapy has it for other libraries: DEBUG says of scrapy-redis' connections that the server knows no maintenance notifications.
 logging.getLogger("redis.connection").setLevel(logging.INFO)
 
-#: What redis-py raises where a parameter has a wrong name or value.
+#: Errors that redis-py raises for a parameter with a wrong name or value.
 _WRONG = (TypeError, ValueError, AttributeError, LookupError, ImportError, NameError, OverflowError)
 #: scrapy-redis' settings for redis-py's parameters.
 _PARAMS = {
@@ -167,7 +167,7 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
         names = sorted(name for name in possible if settings.get(name))
         if not names:
             raise
-        expected = f"what redis-py takes ({error})"
+        expected = f"values that redis-py accepts ({error})"
         raise ConfigError(", ".join(names), "values that are not shown", expected) from None
     except Exception as error:
         if (known := as_redis(error)) is error:

@@ -34,7 +34,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: The time between two tries of a server that does not answer (s).
 HOLD_OFF = 10.0
-#: What a server does that answers, by its error.
+#: Log phrases for errors of a server that answers.
 _FAILS: dict[type[Exception], str] = {
     OutOfMemoryError: "refuses to write",
     ReadOnlyError: "refuses to write",
@@ -114,7 +114,7 @@ class CrawlStore(SyncDriver):
                 return done
             finally:
                 flow.close()  # it notes that its calls were not sent
-            raise RedisConnectionError("the server did not answer, and is not asked yet")
+            raise RedisConnectionError("the server did not answer, and is not tried again yet")
         try:
             answer = super().run(flow)
         except RedisError as error:
@@ -161,7 +161,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
     def uncommitted(self, items: Iterable[bytes]) -> set[bytes]:
-        """Return those of the items whose commits failed, and are still to be repeated: heartbeats and ``close`` do."""
+        """Return the items whose commits have failed so far. Heartbeats and ``close`` repeat these commits."""
         digests = self._claims.uncommitted
         return {item for item in items if self.config.digest(item) in digests}
 
@@ -175,7 +175,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return len(self._claims.taken_over)
 
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> list[bool]:
-        """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
+        """See ``TimeBloom.commit_many``. Items that are kept for the whole window go into the local cache, so links to them need no server."""
         items, view = list(items), self._dispatcher.current_view()
         answers = super().commit_many(items, keep)
         if keep is None:
@@ -183,7 +183,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return answers
 
     def release_many(self, items: Iterable[Item]) -> None:
-        """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""
+        """See ``TimeBloom.release_many``; if it fails, a heartbeat repeats it."""
         items = list(items)
         try:
             super().release_many(items)
@@ -224,7 +224,7 @@ ClaimStore = CrawlBloom | CrawlLocal
 
 
 class _Kind(NamedTuple):
-    """How the server gets what was scheduled without it: as claims or not, and with these arguments."""
+    """How the server is told of requests that were scheduled during an outage: by ``claim`` or ``add``, with these arguments."""
 
     claims: bool
     arguments: tuple[tuple[str, Any], ...]
@@ -244,7 +244,7 @@ class Answers:
         self.circuit.effect = f"{_EFFECTS[on_error]} ({ON_ERROR.name} = {on_error!r}{hint})"
         #: With "schedule": what this process has asked for, oldest first.
         self._asked: dict[bytes, None] = {}
-        #: What the server does not know yet, with the notes of claims: by the arguments of ``add`` or ``claim``.
+        #: Requests that the server was not told of yet, with the notes of their claims, by the arguments of ``add`` or ``claim``.
         self._unsent = defaultdict[_Kind, dict[bytes, str]](dict)
 
     def ask(
@@ -281,13 +281,13 @@ class Answers:
                     unsent.pop(item, None)
 
     def close(self) -> None:
-        """After an outage, try the server once more, and give it what it does not know. Close the store and its client."""
+        """After an outage, try the server again, and tell it of the requests that were scheduled meanwhile. Close the store and its client."""
         if any(self._unsent.values()):
             self.circuit.try_again()
         try:
             self._hand_over()
         except (RedisError, TBloomError) as error:
-            message = "filter %r: what this crawler has scheduled meanwhile is new to others: %s"
+            message = "filter %r: pages that this crawler scheduled during the outage are new to other crawlers: %s"
             logger.warning(message, self.seen.name, error)
         self.seen.close()
         if not isinstance(self.seen, LocalBloom):

@@ -322,7 +322,10 @@ class PendingRequests:
         return answer
 
     def _put(self, request: Request, answer: Answer | None) -> bool:
-        """Hand the request on to the project's scheduler, whose dupefilter gives this answer; None: it asks the filter."""
+        """Hand the request on to the project's scheduler.
+
+        The scheduler calls tbloom's dupefilter, which reads ``answer`` back; if it is None, the dupefilter asks the filter itself.
+        """
         self._answer_now = answer
         try:
             queued = bool(self._scheduler.enqueue_in_project(request))

@@ -125,7 +125,7 @@ WITHIN = "tbloom_within"
 KEEP = "tbloom_keep"
 #: How long the request counts as seen in an exact store (seconds).
 TTL = "tbloom_ttl"
-#: The token of a request that is queued as a page (``done/page.py``).
+#: The token of a claimed request in a queue (``done/page.py``).
 TOKEN = "tbloom_page"  # noqa: S105 - no password
 #: Set by a callback or an errback: whether the page is done.
 DONE = "tbloom_done"
@@ -139,7 +139,7 @@ class UnknownSetting(ConfigError):
 
 
 def check_settings(settings: BaseSettings) -> None:
-    """Raise ConfigError for a setting that begins with TBLOOM_ and does not exist, and for one that is none of its choices."""
+    """Raise ConfigError for a setting that begins with TBLOOM_ and does not exist, or whose value is not one of its choices."""
     for name in settings:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             close = get_close_matches(name, sorted(KNOWN), 1)

@@ -263,7 +263,9 @@ async def test_cached_items_are_not_sent_again(make: Any, client: redis.Redis) -
     assert await ours.contains("not there")
 
 
-async def test_a_clear_here_is_noticed_at_once_and_one_elsewhere_in_time(make: Any) -> None:
+async def test_an_own_clear_is_noticed_at_once_and_that_of_another_client_in_time(
+    make: Any,
+) -> None:
     ours, later = (make(cache_size=1000, cache_ttl=ttl) for ttl in (0.2, 3600))
     theirs = make()
     for item in ("x", "y", "a"):  # the third one by a usual call

@@ -139,5 +139,5 @@ def test_a_secret_is_never_shown(url: str, name: str) -> None:
         assert SECRET not in pickled
         copy = pickle.loads(pickled)  # noqa: S301 - our own
     assert copy == seen.config
-    with pytest.raises(ConfigError, match="secret: expected the one with which"):
+    with pytest.raises(ConfigError, match="secret: expected the secret of the stored filter"):
         copy.digest("a")

@@ -103,7 +103,7 @@ def test_a_claim_that_nobody_has_taken_over_is_not_lost(
     assert [] == warnings(caplog)
 
 
-def test_of_a_claiming_block_the_log_says_so(
+def test_a_claiming_block_logs_that_its_item_was_taken_over(
     silent: Any, clockwork: Clockwork, caplog: Any
 ) -> None:
     ours, theirs = silent(), silent()
@@ -140,7 +140,7 @@ def test_a_commit_that_is_sent_again_gets_its_first_answer(
 
 @pytest.mark.parametrize("executed", [False, True])
 @pytest.mark.parametrize("by", ["heartbeat", "caller", "close"])
-def test_a_commit_that_is_repeated_after_an_error_takes_no_own_work_for_anothers(
+def test_a_repeated_commit_does_not_count_own_work_as_taken_over(
     silent: Any, clockwork: Clockwork, caplog: Any, by: str, *, executed: bool
 ) -> None:
     """Another session's work is found while it lasts."""

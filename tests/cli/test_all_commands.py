@@ -97,7 +97,7 @@ def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
     tuple(map(int, version("click").split(".")[:2])) < (8, 4),
     reason="click suggests a command from 8.4 on",
 )
-def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
+def test_a_mistyped_command_is_answered_with_the_nearest_name() -> None:
     refused(tbloom("lst"), "No such command 'lst'. Did you mean 'list'?")
 
 

@@ -72,7 +72,7 @@ def test_what_is_forgotten_is_asked_about(
         ("add {0} {1}", b""),
     ],
 )
-def test_a_long_command_shows_a_bar_on_a_terminal(
+def test_a_long_command_shows_a_progress_bar_on_a_terminal(
     url: str, filled: TimeBloom, tmp_path: Path, command: str, shown: bytes
 ) -> None:
     """With rate and time left; not where its answers are printed on the same terminal, and not with --quiet."""

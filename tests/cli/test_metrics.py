@@ -92,7 +92,7 @@ def expected(info: FilterInfo) -> Values:
     }
 
 
-def test_what_is_served_is_what_info_tells(url: str, name: str) -> None:
+def test_the_metrics_are_the_figures_of_info(url: str, name: str) -> None:
     """Of the filters that were named; one has grown, one has claims and was reconfigured meanwhile."""
     names = [name, f"{name}-b"]
     with (
@@ -168,7 +168,7 @@ def test_a_redis_that_goes_away_is_logged_and_survived(names: list[str], lines: 
     assert all(re.search(line, text) for line, text in zip(all_lines, said, strict=True)), said
 
 
-def test_a_collector_serves_in_ones_own_process(url: str, name: str) -> None:
+def test_a_program_can_serve_the_metrics_itself(url: str, name: str) -> None:
     """Beside one that answers, filters of a server that is lost are down."""
     lost = redis.Redis.from_url("redis://127.0.0.1:1", retry=None)
     with TimeBloom.from_url(url, name) as seen, lost:
@@ -180,7 +180,9 @@ def test_a_collector_serves_in_ones_own_process(url: str, name: str) -> None:
         found = parsed(generate_latest(registry).decode())
         assert found == {("tbloom_up",): 0, **down} | expected(seen.info())
         for wrong in ([seen, seen], [ExactFilter(seen.client, name)]):
-            with pytest.raises(ConfigError, match=f"a TimeBloom of each name, once, got '{name}'"):
+            with pytest.raises(
+                ConfigError, match=f"filters of the class TimeBloom, each name once, got '{name}'"
+            ):
                 FilterCollector(*wrong)  # type: ignore[arg-type]
 
 
@@ -252,7 +254,7 @@ def _report(url: str, *names: str) -> str:
     return done.stdout
 
 
-def test_the_page_has_the_figures(url: str, name: str) -> None:
+def test_the_report_has_the_figures(url: str, name: str) -> None:
     """Totals, parameters, a row for each slice, charts, warnings; time, version and server. It loads nothing."""
     with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
         seen.add_many(map(str, range(2345)))

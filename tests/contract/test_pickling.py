@@ -48,7 +48,7 @@ def test_a_store_on_a_disk_is_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", STORES, ids=attrgetter("kind"))
-def test_what_a_store_says_of_itself_is_sent_whole(store: Any, url: str, name: str) -> None:
+def test_info_can_be_pickled_and_copied(store: Any, url: str, name: str) -> None:
     with store.open(url, name) as seen:
         seen.add("a")
         info = seen.info()
@@ -86,7 +86,7 @@ def test_of_a_value_that_stays_here_the_text_is_sent(value: object) -> None:
         )
 
 
-def test_every_error_is_tried() -> None:
+def test_every_class_of_error_is_pickled() -> None:
     def kinds(error: type[Exception]) -> set[type[Exception]]:
         return {error}.union(*map(kinds, error.__subclasses__()))
 

@@ -90,7 +90,7 @@ def test_counters_of_different_prefixes_are_not_combined(url: str, name: str) ->
         here.count_or(there)
 
 
-def test_parameters_that_are_left_half_changed_are_those_of_the_prefix(
+def test_an_interrupted_reconfigure_stays_within_the_prefix(
     url: str, name: str, client: redis.Redis
 ) -> None:
     """``reconfigure`` and ``clear`` read each shard's copy of the parameters."""

@@ -47,7 +47,7 @@ def empty(refusing: str) -> str:
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
 @pytest.mark.parametrize("shards", [1, 3])
-async def test_what_the_server_refuses_to_tell_is_unknown(
+async def test_figures_that_the_server_refuses_are_unknown(
     store: Store, empty: str, name: str, driver: str, shards: int
 ) -> None:
     """It is said once; all else is known (phpCacheAdmin#47)."""

@@ -83,7 +83,7 @@ def test_pydantic_checks_the_arguments_of_a_verb() -> None:
             validate_call(seen.add)("a", within="all")  # type: ignore[arg-type]
 
 
-async def test_mocks_of_a_class_take_what_it_takes() -> None:
+async def test_mocks_of_a_class_take_the_same_arguments() -> None:
     seen, aseen = create_autospec(TimeBloom), create_autospec(AsyncTimeBloom, instance=True)
     seen.return_value.add.return_value = aseen.add.return_value = True
     assert seen("client", "name").add("a", within=2) is True

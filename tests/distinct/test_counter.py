@@ -180,7 +180,7 @@ async def test_a_log_of_past_days_is_counted_by_day(
     } == {key: end for key, end in ends.items() if ":chunks:" in key}
 
 
-async def test_what_is_outside_the_window_is_refused_by_the_server_s_clock(
+async def test_the_servers_clock_decides_what_is_outside_the_window(
     clockwork: Any, make_counter: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the client's clock says; and if the slice leaves before the call arrives."""

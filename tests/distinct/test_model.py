@@ -117,7 +117,7 @@ def test_a_chunk_is_kept_in_the_form_that_is_smallest(own: redis.Redis) -> None:
         model.check()
 
 
-def test_a_call_with_too_much_to_do_is_made_in_parts(own: redis.Redis) -> None:
+def test_a_large_change_is_made_in_several_calls(own: redis.Redis) -> None:
     """150 full arrays become bitmaps: a few in each call, each id once."""
     rng, model = random.Random(1), Model(own)
     filled: Iterable[int] = (

@@ -192,7 +192,7 @@ def test_bitmaps_of_many_runs_can_be_changed_once_they_are_imported(
     pairs = [half for first in ids for half in (first, 0)]
     head = struct.pack("<HHBHHH", 12347, 0, 1, 0, runs - 1, runs)
     data = head + struct.pack(f"<{2 * runs}H", *pairs)
-    with pytest.raises(ConfigError, match="and none behind them"):
+    with pytest.raises(ConfigError, match="and no bytes after them"):
         counter.from_roaring(data + b"\0")
     counter.from_roaring(data)
     assert [True, False, True] == [counter.add(1), counter.add(2), counter.discard(0)]

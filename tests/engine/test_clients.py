@@ -54,7 +54,9 @@ class _InTransaction(redis.Redis):
 
 @each_store
 @pytest.mark.parametrize("client", [_AnswersItself, _AnswersItselfAsync, _InTransaction])
-async def test_what_is_no_reply_is_refused(store: Store, client: Any, url: str, name: str) -> None:
+async def test_an_answer_of_the_client_that_is_no_reply_is_refused(
+    store: Store, client: Any, url: str, name: str
+) -> None:
     made = store.of_client(client.from_url(url), name)
     seen = made if client is _AnswersItselfAsync else awaited(made)
     with pytest.raises(TBloomError, match="the client answered"):

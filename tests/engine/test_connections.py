@@ -80,7 +80,7 @@ class _KnowsNoScript(socketserver.StreamRequestHandler):
             self.wfile.write(replies.get(words[0], b"+OK") + b"\r\n")
 
 
-async def test_server_that_loads_no_script(make: Any) -> None:
+async def test_the_error_of_a_server_that_loads_no_script_is_raised(make: Any) -> None:
     """The server's answer is raised; the text is not sent again for ever (stoplight#777)."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _KnowsNoScript) as server:
         server.daemon_threads = True

@@ -198,13 +198,13 @@ print("all have had their places")
 """
 
 
-def test_interrupts_lose_no_place() -> None:
+def test_interrupted_threads_give_their_places_back() -> None:
     words = [sys.executable, "-c", _INTERRUPTED]
     ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
     assert "all have had their places\n" == ended.stdout, ended.stderr
 
 
-def test_a_place_that_a_thread_has_left_is_found() -> None:
+def test_the_place_of_a_thread_that_has_ended_is_found() -> None:
     """As after an interrupt of ``give_back``."""
     places = Places(1)
     thread = threading.Thread(target=places.take)

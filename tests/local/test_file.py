@@ -126,7 +126,7 @@ def test_other_parameters_are_refused(path: Path) -> None:
 
 _FOREIGN, _DAMAGED = (
     "a file of tbloom's LocalBloom",
-    "is damaged: .*; put back a copy of it, or delete",
+    "is damaged: .*; put back a copy, or delete",
 )
 
 

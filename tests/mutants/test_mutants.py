@@ -60,7 +60,7 @@ OF_LUA = """\
     ("text", "changes"),
     [pytest.param(PYTHON, OF_PYTHON, id="py"), pytest.param(LUA, OF_LUA, id="lua")],
 )
-def test_the_mutants_of_a_file(text: str, changes: str, request: Any, tmp_path: Path) -> None:
+def test_a_file_has_these_mutants(text: str, changes: str, request: Any, tmp_path: Path) -> None:
     file = f"a.{request.node.callspec.id}"
     (tmp_path / file).write_text(text, encoding="utf-8")
     found = [mutant.name.removeprefix(f"{file}:") for mutant in mutants_of(tmp_path, file)]

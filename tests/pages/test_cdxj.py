@@ -116,7 +116,9 @@ def test_pages_compressed_with_zstd_are_left_out(
     assert [f"{file} is left out: pywb does not read zstd"] == caplog.messages
 
 
-def test_without_surt_it_says_what_to_install(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_surt_the_error_names_what_to_install(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "surt", None)
     with PageStore(path) as store, pytest.raises(TBloomError, match="pip install surt"):
         store.cdxj()

@@ -319,7 +319,7 @@ def test_a_segment_changed_by_another_program_gets_no_record(path: Path) -> None
     assert pages == check(path)
 
 
-def test_what_was_kept_aside_leaves_with_its_slice(path: Path, clock: SimpleNamespace) -> None:
+def test_files_kept_aside_are_deleted_with_their_slice(path: Path, clock: SimpleNamespace) -> None:
     with PageStore(path, "d", 1) as store:
         store.put(BANK, b"bank")
     [file] = files(path)

@@ -106,7 +106,7 @@ def test_the_content_is_what_a_browser_shows(warcs: list[Path]) -> None:
     ]
 
 
-def test_other_tools_read_pages_with_long_heads(path: Path) -> None:
+def test_other_tools_read_pages_with_long_headers(path: Path) -> None:
     """Headers for which they have no room are left out, and named: FastWARC reads nothing behind them."""
     long: list[dict[str, Any]] = [
         {"headers": {"A": "1", "B": "b" * 70_000, "C": "3"}},

@@ -207,7 +207,7 @@ def test_a_store_is_opened_once_and_for_the_first_page(tmp_path: Path) -> None:
         assert 2 == len(store)
 
 
-def test_of_two_answers_in_one_second_the_later_is_stored(store: PageStore) -> None:
+def test_of_two_pages_with_the_same_time_the_last_in_the_file_is_stored(store: PageStore) -> None:
     """Within a source: wget keeps the 302 or 401 before the page. What the store had from this time stays."""
     login = response(url(1), b"log in", b"HTTP/1.1 401 Unauthorized\r\n\r\n")
     between = [response(url(f"between-{n}"), b"x") for n in range(600)]  # of several batches
@@ -375,7 +375,7 @@ def test_responses_as_servers_send_them_and_tools_store_them(
 
 @pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"PROPFIND"])
-def test_an_answer_to_another_method_is_no_page(
+def test_an_answer_to_another_method_than_get_is_not_stored(
     store: PageStore, method: bytes, is_first: bool
 ) -> None:
     """It does not take the place of the page; the request stands before it, or behind it and another record."""
@@ -465,7 +465,7 @@ def test_a_file_is_read_on_behind_damage(store: PageStore, form: Form, damage: b
 
 @in_forms("plain", "members", "zstd")
 @pytest.mark.parametrize("wrong", [b"", b"\0" * 40, b"garbage" * 20_000])
-def test_a_file_is_read_on_behind_a_damaged_start(
+def test_an_import_goes_on_after_a_damaged_start(
     store: PageStore, form: Form, wrong: bytes
 ) -> None:
     """Its first bytes are missing, or others are in their place."""
@@ -478,7 +478,9 @@ def test_a_file_is_read_on_behind_a_damaged_start(
 
 @in_forms("plain", "members", "one gzip", "zstd")
 @pytest.mark.parametrize("wrong", [b"1", b"99", b"9999", b"99999999", b"x"])
-def test_a_wrong_length_costs_one_record(store: PageStore, form: Form, wrong: bytes) -> None:
+def test_a_wrong_record_length_damages_one_record_only(
+    store: PageStore, form: Form, wrong: bytes
+) -> None:
     """Also one that is behind others, or the end of the file."""
     pages = [re.sub(rb"(Content-Length: )\d+", rb"\g<1>" + wrong, PAGES[0]), *PAGES[1:3]]
     done = taken(store, *pages, *pages[:1], PAGES[3], form=form)
@@ -515,7 +517,9 @@ def test_many_damaged_records_are_read_in_a_time_like_their_size(store: PageStor
 
 
 @in_forms("plain", "members", "zstd")
-def test_a_length_that_is_too_short_costs_one_record(store: PageStore, form: Form) -> None:
+def test_a_record_length_that_is_too_short_damages_one_record_only(
+    store: PageStore, form: Form
+) -> None:
     """(A report on WARCreate: the length of its metadata is one too short.)"""
     short = record("metadata", url("a"), b"fetchTimeMs: 1", len(b"fetchTimeMs: 1") - 1)
     done = taken(store, PAGES[0], short, PAGES[1], form=form)
@@ -547,7 +551,7 @@ def test_gzip_members_may_have_extra_fields(store: PageStore) -> None:
 
 
 @in_forms("plain", "members", "one gzip", "zstd")
-def test_a_page_before_other_bytes_is_stored(store: PageStore, form: Form) -> None:
+def test_a_page_in_front_of_foreign_bytes_is_stored(store: PageStore, form: Form) -> None:
     """They stand behind the last member, and their place is named."""
     data = form(PAGES)
     done = import_warc(store, BytesIO(data + b"other bytes"))
@@ -604,7 +608,7 @@ def test_a_digest_in_any_form_is_compared(store: PageStore, algorithm: str) -> N
 @pytest.mark.parametrize(
     "value", ["sha1:AB2CD3EF4GH5IJ6KL7MN8OPQ", "sha1:", "none:AAAA", "?", "md5:" + "A" * 32 * 9]
 )
-def test_what_is_no_digest_costs_no_page(store: PageStore, value: str) -> None:
+def test_a_page_with_a_malformed_digest_is_stored(store: PageStore, value: str) -> None:
     """The standard's own examples are none (warc-specifications#64, #110)."""
     assert taken(store, response(url(1), b"page", WARC_Block_Digest=value)).stored == 1
 
@@ -764,7 +768,9 @@ def test_the_warc_files_in_a_wacz_are_imported(
         assert bodies(store) == bodies(other)
 
 
-def test_damage_in_a_wacz_costs_what_it_costs_in_a_file(store: PageStore, tmp_path: Path) -> None:
+def test_damage_in_a_wacz_loses_no_more_pages_than_in_a_file(
+    store: PageStore, tmp_path: Path
+) -> None:
     """Its last record is read though ZIP's checksum is wrong, which tells where nothing else does."""
     damaged = MEMBERS(PAGES[:3]) + b"garbage" + MEMBERS(PAGES[3:])
     plain = response(url("a"), b"body")
@@ -791,9 +797,7 @@ def test_a_wacz_that_was_cut_and_repaired_is_read(store: PageStore, tmp_path: Pa
     assert {"damaged": 1} == done.skipped
 
 
-def test_a_file_of_a_wacz_with_a_wrong_offset_holds_up_no_others(
-    store: PageStore, tmp_path: Path
-) -> None:
+def test_a_wrong_offset_in_a_wacz_loses_one_file_only(store: PageStore, tmp_path: Path) -> None:
     files = in_zip({"bad.warc": PAGES[0], "good.warc": PLAIN(PAGES[1:])})
     at, end = files.index(b"PK\x01\x02"), files.index(b"PK\x05\x06")
     second = files.index(b"PK\x01\x02", at + 1)
@@ -940,7 +944,7 @@ def test_segments_without_a_path_do_not_hide_each_others_pages(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_page_that_one_with_a_long_head_replaces_is_not_stored(
+def test_a_page_is_not_stored_if_a_page_with_long_headers_replaces_it(
     store: PageStore, tmp_path: Path, codec: str
 ) -> None:
     """Though the later one is too long to be stored, too; nor is a page whose deletion is longer than the limit."""
@@ -956,7 +960,9 @@ def test_a_page_that_one_with_a_long_head_replaces_is_not_stored(
         assert {} == bodies(store)
 
 
-def test_a_deletion_in_a_later_import_is_not_known(store: PageStore, tmp_path: Path) -> None:
+def test_a_deletion_in_a_segment_that_is_imported_later_is_not_known(
+    store: PageStore, tmp_path: Path
+) -> None:
     """And nothing is deleted in the store."""
     segments, _ = segments_of(tmp_path / "own")
     import_warc(store, *segments[:5])
@@ -989,7 +995,7 @@ def test_one_segment_from_a_pipe_is_one_unreadable_file(store: PageStore, tmp_pa
     assert re.fullmatch(r".*/pipe: it is a segment .* read twice: give its path", where)
 
 
-def test_a_pipe_beside_segments_holds_up_none(store: PageStore, tmp_path: Path) -> None:
+def test_segments_and_a_pipe_are_imported_together(store: PageStore, tmp_path: Path) -> None:
     segments, expected = segments_of(tmp_path / "own")
     os.mkfifo(tmp_path / "own" / "pipe")
     with Child(lambda: (tmp_path / "own" / "pipe").write_bytes(response(url("piped"), b"piped"))):
@@ -1054,7 +1060,7 @@ def in_a_deflated_wacz(records: Iterable[bytes]) -> bytes:
     "what",
     ["long bodies", "long bodies in zstd", "long bodies in a deflated WACZ", "many headers"],
 )
-def test_a_small_file_of_much_takes_little_memory(store: PageStore, what: str) -> None:
+def test_a_small_file_that_unpacks_to_much_takes_little_memory(store: PageStore, what: str) -> None:
     """Too long bodies are counted; pages with many headers go into the store one by one."""
     form = ZSTD if "zstd" in what else in_a_deflated_wacz if "WACZ" in what else MEMBERS
     if what == "many headers":
@@ -1094,7 +1100,7 @@ def test_many_empty_lines_take_little_memory(
 
 
 @pytest.mark.timeout(120)  # it was ten minutes
-def test_a_long_number_of_a_chunk_is_read_once(store: PageStore) -> None:
+def test_a_very_long_chunk_length_is_read_once(store: PageStore) -> None:
     assert taken(store, chunked(b"0" * (100 << 20) + b"x")).stored == 1
 
 

@@ -55,7 +55,7 @@ def test_each_table_has_its_command_beside_it() -> None:
     assert SECTIONS.keys() == named
 
 
-def test_plan_says_and_compares_with_what_was_measured() -> None:
+def test_plan_predicts_what_was_measured() -> None:
     made, written = _plan(configure("plan", capacity=1_000_000)), results.read()["written"].table
     for name, planned in {"add": "server_us", "add_many of 500": "server_us_in_batches"}.items():
         assert made[planned] == pytest.approx(written.row(name)["command time (us)"], rel=0.2)

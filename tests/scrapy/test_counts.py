@@ -84,7 +84,7 @@ def test_crawls_count_what_sets_do(
         ({"ROBOTSTXT_OBEY": True}, ["a", "robots.txt"], {"a", "robots.txt"}),
     ],
 )
-def test_the_last_answer_to_a_request_counts(
+def test_only_the_last_response_to_a_request_is_counted(
     crawl: Any, own_counters: dict[str, Any], settings: dict[str, Any], pages: Any, urls: set[str]
 ) -> None:
     """The last answer counts; redirects, failures and Scrapy's own requests don't."""

@@ -123,7 +123,7 @@ BUFFERS: list[tuple[list[type[Buffer]], bool, int]] = [
     BUFFERS,
     ids=[", ".join(kind.__name__ for kind in kinds) for kinds, *_ in BUFFERS],
 )
-def test_what_one_pipeline_has_stored_another_one_may_yet_lose(
+def test_an_item_is_stored_once_every_pipeline_has_stored_it(
     project: Any, tmp_path: Path, *, mark: str, buffers: list[Any], lost: bool, warned: int
 ) -> None:
     """And no page is left for ever. A line says what a pipeline should send that does not say who it is."""

@@ -76,7 +76,7 @@ def test_an_item_is_new_once_until_it_is_released(start: Any, path: Path, where:
     assert (set(), {}, []) == (seen.uncommitted([A]), *seen.look_around(9, ""))
 
 
-def test_the_own_session_claims_again(start: Any) -> None:
+def test_a_session_may_claim_its_own_items_again(start: Any) -> None:
     seen = start()
     seen.claim_many([A, B], notes=["old", "old"])
     assert [NEW, BUSY, NEW] == seen.claim_many([A, A, C], None, ["new"] * 3, seen.session)
@@ -149,7 +149,7 @@ def test_a_link_to_what_is_left_claims_it(start: Any) -> None:
     assert ["new"] == start().take_over(9, "")
 
 
-def test_what_the_filter_has_seen_is_not_taken_over(start: Any) -> None:
+def test_seen_pages_are_not_taken_over(start: Any) -> None:
     """As after a kill between a commit and the end of the claim. The claim of a list page asks the newest slices only."""
     now = DAY * 20_000
     first = start(now=now)
@@ -200,7 +200,7 @@ def test_clear_forgets_claims(start: Any) -> None:
 # The file
 
 
-def test_half_a_line_and_other_texts_are_passed_over(start: Any, path: Path) -> None:
+def test_half_lines_and_foreign_lines_are_ignored(start: Any, path: Path) -> None:
     first = start()
     first.claim_many([A, B], notes=["A\nÄ\ud83d", "B"])
     first.close()

@@ -240,7 +240,7 @@ def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
     assert "answers again" in back
 
 
-def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name: str) -> None:
+def test_a_claim_whose_release_failed_is_free_for_its_own_crawler(server: Any, name: str) -> None:
     with asking(server.url, name) as answers:
         assert [Claim.NEW] == answers.ask([b"a"], [""])
         server.kill()
@@ -250,9 +250,7 @@ def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name
         assert [Guess.SCHEDULED] == answers.ask([b"a"], [""])
 
 
-def test_an_error_that_does_not_pass_comes_through(
-    client: redis.Redis, url: str, name: str
-) -> None:
+def test_an_error_that_does_not_pass_is_raised(client: redis.Redis, url: str, name: str) -> None:
     """As does one of another password, or of a user who may not."""
     client.rpush(f"{{{name}}}:config", "x")
     with (

@@ -102,7 +102,7 @@ NEVER_DONE = [1, 1, 1, 1]
 
 @ALL_QUEUES
 @MARKS
-def test_the_keys_of_a_request_hold_with_each_queue_and_mark(
+def test_the_meta_keys_of_a_request_work_with_each_queue_and_mark(
     days: Any, tmp_path: Path, queue: str, mark: str
 ) -> None:
     """However the page ends, and on whatever day it is linked again."""
@@ -129,7 +129,7 @@ class KeysOfOneDay(Keys):
 
 
 @pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
-def test_the_keys_of_a_request_hold_without_a_server(
+def test_the_meta_keys_of_a_request_work_without_a_server(
     project: Any, tmp_path: Path, queue: str
 ) -> None:
     """On one day."""
@@ -229,7 +229,7 @@ ARTICLES = ("same", "copy", "more", "followed")
     "spider",
     [CopiesMeta, *(pytest.param(spider, marks=LONG) for spider in (CopiesKeep, CopiesBoth))],
 )
-def test_a_key_that_comes_with_a_copied_meta_is_not_taken_over(
+def test_a_tbloom_key_in_a_copied_meta_has_no_effect(
     days: Any, tmp_path: Path, queue: str, mark: str, spider: Any
 ) -> None:
     """scrapy#2988: the list page is read each day, its articles once. One line warns."""
@@ -271,7 +271,7 @@ class CopiesDone(CopiesMeta):
 
 
 @QUEUES
-def test_that_a_page_is_done_is_not_said_of_the_pages_behind_it(
+def test_tbloom_done_does_not_hold_for_the_links_of_a_page(
     project: Any, tmp_path: Path, queue: str
 ) -> None:
     """scrapy#2988"""
@@ -305,7 +305,7 @@ class RetriesLists(Project):
 
 @QUEUES
 @MARKS
-def test_a_page_that_is_tried_again_or_redirected_keeps_its_keys(
+def test_a_page_that_is_retried_or_redirected_keeps_its_meta_keys(
     days: Any, tmp_path: Path, queue: str, mark: str
 ) -> None:
     settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
@@ -481,7 +481,7 @@ def test_a_second_run_whose_start_requests_were_all_seen_says_so_once(
 
 @ALL_MARKS
 @pytest.mark.parametrize("spider", [SomeNew, NeverFiltered])
-def test_a_second_run_that_fetches_something_says_nothing(
+def test_a_second_run_that_fetches_something_logs_no_hint(
     project: Any, tmp_path: Path, mark: str, spider: Any
 ) -> None:
     first, second = project(spider, spider, **marked(mark, tmp_path))

@@ -323,7 +323,7 @@ def test_a_value_that_would_come_back_otherwise_is_named(value: Any, kind: str) 
     assert error.path.startswith("meta['key']")
 
 
-def test_a_class_of_texts_comes_back_as_a_text() -> None:
+def test_a_subclass_of_str_comes_back_as_a_str() -> None:
     """Such as a link's text, which CrawlSpider keeps in the meta of its requests."""
     body = "<a href='/b'>Émile <b>x</b></a>"
     [link] = LinkExtractor().extract_links(HtmlResponse(URL, body=body, encoding="utf-8"))
@@ -351,7 +351,7 @@ def test_a_time_zone_comes_back_as_its_offset() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_is_endless_long_or_no_text_is_refused_at_once(value: Any) -> None:
+def test_values_that_are_endless_very_long_or_no_text_are_refused_at_once(value: Any) -> None:
     refusal(Request(URL, meta={"key": value}))
 
 
@@ -418,7 +418,7 @@ def test_an_error_has_the_path_to_what_would_not_come_back(request_: Request, pa
     assert path == refusal(request_).path
 
 
-def test_the_token_is_neither_written_nor_restored() -> None:
+def test_a_request_is_kept_without_its_token() -> None:
     request = Request(URL, meta={TOKEN: ["session", 1, "ab"], "depth": 2})
     text = request_to_text(request, SPIDER)
     assert {"url": URL, "meta": {"depth": 2}} == json.loads(text)
@@ -462,7 +462,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_another_text_raises_a_value_error(text: str) -> None:
+def test_a_text_that_is_no_request_raises_a_value_error(text: str) -> None:
     modules = {*sys.modules} - {name for name in sys.modules if name.startswith("encodings.")}
     with pytest.raises(ValueError, match="not the text of a request"):
         request_from_text(text, SPIDER)
@@ -470,7 +470,7 @@ def test_another_text_raises_a_value_error(text: str) -> None:
     assert set() == new
 
 
-def test_a_lazy_module_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lazy_module_is_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be executed."""
     spec: Any = importlib.util.find_spec("antigravity")
     spec.loader = importlib.util.LazyLoader(spec.loader)

@@ -22,7 +22,7 @@ SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
 LOCAL = {"TBLOOM_STORE": "local"}
 _FORMAT = "TBLOOM_KEY: expected a str in which only %(spider)s and %(timestamp)s may be"
-TAKES = "expected what redis-py takes ("
+TAKES = "expected values that redis-py accepts ("
 _REDIS = ["REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_ENCODING", "REDIS_PARAMS"]
 
 
@@ -65,10 +65,10 @@ def message(wrong: dict[str, Any]) -> str:
         *(({"TBLOOM_KEY": key}, _FORMAT) for key in ("%", "%(other)s", "%(spider)9999999999s", b"a")),
         ({**EXACT, "TBLOOM_SECRET": SECRET}, "TBLOOM_SECRET: expected to be left out"),
         ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "REDIS_URL: expected a URL that starts"),
-        ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected what redis-py"),
+        ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected a URL that redis-py"),
         ({"REDIS_URL": "valkey+cluster://:secret@h"}, "REDIS_URL: expected the URL of a single server, without"),
         ({"REDIS_URL": "redis://:secret/y@h"}, "REDIS_URL: expected the number of a database after"),
-        ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "REDIS_URL: expected what redis-py takes"),
+        ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "REDIS_URL: expected a URL that redis-py accepts"),
         ({"REDIS_PORT": "six", "REDIS_PARAMS": {"password": "secret"}}, f"REDIS_PARAMS, REDIS_PORT: {TAKES}invalid"),
         ({"REDIS_PARAMS": '{"password": "secret"'}, "REDIS_PARAMS: expected a dict, or one as JSON, got <class 'str'>"),
         ({"REDIS_PARAMS": {"pasword": "secret"}}, f"REDIS_PARAMS: {TAKES}Redis.__init__() got an"),

@@ -617,7 +617,7 @@ def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "tbloom's filter is neither asked nor filled" in done.stderr
+    assert "neither uses nor changes tbloom's filter" in done.stderr
     assert "ERROR" not in done.stderr
     assert pages == done.stderr.count("Crawled (200)")
     assert [queue] == [*client.scan_iter(f"*{name}*")]

@@ -64,7 +64,9 @@ def test_a_lost_connection(
     assert before == is_executed(server, name)
 
 
-def test_a_call_that_comes_late(seen: TimeBloom, server: LocalRedis, name: str) -> None:
+def test_a_late_call_is_executed_after_its_callers_error(
+    seen: TimeBloom, server: LocalRedis, name: str
+) -> None:
     """Its caller has an error by then, or has sent it again."""
     with Proxy(server.url, lambda _: Fault.LATE_REQUEST, late=2.0) as proxy:
         error = send(proxy.url, seen)
@@ -92,7 +94,7 @@ def in_a_script(client: redis.Redis) -> Iterator[None]:
     thread.join()
 
 
-def test_a_busy_server(seen: TimeBloom, server: LocalRedis, name: str) -> None:
+def test_a_busy_server_executes_no_call(seen: TimeBloom, server: LocalRedis, name: str) -> None:
     """The call was not executed. (LOADING is of the same class as a lost connection, and nothing was executed either. The other
     errors of the player are its server's own.)"""
     with redis.Redis.from_url(server.url, retry=None) as client, in_a_script(client):

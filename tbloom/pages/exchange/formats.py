@@ -38,7 +38,7 @@ _PATTERNS: dict[re.Pattern[bytes], str] = {
 
 
 def recognize(start: bytes) -> str:
-    """Return what the file with this start is, and what to do with it; empty if that is not known, or it can be imported."""
+    """Return the format of a file that can't be imported, recognized by its start, and what to do with it; '' if it may be a WARC file."""
     start = start[:START_BYTES]  # the patterns take the square of a longer line's time
     if start[_TAR] == b"ustar":
         return "it is a tar archive: extract it with tar -xf first, and import its WARC files"

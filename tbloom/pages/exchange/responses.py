@@ -156,7 +156,7 @@ def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
     is_shorter = is_digest(digest, shorter) or _has_payload(fields, shorter)
     if over and (is_shorter or is_block is None):
         return shorter if is_shorter or not _has_http_length(block) else block
-    raise Damaged("its digest is that of other bytes")
+    raise Damaged("its digest does not match its content")
 
 
 def _has_http_length(block: bytes) -> bool:

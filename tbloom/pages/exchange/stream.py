@@ -280,13 +280,13 @@ class Records:
         lines, size = list[bytes](), 0
         while self._line not in _BLANK:
             if size and _BEGINS.search(self._line):
-                raise Damaged("another record begins in its fields")
+                raise Damaged("another record begins within its header")
             size += len(self._line)
             self.is_long = size > self._max_head
             if not self.is_long or self._line[: len(_KEPT[0])].lower().startswith(_KEPT):
                 lines.append(self._line)
             if size > MAX_HEAD:
-                raise Damaged("its fields have no end")
+                raise Damaged("its header has no end")
             self._next_line()
             if not self._line:
                 raise Damaged("it is cut")

@@ -1,4 +1,4 @@
-"""Tells the filter what the pages of a crawl have come to, many in a call, in a thread of its own."""
+"""Commits, leaves or releases the pages of a crawl, many in a call, in a separate thread."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _ROUNDS = 3
 
 
 class _Outbox(NamedTuple):
-    """What is to be sent of pages that are not done."""
+    """Claims of pages that are not done, to be left or released."""
 
     #: The notes that the claims of pages get, by the slices within which the pages were claimed.
     notes: dict[int | None, dict[bytes, str]]
     #: The items whose claims are released.
     released: list[bytes]
-    #: What waits until the notes are stored.
+    #: Waits until the notes are stored.
     waiting: list[Deferred[None]]
 
     def __bool__(self) -> bool:
@@ -126,7 +126,7 @@ class Committer:
         return True
 
     def soon(self) -> None:
-        """Send what can be sent, with all that comes within some milliseconds."""
+        """Send within some milliseconds, so that pages that end until then share the call."""
         if (self._done or self._outbox) and not (self._timer or self._is_sending):
             self._timer = call_later(_GATHER, self._gathered)
 
@@ -278,7 +278,7 @@ class Committer:
             self.uncommitted.pop(item, None)
 
     def _keep_of(self, page: Page) -> int | None:
-        """Return for how many slices the page is kept; a callback may have said so in ``response.meta``."""
+        """Return for how many slices the page is kept; a callback may have set it in ``response.meta``."""
         keep: int | None = page.meta.get(KEEP)
         try:
             check_keep(keep, None, self._seen.config.slices)

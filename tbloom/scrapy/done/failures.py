@@ -1,4 +1,4 @@
-"""What has failed, and what comes of it in this crawl: the only place that decides whether a page is done or has failed."""
+"""Decides whether a page is done or has failed, and what this crawl does with a failed page."""
 
 from __future__ import annotations
 

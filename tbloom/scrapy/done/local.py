@@ -49,7 +49,7 @@ _FLAGS = os.O_RDWR | os.O_APPEND
 
 
 class ClaimsLocked(TBloomError):
-    """Another process claims. ``holder`` is what the lock says of it: ``pid``, ``host`` and ``since``; empty if it is not known."""
+    """Another process holds the lock on the claims. ``holder`` has its ``pid``, ``host`` and ``since``; it is empty if they are not known."""
 
     def __init__(self, path: str, holder: Mapping[str, Any]) -> None:
         super().__init__(path, holder)
@@ -205,7 +205,7 @@ class CrawlLocal(LocalBloom):
             self._file.rewrite({})
 
     def close(self) -> None:
-        """See ``LocalBloom.close``. The next process takes over what is claimed."""
+        """See ``LocalBloom.close``. The next process takes over the claims."""
         if self._file:
             self._file.close()
         self._file = None

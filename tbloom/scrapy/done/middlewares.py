@@ -1,4 +1,4 @@
-"""Where requests and pages of a crawl pass: before the project's downloader, and next to the spider."""
+"""A subclass of the project's downloader, and a spider middleware next to the spider: every request and page passes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
         return fetched.addBoth(tracker.fetched, page)
 
     def _note_death(self, result: Any, page: Any) -> Deferred[Any]:
-        """Let the result wait until the page's note counts this crawler, too: it may die of what it does with the result."""
+        """Hold the result back until the page's note counts this crawler among the dead ones: the result may kill it."""
         return self._crawl.pending.committer.note_death(page).addCallback(lambda _: result)  # type: ignore[no-any-return]
 
     def needs_backout(self) -> bool:
@@ -65,7 +65,7 @@ class PageSpiderMiddleware:
         return cls(crawler)
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Let the engine begin with what ``start`` has yielded before it raises CloseSpider, as it does where no request waits."""
+        """Hold CloseSpider back until the engine has taken the requests that ``start`` has yielded, as it does without tbloom."""
         try:
             async for output in start:
                 yield output

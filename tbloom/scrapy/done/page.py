@@ -13,12 +13,12 @@ from tbloom.scrapy.settings import DONE, TOKEN, WITHIN
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
 #: So many crawls in a row may fail to fetch a page.
 MOST_FAILURES = 3
-#: Where Scrapy counts the retries of one request.
+#: The meta key in which Scrapy counts the retries of a request.
 RETRIES = "retry_times"
 
 
 class Token(NamedTuple):
-    """Who holds a page's claims, and what is known of the page from before: ``request.meta["tbloom_page"]``."""
+    """The value of ``request.meta["tbloom_page"]``: the session that holds a page's claims, and the page's history."""
 
     #: The session that has claimed the page.
     session: str

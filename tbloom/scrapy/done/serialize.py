@@ -139,7 +139,7 @@ def _from_text(text: str, spider: Spider) -> Request:
 
 
 def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
-    """Raise NotSerializable if Scrapy makes another request of the fields: its class may change what it is given, or keep more."""
+    """Raise NotSerializable if Scrapy makes a different request from the fields: its class may change them, or have further state."""
     kind = type(request)
     if _find_class(_name(kind)) is not kind:
         raise NotSerializable(f"is a {_name(kind)}, which can't be imported")

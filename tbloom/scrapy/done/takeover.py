@@ -31,7 +31,7 @@ _MAX_TAKE_OVERS = 3
 #: After so many deaths, a page is a suspect, and waits until the crawl is idle.
 _SUSPECT_DEATHS = 2
 
-#: The kind of search of an idle crawl, for running requests.
+#: Search mode of an idle crawl: it looks for requests that other crawlers are working on.
 _IDLE = "idle"
 
 
@@ -112,7 +112,7 @@ class TakeOver:
 
     def _found(self, kind: str, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
         pause, then = self._pause if kind == _IDLE else 0.0, ""  # after an error too
-        with self._crawl.logging_errors("searched for"):
+        with self._crawl.logging_errors("taken over"):
             others, notes = searched.result()
             self._take(notes, kind)
             if kind == LEFT:

@@ -105,7 +105,7 @@ class Tracker:
         return page if page and page.request is request and not page.is_fetched else None
 
     def fetched(self, result: Any, page: Page) -> Any:
-        """Return what the downloader gives for the page, with the page's token."""
+        """Return the downloader's result for the page: a response, a request or a Failure. A request gets the page's token."""
         page.is_fetched = True
         if isinstance(result, Request):
             page.token.write(result)
@@ -192,7 +192,7 @@ class Tracker:
             self._enqueue(again, page.token if goes_on else None)
 
     def lead_to_done(self, page: Page, holders: set[object]) -> None:
-        """End a page that is redirected to a page that is done. ``holders``: what holds the items of the other page."""
+        """End a page that is redirected to a page that is done. ``holders``: feeds and pipelines that hold items of the other page."""
         page.holders |= holders
         page.counts_as_done = True
         self._finish(page)

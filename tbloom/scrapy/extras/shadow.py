@@ -39,7 +39,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
     """An exact dupefilter, with tbloom's filter in its shadow. No error of tbloom's Redis reaches the crawl."""
 
     def watch(self, crawler: Crawler, *, shares_queue: bool) -> None:
-        """Make the filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
+        """Open the filter that is tried. If the exact filter forgets everything after the crawl, make a new filter with a name of its own."""
         self._of_crawl, settings = crawl_of(crawler), crawler.settings
         self._is_in_memory = not shares_queue and not settings.get("JOBDIR")
         suffix = f":shadow-{secrets.token_hex(4)}" if self._is_in_memory else ""
