@@ -71,7 +71,7 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     [warning] = said(other, "WARNING")
     expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.ScrapyRedis"
     assert expected in warning
-    assert f"was filled with the fingerprints of {SCRAPYS}: what it has" in warning
+    assert f"was filled with the fingerprints of {SCRAPYS}: to this" in warning
 
 
 def test_scrapys_log_names_our_classes_as_settings_do(crawl: Any) -> None:
