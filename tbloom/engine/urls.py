@@ -86,9 +86,7 @@ def check_options(options: ClientOptions) -> Mapping[str, Any]:
     ):
         raise ConfigError("client_options", type(options), "a dict of redis-py's options, by name")
     if "retry" in (options or ()):
-        raise ConfigError(
-            "client_options", ["retry"], "options without retry (set retry_for= instead)"
-        )
+        raise ConfigError("client_options", ["retry"], "options without retry (see retry_for)")
     return options or {}
 
 
