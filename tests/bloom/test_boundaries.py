@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -27,6 +30,52 @@ WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
     "add_many": lambda seen, item: seen.add_many([item]),
     "commit": TimeBloom.commit,
 }
+
+
+def _at_line(number: int, work: Callable[[], Any], reached: list[Thread]) -> Any:
+    """Return a trace function that lets a thread do the work before the n-th line of the filter that is executed."""
+    left = number
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if "/tbloom/bloom/" not in frame.f_code.co_filename:
+            return None
+        left -= event == "line"
+        if left == 0 and not reached:
+            sys.settrace(None)
+            reached.append(Thread(target=work))
+            reached[0].start()
+            reached[0].join(0.1)  # it may wait for a lock that this thread has
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("capacity", [None, 10])
+def test_no_item_is_lost_whenever_another_thread_goes_on_while_a_slice_begins(
+    clockwork: Any, open_one: Callable[..., TimeBloom], capacity: int | None
+) -> None:
+    """Two threads of an object add to a new slice. One waits before each of its lines in turn until the other has its answers."""
+    seen, theirs = open_one(capacity=capacity, slices=3), open_one(capacity=capacity, slices=3)
+    theirs.add_many(f"earlier {n}" for n in range(50))
+    for line in count(1):
+        clockwork.go_on(86_400)
+        own, others = f"own {line}", [f"{n} of another thread, {line}" for n in range(20)]
+        reached, answers = list[Thread](), list[bool]()
+        was = sys.gettrace()
+        sys.settrace(
+            _at_line(line, lambda: answers.extend(seen.add_many(others)), reached)  # noqa: B023
+        )
+        try:
+            answers.append(seen.add(own))
+        finally:
+            sys.settrace(was)
+        if not reached:
+            break
+        reached[0].join()
+        assert [True] * 21 == answers
+        assert all(theirs.contains_many([own, *others])), line
+    assert line > 100
 
 
 @pytest.mark.parametrize("verb", WRITES)
