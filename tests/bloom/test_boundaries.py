@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ import redis
 from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
+from tbloom.engine.server import ServerClock
 from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of
 
@@ -94,6 +96,18 @@ def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
     found = seen.last_seen("a")
     assert found is not None
     assert f"201906{now[:2]}" == found.label
+
+
+def test_a_late_reply_does_not_set_the_estimate_of_the_servers_clock_back() -> None:
+    """Otherwise the local cache would go on answering for a slice that has ended."""
+    clock, asked = ServerClock(), time.monotonic_ns() // 1_000_000
+    told = clock.now()
+    time.sleep(0.02)
+    clock.learn(told, asked)
+    assert clock.now() >= told + 20
+    for change in (86_400_000, -86_400_000):
+        clock.learn(told + change, asked)
+        assert told + change <= clock.now() <= told + change + 60_000
 
 
 def test_the_oldest_of_many_slices_is_looked_at(
