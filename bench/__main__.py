@@ -1,4 +1,4 @@
-"""Compare tbloom with what users choose today: ``make bench``. It takes an hour and a half on an idle machine.
+"""Compare tbloom with what users choose today: ``make bench``. It takes an hour and a half on an idle machine, without --full.
 
 Print tables, put them into docs/benchmarks.json, and fill the pages from there (bench/results.py).
 """
@@ -46,7 +46,14 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2, "windows": [10_000]},
     "reading": {"pages": 100, "rounds": 2},
     "scaling": {},
+    "replay": {
+        "folder": "java.base/java/util/concurrent/",
+        "packages": ["openjdk-17-doc"],
+        "links": 2 * 10**5,
+    },
 }
+#: The arguments for --full. Without it, these sections run only if they are named.
+FULL: dict[str, dict[str, Any]] = {"replay": {"links": 10**8, "slice_seconds": 60}}
 #: Seconds for which the machine is watched before and after a section, and how busy it may be.
 WATCHED, BUSY = 2.0, 0.05
 
@@ -56,6 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a minute or two; only print")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
+    parser.add_argument("--full", action="store_true", help="also what takes another hour")
     parser.add_argument("--fill", action="store_true", help="only fill the pages")
     arguments = parser.parse_args()
     if arguments.fill:
@@ -66,15 +74,17 @@ def main() -> None:
         installed += [f"Python {platform.python_version()}"]
         installed += [f"{package} {version(package)}" for package in PACKAGES]
         print(machine(), *installed, sep="\n")
-        for name in arguments.only or SECTIONS:
+        chosen = [name for name in SECTIONS if arguments.full or name not in FULL]
+        for name in arguments.only or chosen:
             idle = is_idle()
-            amounts = SECTIONS[name] if arguments.quick else {}
+            full = FULL.get(name, {}) if arguments.full else {}
+            amounts = SECTIONS[name] if arguments.quick else full
             tables: list[Table] = import_module(f"bench.{name}").measure(server, **amounts)
             idle = idle and is_idle()
             for table in tables:
                 print(f"\n{table.name}\n{table.markdown()}", flush=True)
             if not arguments.quick:
-                command = f"python -m bench --only {name}"
+                command = f"python -m bench {'--full ' if full else ''}--only {name}"
                 date = f"{datetime.now(UTC):%Y-%m-%d}"
                 results.store(tables, command=command, date=date, machine=machine(), idle=idle)
         if not arguments.quick:

@@ -188,21 +188,21 @@ def crawl(job: dict[str, Any]) -> None:
     spider.report(crawler.stats.get_value("log_count/ERROR", 0))
 
 
-def documents() -> Path:
-    """Return the folder of all documents: the installed one, or the package's, which is unpacked into ``build``."""
-    for root in (Path("/"), FOLDER / PACKAGE):
-        if (root / DOCS).is_dir():
-            return root / DOCS
+def documents(package: str = PACKAGE, docs: Path = DOCS) -> Path:
+    """Return the folder of a package's documents: the installed one, or the package's, which is unpacked into ``build``."""
+    for root in (Path("/"), FOLDER / package):
+        if (root / docs).is_dir():
+            return root / docs
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         try:
-            subprocess.run(["apt-get", "download", "-qq", PACKAGE], cwd=folder, check=True)
+            subprocess.run(["apt-get", "download", "-qq", package], cwd=folder, check=True)
         except (OSError, subprocess.CalledProcessError):
-            sys.exit(f"{DOCS} is missing: Debian's package {PACKAGE} has it")
-        [package] = Path(folder).glob("*.deb")
-        subprocess.run(["dpkg", "-x", package, f"{folder}/{PACKAGE}"], check=True)
-        Path(folder, PACKAGE).rename(FOLDER / PACKAGE)
-    return FOLDER / PACKAGE / DOCS
+            sys.exit(f"{docs} is missing: Debian's package {package} has it")
+        [archive] = Path(folder).glob("*.deb")
+        subprocess.run(["dpkg", "-x", archive, f"{folder}/{package}"], check=True)
+        Path(folder, package).rename(FOLDER / package)
+    return FOLDER / package / docs
 
 
 @contextmanager

@@ -48,9 +48,10 @@ def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:
     The batch must have a lane, and no items. ``counted`` are the keys of the parts that the state counts.
     """
     keys = view.config.keys
-    config, state, *parts = view.header(batch.shard, len(view.labels)).keys
+    known = view.header(batch.shard, len(view.labels))
+    config, state, *parts = known.keys
     named = config, state, keys.claims(batch.shard), keys.sessions(batch.shard)
-    header = view.header_without_items(batch.shard)
+    header = view.header_without_items(batch.shard, known.layout.version)
     return _CLEAR.call(
         (*named, *dict.fromkeys([*parts, *counted])),
         (batch.lane.token, header, view.config.stored, LANE_TTL_MS),

@@ -11,7 +11,7 @@ from tbloom.bloom.config import FIRST_CAPACITY, Config, from_stored
 from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
-from tbloom.bloom.view import View
+from tbloom.bloom.view import Header, View
 from tbloom.engine.batches import Agreement, Dispatcher
 from tbloom.engine.flow import (
     MAX_CORRECTIONS,
@@ -120,7 +120,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         if self._full and (full := self._full.get(shard)) in view.labels:
             return self._grow(view, shard, str(full), batch.unsent)
         if header.begins_after is not None:
-            return self._begin_slice(view, shard, header.begins_after, batch.unsent)
+            return self._begin_slice(header, shard, header.begins_after, batch.unsent)
         return None
 
     def _agree(self, view: View, agreement: Agreement, unsent: int) -> Flow[None]:
@@ -141,14 +141,19 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         """Add a part to a slice whose newest part is full. If there are many unsent items, it has room for them."""
         age = view.labels.index(label)
         many = unsent if unsent > FIRST_CAPACITY else 0
-        entries = view.layout(shard).grown(label, view.labels, many)
-        header = view.header(shard, age + 1, age).packed
-        return self._ask_layout(shard, calls.set_layout(view, shard, header, entries))
+        # The entries are those of the header's layout, because meanwhile another thread may learn a later one.
+        header = view.header(shard, age + 1, age)
+        entries = header.layout.grown(label, view.labels, many)
+        return self._ask_layout(shard, calls.set_layout(view, shard, header.packed, entries))
 
-    def _begin_slice(self, view: View, shard: int, last: str, unsent: int) -> Flow[None]:
-        """Begin the current slice, with room for as many items as the last one held, or for the unsent items if they are more."""
-        keys, label, layout = self.config.keys, view.labels[0], view.layout(shard)
-        header = view.header_without_items(shard)
+    def _begin_slice(self, known: Header, shard: int, last: str, unsent: int) -> Flow[None]:
+        """Begin the current slice, with room for as many items as the last one held, or for the unsent items if they are more.
+
+        The entries follow from the layout of the ``known`` header, and the call has its version: meanwhile another thread may
+        learn a later layout, in which the slice has begun.
+        """
+        view, layout, keys = known.view, known.layout, self.config.keys
+        label, header = view.labels[0], view.header_without_items(shard, layout.version)
         fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
         commands = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
         [counts, has_begun] = yield from request([*map(Call, commands)])
@@ -167,7 +172,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             if len(answers) < len(batch.digests):
                 self._learn_full(batch)
         elif status == Status.CLOCK:
-            self.clock.learn(payload)
+            self.clock.learn(payload, batch.sent)
             self.view = None
         elif status == Status.LAYOUT:
             if stored and stored[0] and text(stored[0]) != self.config.stored:

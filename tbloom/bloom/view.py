@@ -188,7 +188,9 @@ class View:
             raise ConfigError("label", label, f"that of a live slice: {', '.join(self.labels)}")
         return self.labels.index(label)
 
-    def header_without_items(self, shard: int | None) -> bytes:
-        """Return the packed header of a call without items. If ``shard`` is None, the call is for the root key."""
-        version = "" if shard is None else self.layout(shard).version
+    def header_without_items(self, shard: int | None, version: str = "") -> bytes:
+        """Return the packed header of a call without items, and with this version of the layout.
+
+        If ``shard`` is None, the call is for the root key.
+        """
         return header_of(self.begins, self.ends, self.expires_at(shard), version=version)

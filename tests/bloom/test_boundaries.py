@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ import redis
 from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
+from tbloom.engine.server import ServerClock
 from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of
 
@@ -27,6 +32,52 @@ WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
     "add_many": lambda seen, item: seen.add_many([item]),
     "commit": TimeBloom.commit,
 }
+
+
+def _at_line(number: int, work: Callable[[], Any], reached: list[Thread]) -> Any:
+    """Return a trace function that lets a thread do the work before the n-th line of the filter that is executed."""
+    left = number
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if "/tbloom/bloom/" not in frame.f_code.co_filename:
+            return None
+        left -= event == "line"
+        if left == 0 and not reached:
+            sys.settrace(None)
+            reached.append(Thread(target=work))
+            reached[0].start()
+            reached[0].join(0.1)  # it may wait for a lock that this thread has
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("capacity", [None, 10])
+def test_no_item_is_lost_whenever_another_thread_goes_on_while_a_slice_begins(
+    clockwork: Any, open_one: Callable[..., TimeBloom], capacity: int | None
+) -> None:
+    """Two threads of an object add to a new slice. One waits before each of its lines in turn until the other has its answers."""
+    seen, theirs = open_one(capacity=capacity, slices=3), open_one(capacity=capacity, slices=3)
+    theirs.add_many(f"earlier {n}" for n in range(50))
+    for line in count(1):
+        clockwork.go_on(86_400)
+        own, others = f"own {line}", [f"{n} of another thread, {line}" for n in range(20)]
+        reached, answers = list[Thread](), list[bool]()
+        was = sys.gettrace()
+        sys.settrace(
+            _at_line(line, lambda: answers.extend(seen.add_many(others)), reached)  # noqa: B023
+        )
+        try:
+            answers.append(seen.add(own))
+        finally:
+            sys.settrace(was)
+        if not reached:
+            break
+        reached[0].join()
+        assert [True] * 21 == answers
+        assert all(theirs.contains_many([own, *others])), line
+    assert line > 100
 
 
 @pytest.mark.parametrize("verb", WRITES)
@@ -45,6 +96,18 @@ def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
     found = seen.last_seen("a")
     assert found is not None
     assert f"201906{now[:2]}" == found.label
+
+
+def test_a_late_reply_does_not_set_the_estimate_of_the_servers_clock_back() -> None:
+    """Otherwise the local cache would go on answering for a slice that has ended."""
+    clock, asked = ServerClock(), time.monotonic_ns() // 1_000_000
+    told = clock.now()
+    time.sleep(0.02)
+    clock.learn(told, asked)
+    assert clock.now() >= told + 20
+    for change in (86_400_000, -86_400_000):
+        clock.learn(told + change, asked)
+        assert told + change <= clock.now() <= told + change + 60_000
 
 
 def test_the_oldest_of_many_slices_is_looked_at(
