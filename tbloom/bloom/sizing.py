@@ -191,10 +191,11 @@ def allocated(size: int) -> int:
 def shards_for(bits: int, masters: int = 1) -> int:
     """Return the fewest shards that keep each key at 8 MB or less, rounded up to a multiple of ``masters``.
 
-    Before this rounding, it is at most ``MAX_SHARDS``, unless the bits need more keys.
+    It is at most ``MAX_SHARDS``, unless the bits or the masters need more keys.
     """
     fewest = min(_keys_of(bits, USUAL_BITS_PER_KEY), max(MAX_SHARDS, least_shards(bits)))
-    return -(-fewest // masters) * masters
+    even = -(-fewest // masters) * masters
+    return even if even <= max(MAX_SHARDS, masters) else fewest
 
 
 def least_shards(bits: int) -> int:

@@ -189,6 +189,7 @@ def test_items_at_is_the_most_that_keep_the_rate(rate: float, blocks: int, hashe
         (1, 3, 3),
         (2**30, 3, 18),
         (2**42, 1, 16384),  # of 32 MB: there are no more shards
+        (2**42, 7, 16384),  # of which no multiple of 7 is as large
     ],
 )
 def test_shards_keep_keys_small_and_masters_even(bits: int, masters: int, shards: int) -> None:
