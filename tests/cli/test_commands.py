@@ -213,6 +213,26 @@ def test_the_table_is_the_sources_table() -> None:
     assert (["0.393", "0.400"], "2.50e-05") == (cells_of["2"][1:3], cells_of["32"][6])
 
 
+@pytest.mark.parametrize("links", ["10", "50"])
+@pytest.mark.parametrize("seen", ["99.99%", "99.9999%"])
+def test_plan_keeps_each_server_as_idle_as_it_says(links: str, seen: str) -> None:
+    """A shard for each server makes more calls of a page, which may need another server."""
+    line = ["plan", "--links", "1M/s", "--seen", seen, "--links-per-page", links, "--json"]
+    planned = json.loads(tbloom(*line).stdout)
+    [cores] = [
+        row["cores"]
+        for row in planned["by_links_per_call"]
+        if row["links_per_call"] == planned["links_per_page"]
+    ]
+    assert cores <= 0.7 * planned["masters"] <= 0.7 * planned["shards"]
+
+
+def test_plan_refuses_fewer_shards_than_servers() -> None:
+    """A shard is on one server."""
+    line = ["plan", "--links", "300k/s", "--seen", "99.99%"]
+    refused(tbloom(*line, "--shards", "1"), "--shards", "expected 3 or more", "got 1")
+
+
 def test_plan_measures_a_server_and_leaves_no_key(own: redis.Redis, own_url: str) -> None:
     """By a filter with the prefix, for a user who may use no other keys. Its time is a factor of all cores, and of no bytes."""
     own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", "~app1:*", "+@all")

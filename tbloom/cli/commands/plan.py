@@ -184,9 +184,17 @@ def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) ->
     def cores(size: int) -> float:
         return traffic.links * cost(size).server_us * slower / 1e6
 
-    masters = math.ceil(cores(traffic.links_per_page) / _BUSY)
-    if "shards" not in given:  # the masters of a cluster share them evenly
-        config = replace(config, shards=sizing.shards_for(config.bits, masters))
+    masters = 0
+    while (needed := math.ceil(cores(traffic.links_per_page) / _BUSY)) > masters:
+        masters = needed
+        if (
+            "shards" not in given
+        ):  # the masters of a cluster share them evenly; more shards take more calls
+            config = replace(config, shards=sizing.shards_for(config.bits, masters))
+    if config.shards < masters:
+        raise CommandError(
+            f"--shards: expected {masters} or more, one for each Redis server that these links need, got {config.shards}"
+        )
     daily = traffic.links * traffic.new * _DAY_SECONDS
     return _plan(config) | {
         "links_per_second": traffic.links,
