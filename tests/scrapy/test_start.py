@@ -18,7 +18,7 @@ import scrapy
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
-from tbloom import ConfigMismatch, ExactFilter, TimeBloom
+from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
@@ -428,6 +428,43 @@ def test_doctor_compares_the_settings_of_each_spider_with_what_is_stored(
     assert 1 == code
 
 
+@pytest.mark.parametrize("mark", ["scheduled", "done"])
+def test_doctor_compares_the_settings_with_a_file(tmp_path: Path, mark: str) -> None:
+    """And makes none: a crawl does."""
+    local = "TBLOOM_STORE = 'local'", f"TBLOOM_MARK = {mark!r}", "TBLOOM_PATH = '%(spider)s.bloom'"
+    spiders = "import scrapy\nclass A(scrapy.Spider): name = 'a'"
+    code, _ = doctor_of(tmp_path, UNREACHABLE, spiders, *local)
+    assert (0, []) == (code, [*tmp_path.glob("*.bloom*")])
+    with LocalBloom(path=tmp_path / "a.bloom") as stored:
+        stored.add("a")
+    before = (tmp_path / "a.bloom").read_bytes()
+    code, lines = doctor_of(tmp_path, UNREACHABLE, spiders, *local, "TBLOOM_SLICES = 3")
+    assert lines[:2] == [
+        "✗ TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_PATH, or TBLOOM_SLICES = 7",
+        "  settings.py, line 7: TBLOOM_SLICES = ...",
+    ]
+    assert (1, before) == (code, (tmp_path / "a.bloom").read_bytes())
+    code, lines = doctor_of(tmp_path, UNREACHABLE, spiders, *local[:2], "TBLOOM_PATH = 'gone/a'")
+    assert (1, True) == (code, "No such file or directory" in lines[0])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "why"),
+    [
+        ("SCHEDULER_QUEUE_CLASS", "scrapy_redis.queue.Gone", " names what can't be imported: "),
+        ("SCHEDULER_QUEUE_CLASS", "builtins.dict", ": TypeError: "),
+        ("SCHEDULER_QUEUE_KEY", "%(spidr)s:requests", ": KeyError: 'spidr'"),
+    ],
+)
+def test_doctor_names_a_shared_queue_that_cannot_be_made(
+    url: str, setting: str, value: str, why: str
+) -> None:
+    queue = {"SCHEDULER_PERSIST": True, "REDIS_URL": url, setting: value}
+    [fault] = faults(Settings({**ADDON, **SHARED, **queue}))
+    assert fault.startswith("SCHEDULER_QUEUE_")
+    assert why in fault
+
+
 def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_url: str) -> None:
     TimeBloom(own, "news").add("a")
     settings = {**ADDON, **COUNTED, "REDIS_URL": own_url, "TBLOOM_COUNT_MAPPING": "news"}
@@ -496,7 +533,7 @@ class F(A):
         "  spiders.py, line 15: ADDONS = ...",
         "✗ spider e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
         "  spiders.py, line 18: TBLOOM_SLCES = ...",
-        "✗ spider f: its settings can't be made: TypeError: 'NoneType'",
+        "✗ spider f: the settings of a spider can't be made: TypeError: 'NoneType'",
         "  spiders.py, line 23",
         "5 faults",
     )
@@ -514,6 +551,7 @@ class F(A):
         ("from scrapy import gone", "ImportError: cannot import name 'gone' from 'scrapy'", 2),
         ("a =", "SyntaxError: invalid syntax", 2),
         ("{}['a']", "KeyError: 'a'", 2),
+        ("raise SystemExit(3)", "SystemExit: 3", 2),
     ],
 )
 def test_doctor_names_a_spider_that_cannot_be_imported(

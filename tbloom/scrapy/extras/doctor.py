@@ -38,7 +38,7 @@ from tbloom.scrapy.options import (
     read_options,
     server_settings,
 )
-from tbloom.scrapy.settings import COUNTS, MARK, SHADOW
+from tbloom.scrapy.settings import COUNTS, FILTER, MARK, SHADOW, STORE, expand
 
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: The methods by which a scheduler asks a dupefilter, or hands requests on to another scheduler.
@@ -80,7 +80,7 @@ def faults(settings: BaseSettings) -> Iterator[str]:
     spiders = list[type[Spider] | None]()
     try:
         spiders += _spiders(settings, warn_only=False)
-    except Exception as error:  # noqa: BLE001 - whatever the project's own modules raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
         others = settings.getbool(_WARN_ONLY)
         what = "a spider can't be imported" + ", so none can crawl" * (not others)
         place = _raised_at(error) or _place("SPIDER_MODULES", settings, None)
@@ -118,7 +118,7 @@ def _faults_of(
         if spider:
             spider.update_settings(settings)
     except Exception as error:  # noqa: BLE001 - whatever the spider raises
-        yield f"its settings can't be made: {_why(error)}\n{_raised_at(error)}".rstrip()
+        yield f"the settings of a spider can't be made: {_why(error)}\n{_raised_at(error)}".rstrip()
         return
     given = settings.copy()  # the add-on changes settings
     for fault in _until_one_hides_others(settings, name, away):
@@ -173,9 +173,10 @@ def _check_settings(settings: BaseSettings) -> Iterator[str]:
 
 def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
     """Yield what is wrong with the stored filter and counters of this spider, or with their server. Change nothing."""
+    _keep_from_making_a_file(settings, name)
     with naming_redis(settings), closing(read_options(settings, name, retry_for=0)) as answers:
+        answers.seen.contains_many([b"a"])  # raises if other parameters are stored
         if not isinstance(answers.seen, LocalBloom):
-            answers.seen.contains_many([b"a"])  # raises if other parameters are stored
             yield from answers.seen.warnings()
     if _is_shared(settings):
         _check_queue(settings, name)
@@ -188,30 +189,45 @@ def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
                 yield error_line(error, settings, COUNTS)
 
 
+def _keep_from_making_a_file(settings: BaseSettings, name: str) -> None:
+    """Unset TBLOOM_PATH if the first crawl will make the file."""
+    path = FILTER["path"]
+    if STORE.value(settings) == "local" and (text := path.value(settings)) is not None:
+        file = Path(expand(path, text, spider=name))
+        if file.parent.is_dir() and not file.exists():
+            settings.set(path.name, None, SETTINGS_PRIORITIES["cmdline"])
+
+
 def _is_shared(settings: BaseSettings) -> bool:
     kinds = load_object(settings["SCHEDULER"]).__mro__
     return any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
 
 
 def _check_queue(settings: BaseSettings, name: str) -> None:
-    """Raise RedisError if scrapy-redis' queue can't read what is stored."""
+    """Raise RedisError if scrapy-redis' queue can't read what is stored; ImportError or ValueError if it can't be made."""
+    names = "SCHEDULER_QUEUE_CLASS", "SCHEDULER_QUEUE_KEY"
     kind, key = (
         settings.get(setting) or load_object(f"scrapy_redis.defaults.{setting}")
-        for setting in ("SCHEDULER_QUEUE_CLASS", "SCHEDULER_QUEUE_KEY")
+        for setting in names
     )
+    kind = _loaded(names[0], kind)
     client, _ = make_client(settings)
     with closing(client):
-        len(load_object(kind)(client, SimpleNamespace(name=name), key))
+        try:
+            queue = kind(client, SimpleNamespace(name=name), key)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"{', '.join(names)}: {_why(error)}") from None
+        len(queue)
 
 
 # Where a fault is
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _raised_at(error: Exception) -> str:
+def _raised_at(error: BaseException) -> str:
     """Return the project's last line on the way to the error; "" if none of its lines is."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_relative(error.filename)}, line {error.lineno}"
