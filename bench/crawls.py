@@ -180,7 +180,7 @@ async def _serve(pages: int) -> None:
 
 
 def measure(
-    server: Server, *, pages: int = 3000, rounds: int = 2, requests: int = 30_000
+    server: Server, *, pages: int = 1500, rounds: int = 2, requests: int = 30_000
 ) -> list[Table]:
     """Return what crawls cost, what they cost while ``requests`` wait, and how fast they are with a distant Redis."""
     near = _by_turns(server, server.url, WAYS, pages, rounds)
