@@ -125,10 +125,10 @@ class Follower(Spider):
 
     async def start(self) -> AsyncIterator[Request]:
         """Wait until all crawlers are ready; then yield the first requests."""
+        self.fetched, self.pages = list[str](), 0.0
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         self.began, self.last, self.cpu = time.monotonic(), 0.0, time.process_time()
-        self.fetched, self.pages = list[str](), 0.0
         if self.seconds:
             # Not by the event loop, which may wait for Redis.
             timer = threading.Timer(self.seconds, self.leave)
