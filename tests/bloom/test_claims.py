@@ -206,3 +206,24 @@ async def test_a_session_is_known_to_others_until_it_is_paused_or_ended(make: An
     await theirs.end_session()
     assert {} == await ours.other_sessions()
     assert ["the work"] == await ours.take_over()
+
+
+def test_an_item_in_work_here_is_busy_though_a_copy_of_its_request_names_another_owner(
+    url: str, name: str
+) -> None:
+    """As where a queue has a request twice. The first claim was sent again; the work goes on, and no other process gets it."""
+    faults = list[Fault]()
+    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
+        with TimeBloom.from_url(proxy.url, name) as ours, TimeBloom.from_url(url, name) as theirs:
+            theirs.claim_many(["a", "b"])
+            theirs.hand_over(["a", "b"])
+            assert Claim.NEW is ours.claim("c")
+            faults[:] = [Fault.LOSE]
+            assert Claim.NEW is ours.claim("a", previous_owner=theirs.session)
+            assert not faults
+            assert Claim.BUSY is ours.claim("a", previous_owner="f" * 16)
+            assert Claim.BUSY is ours.claim("a", previous_owner=theirs.session)
+            assert Claim.NEW is ours.claim("b", previous_owner=theirs.session)
+            ours._send_heartbeat()
+            assert [Claim.BUSY] * 2 == theirs.claim_many(["a", "b"])
+            assert Claim.NEW is ours.claim("a", previous_owner=ours.session)

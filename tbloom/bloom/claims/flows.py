@@ -77,7 +77,7 @@ class Claims(ResetsInChild):
     ) -> Flow[dict[bytes, Claim]]:
         """Claim the items that are new, and return the answer for each item. ``number`` is the call's number in the session."""
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        reserved = session.reserve(answers, number, again=bool(previous_owner))
+        reserved = session.reserve(answers, number, again=previous_owner == session.name)
         batches = self._dispatcher.batches(reserved, within)
         for batch in batches:
             session.shards.add(batch.shard)
