@@ -213,17 +213,20 @@ def test_an_item_in_work_here_is_busy_though_a_copy_of_its_request_names_another
 ) -> None:
     """As where a queue has a request twice. The first claim was sent again; the work goes on, and no other process gets it."""
     faults = list[Fault]()
-    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
-        with TimeBloom.from_url(proxy.url, name) as ours, TimeBloom.from_url(url, name) as theirs:
-            theirs.claim_many(["a", "b"])
-            theirs.hand_over(["a", "b"])
-            assert Claim.NEW is ours.claim("c")
-            faults[:] = [Fault.LOSE]
-            assert Claim.NEW is ours.claim("a", previous_owner=theirs.session)
-            assert not faults
-            assert Claim.BUSY is ours.claim("a", previous_owner="f" * 16)
-            assert Claim.BUSY is ours.claim("a", previous_owner=theirs.session)
-            assert Claim.NEW is ours.claim("b", previous_owner=theirs.session)
-            ours._send_heartbeat()
-            assert [Claim.BUSY] * 2 == theirs.claim_many(["a", "b"])
-            assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
+    with (
+        Proxy(url, lambda _: faults.pop() if faults else None) as proxy,
+        TimeBloom.from_url(proxy.url, name) as ours,
+        TimeBloom.from_url(url, name) as theirs,
+    ):
+        theirs.claim_many(["a", "b"])
+        theirs.hand_over(["a", "b"])
+        assert Claim.NEW is ours.claim("c")
+        faults[:] = [Fault.LOSE]
+        assert Claim.NEW is ours.claim("a", previous_owner=theirs.session)
+        assert not faults
+        assert Claim.BUSY is ours.claim("a", previous_owner="f" * 16)
+        assert Claim.BUSY is ours.claim("a", previous_owner=theirs.session)
+        assert Claim.NEW is ours.claim("b", previous_owner=theirs.session)
+        ours._send_heartbeat()
+        assert [Claim.BUSY] * 2 == theirs.claim_many(["a", "b"])
+        assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
