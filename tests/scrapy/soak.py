@@ -159,6 +159,9 @@ class Round:
         #: When the filter was looked into after the last long outage, and the crawlers that it met.
         self._looked = 0.0
         self._met_outage = set[int]()
+        #: The crawlers that were told to end, and those of them that wait for no server that was away meanwhile.
+        self._told = set[int]()
+        self._told_while_away = set[int]()
         self.faults = Counter[str]()
 
     def start(self) -> None:
@@ -189,7 +192,8 @@ class Round:
             if not crawler.is_running:
                 end = self._ends[number] = crawler.result()
                 del self._crawlers[number]
-                if end is None:  # it was stopped before it could take the signal
+                # It was stopped before it could take the signal, or did not wait for the server.
+                if end is None or number in self._told_while_away:
                     self._allow(self.stored(number))
                 elif end.startswith("tbloom_error") or (
                     end.startswith("shutdown") and number in self._met_outage
@@ -227,11 +231,13 @@ class Round:
             self._say(f"{what}: {number}, at {time.time():.1f}")
         elif what == "stop a crawler":
             self._crawlers[number].send_signal(signal.SIGTERM)
+            self._told.add(number)
             self._say(f"{what}: {number}, at {time.time():.1f}")
         else:
             seconds = dice.uniform(*dice.choice([SHORT, LONG]))
             self._say(f"{what} for {seconds:.1f} s, at {time.time():.1f}")
             assert self._server.process
+            self._told_while_away |= self._told & self._crawlers.keys()
             if what == "kill the server":
                 self._server.kill()
                 time.sleep(seconds)
