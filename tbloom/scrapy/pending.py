@@ -67,6 +67,8 @@ class PendingRequest:
     source: Page | None = None
     #: The session that has claimed the request, if the request has come out of a queue.
     previous_owner: str = ""
+    #: Whether it is a link to a page that has failed in this crawl, and whose pause is over.
+    tries_again: bool = False
 
     @property
     def is_to_ask(self) -> bool:

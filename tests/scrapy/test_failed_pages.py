@@ -396,6 +396,33 @@ def test_a_failed_page_that_is_done_later_in_the_same_crawl_is_done(
     assert [0, 0] == [times([first, second])[page][1] for page in "ab"]
 
 
+class LinksToASlowPage(Project):
+    """Links to a page once it has failed, and again and again while its callback runs."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield self.request("a")
+        while not self.crawler.stats.get_value("tbloom/left"):
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            yield self.request("a")
+            await asyncio.sleep(0.05)
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        await asyncio.sleep(0.5)
+        yield {"page": path_of(response)}
+
+
+@MARKS
+def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """Though its pause is over."""
+    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.01}
+    [crawl] = project(LinksToASlowPage, answers={"/a": [503, 200]}, **more)
+    assert [2] == times([crawl])["a"]
+    assert [{"page": "a"}] == crawl.items
+
+
 # Requests that can't be serialised
 
 

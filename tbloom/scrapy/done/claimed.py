@@ -155,7 +155,11 @@ class ClaimedRequests(PendingRequests):
         pauses = self._failures.pauses(fingerprint)
         if pauses is None or WITHIN in pending.request.meta:
             return
-        pending.answer = Claim.BUSY if pauses else None
+        if pauses:
+            pending.answer = Claim.BUSY
+            return
+        self._failures.try_again(fingerprint)
+        pending.answer, pending.tries_again = None, True
         pending.arguments = (*pending.arguments, ("previous_owner", self._seen.session))
 
     def _note(self, request: Request, token: Token) -> str:
@@ -196,12 +200,16 @@ class ClaimedRequests(PendingRequests):
         if token and is_new:
             token = token._replace(session=self._seen.session)  # of now
             token.write(pending.request)
+        queued = False
         try:
             queued = super()._hand_on(pending)
         except Exception as error:
             if token and is_new:
                 self._not_queued(pending, token, error)
             raise
+        finally:
+            if pending.tries_again and pending.fingerprint and not (is_new and queued):
+                self._failures.not_tried(pending.fingerprint.hex())
         self._take_over.moves += queued
         if page and is_new and token:
             self.tracker.queued(page, token)

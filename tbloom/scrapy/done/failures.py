@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -23,7 +24,7 @@ _SHOWN_URLS = 3
 class _Failure:
     """A page that has failed in this crawl."""
 
-    #: When a link to the page is followed again, and how long the page's next pause is (seconds).
+    #: When a link to the page is followed again (infinite while one is followed), and how long the page's next pause is (seconds).
     until: float
     pause: float
     #: The number of earlier crawls in a row in which the page has failed.
@@ -82,6 +83,15 @@ class Failures:
         """Return whether a link to a page that has failed is not followed yet; None: the page has not failed in this crawl."""
         failed = self._failed.get(fingerprint)
         return None if failed is None else time.monotonic() < failed.until
+
+    def try_again(self, fingerprint: str) -> None:
+        """Let further links wait until the page, to which a link is followed, is done or fails again."""
+        self._failed[fingerprint].until = math.inf
+
+    def not_tried(self, fingerprint: str) -> None:
+        """Pause again if the link was not followed. Do nothing if the page has not failed in this crawl."""
+        if failed := self._failed.get(fingerprint):
+            failed.until = time.monotonic() + failed.pause
 
     def failures_before(self, fingerprint: str) -> int:
         """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""
