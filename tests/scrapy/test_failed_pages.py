@@ -401,7 +401,7 @@ class LinksToASlowPage(Project):
 
     async def start(self) -> AsyncIterator[Any]:
         yield self.request("a")
-        while not self.crawler.stats.get_value("tbloom/left"):
+        while not self.crawler.stats.get_value("tbloom/left"):  # noqa: ASYNC110 - a stat
             await asyncio.sleep(0.01)
         for _ in range(20):
             yield self.request("a")

@@ -581,6 +581,9 @@ def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Pa
     assert 1 == code
     code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_MODULES = ['nowhere']")
     assert lines[1] == "  settings.py, line 4: SPIDER_MODULES = ..."
+    code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_LOADER_CLASS = 'shop.Gone'")
+    assert lines[0].startswith("✗ SPIDER_LOADER_CLASS names what can't be imported: ")
+    assert lines[1] == "  settings.py, line 4: SPIDER_LOADER_CLASS = ..."
 
 
 def test_doctor_asks_a_server_that_is_away_once(tmp_path: Path) -> None:

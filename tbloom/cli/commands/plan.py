@@ -187,9 +187,8 @@ def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) ->
     masters = 0
     while (needed := math.ceil(cores(traffic.links_per_page) / _BUSY)) > masters:
         masters = needed
-        if (
-            "shards" not in given
-        ):  # the masters of a cluster share them evenly; more shards take more calls
+        # The masters of a cluster share the shards evenly. More shards take more calls, so the loop computes again.
+        if "shards" not in given:
             config = replace(config, shards=sizing.shards_for(config.bits, masters))
     if config.shards < masters:
         raise CommandError(
@@ -242,7 +241,7 @@ def _carrying_text(made: dict[str, Any]) -> str:
     rows = {
         "links": (
             f"{links:,.{digits}f}/s",
-            f"{links / per_page:,.{digits}f} pages a second, {per_page} links each",
+            f"{links / per_page:,.{digits}f} pages a second, {formats.counted(per_page, 'link')} each",
         ),
         "new links": (
             f"{links * (1 - seen):,.{digits}f}/s",

@@ -79,6 +79,11 @@ def faults(settings: BaseSettings) -> Iterator[str]:
     """
     spiders = list[type[Spider] | None]()
     try:
+        _loaded("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
+    except ImportError as error:
+        yield f"{error}\n{_place('SPIDER_LOADER_CLASS', settings, None)}".rstrip()
+        return
+    try:
         spiders += _spiders(settings, warn_only=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
         others = settings.getbool(_WARN_ONLY)
