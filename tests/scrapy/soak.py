@@ -2,8 +2,8 @@
 
     python -m tests.scrapy.soak --minutes 60
 
-Crawlers share a filter with ``TBLOOM_MARK = "done"``; some have a queue of their own, others scrapy-redis'. Pages, callbacks and
-pipelines fail, each at most once or for one crawl. Meanwhile crawlers are killed (kill -9) or stopped, and the server is killed or
+Crawlers share a filter with ``TBLOOM_MARK = "done"``; some have a queue of their own, others scrapy-redis'. Some pages fail for one
+crawl, or their callbacks or pipelines fail once: never both, since a page that fails in three crawls is dropped. Meanwhile crawlers are killed (kill -9) or stopped, and the server is killed or
 stands still. Every crawler that ends is replaced. Once each page is stored, the account is made, and another round begins.
 
 The account: a page is stored once. It may be stored once more for each time when its crawler was killed, or the server was away for
@@ -52,7 +52,15 @@ RETRY_FOR, SESSION_TTL = 10, 60
 #: when the others are done.
 PATIENCE = 10 * SESSION_TTL
 CAPACITY = {"capacity": 100_000, "error_rate": 1e-9}
+#: What happens to a page whose draw is below the number (and not below the one before). No page has two of them.
+FATES = {0.04: "status", 0.06: "no answer", 0.08: "callback", 0.1: "item", 0.98: "", 1.0: "late"}
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
+
+
+def fate_of(seed: str, page: int) -> str:
+    """Return what happens to this page, as FATES names it."""
+    drawn = random.Random(f"{seed} {page}").random()
+    return next(fate for below, fate in FATES.items() if drawn < below)
 
 
 class Site(Handler):
@@ -60,21 +68,22 @@ class Site(Handler):
 
     def get(self) -> None:
         number = int(self.path[1:])
-        fate = random.Random(f"{self.server.seed} {number}")
+        seed = self.server.seed
+        fate, dice = fate_of(seed, number), random.Random(f"{number} {seed}")
         # A crawl tries a page three times, so that some fail in two crawls.
-        kind, times = fate.random(), fate.randint(1, 4)
+        times = dice.randint(1, 4)
         with self.server.guard:
             self.server.asked[number] += 1
             is_early = self.server.asked[number] <= times
-        if kind < 0.04 and is_early and number:
+        if fate == "status" and is_early and number:
             self.answer(503)
-        elif kind < 0.06 and is_early and number:
+        elif fate == "no answer" and is_early and number:
             self.close_connection = True
         else:
-            if kind > 0.98:
-                time.sleep(fate.uniform(0.5, 3))
+            if fate == "late":
+                time.sleep(dice.uniform(0.5, 3))
             links = [*range(CHILDREN * number + 1, CHILDREN * number + CHILDREN + 1)]
-            links += [fate.randrange(PAGES) for _ in range(OTHERS)]
+            links += [dice.randrange(PAGES) for _ in range(OTHERS)]
             body = "".join(f'<a href="/{link}"></a>' for link in links if link < PAGES)
             self.answer(200, body.encode())
 
@@ -84,6 +93,7 @@ class Soaked(scrapy.Spider):
 
     name = "soaked"
     site: str
+    seed: str
     folder: str
     number: int
 
@@ -93,17 +103,16 @@ class Soaked(scrapy.Spider):
     def parse(self, response: Response) -> Iterator[Any]:
         page = int(response.url.rpartition("/")[2])
         links = [*response.follow_all(css="a")]
-        fate = random.Random(f"{self.folder} {page}").random()
-        if page and fate < 0.02 and self.first_time(f"callback-{page}"):
+        if page and fate_of(self.seed, page) == "callback" and self.first_time(page):
             yield from links[: len(links) // 2]
             raise RuntimeError("a callback fails half way")
         if page:
             yield {"page": page}
         yield from links
 
-    def first_time(self, what: str) -> bool:
+    def first_time(self, page: int) -> bool:
         """True once for all crawlers."""
-        with suppress(FileExistsError), Path(self.folder, what).open("x"):
+        with suppress(FileExistsError), Path(self.folder, f"failed-{page}").open("x"):
             return True
         return False
 
@@ -114,8 +123,7 @@ class Stores(Part):
     def process_item(self, item: Any) -> Any:
         spider: Any = self.crawler.spider
         page = item["page"]
-        fate = random.Random(f"{spider.folder} item {page}").random()
-        if fate < 0.02 and spider.first_time(f"item-{page}"):
+        if fate_of(spider.seed, page) == "item" and spider.first_time(page):
             raise RuntimeError("the database is away")
         with stored_file(spider.folder, spider.number).open("ab", buffering=0) as file:
             file.write(b"%d %.3f\n" % (page, time.time()))
@@ -146,9 +154,10 @@ class Round:
     """One filter, one site, its crawlers, and their faults."""
 
     def __init__(
-        self, server: LocalRedis, site: str, folder: Path, say: Callable[[str], None]
+        self, server: LocalRedis, site: str, seed: str, folder: Path, say: Callable[[str], None]
     ) -> None:
-        self._server, self._site, self._folder, self._say = server, site, folder, say
+        self._server, self._site, self._seed = server, site, seed
+        self._folder, self._say = folder, say
         self._key = f"soak:{folder.name}"
         self._crawlers = dict[int, Forked]()
         self._started = 0
@@ -183,7 +192,12 @@ class Round:
             "CONCURRENT_REQUESTS": 4,
             "ITEM_PIPELINES": {Stores: 300},
         }
-        known = {"site": self._site, "folder": str(self._folder), "number": number}
+        known = {
+            "site": self._site,
+            "seed": self._seed,
+            "folder": str(self._folder),
+            "number": number,
+        }
         self._crawlers[number] = Forked(one, settings, **known)
 
     def replace_ended(self, wanted: int) -> None:
@@ -280,7 +294,12 @@ class Round:
         stored = defaultdict[int, list[Stored]](list)
         for one in sorted(self.stored(), key=attrgetter("at")):
             stored[one.page].append(one)
-        wrong = [f"{page}: not stored" for page in range(1, PAGES) if page not in stored]
+        missing = {*range(1, PAGES)} - stored.keys()
+        unmarked = {*self._unmarked(missing)}
+        wrong = [
+            f"{page}: not stored, and {'not ' * (page in unmarked)}marked; its fate: {fate_of(self._seed, page) or 'none'}"
+            for page in sorted(missing)
+        ]
         for page, times in stored.items():
             if len(times) > 1 + self._allowed[page]:
                 told = (
@@ -307,7 +326,7 @@ def play(
     dice = random.Random(seed)
     known: dict[str, Any] = {"seed": seed, "asked": Counter(), "guard": threading.Lock()}
     with served(Site, **known) as site:
-        round_ = Round(server, site.url, folder, say)
+        round_ = Round(server, site.url, seed, folder, say)
         try:
             most, changed = 0, time.monotonic()
             next_fault = changed + dice.uniform(2, CALM)
@@ -336,6 +355,7 @@ def play(
 
 def soak(minutes: float, crawlers: int, seed: str, say: Callable[[str], None]) -> list[str]:
     """Play rounds for so long; returns what is wrong in the first that has faults."""
+    say(f"seed {seed}")
     until = time.monotonic() + 60 * minutes
     options = "--appendonly", "yes", "--appendfsync", "always"
     with ExitStack() as stack:
@@ -363,7 +383,6 @@ def main() -> int:
         minutes, seconds = divmod(time.monotonic() - begun, 60)
         print(f"{minutes:3.0f}:{seconds:04.1f} {text}", flush=True)
 
-    say(f"seed {arguments.seed}")
     wrong = soak(arguments.minutes, arguments.crawlers, arguments.seed, say)
     print(*wrong, sep="\n")
     return bool(wrong)
