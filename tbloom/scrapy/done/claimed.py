@@ -247,13 +247,12 @@ class ClaimedRequests(PendingRequests):
 
     # Out of the queue
 
-    def next_request(self) -> Request | None:
-        """Return the next request that is to be fetched; None: there is none now."""
+    def _next_request(self) -> Request | None:
         self._take_over.search_later()
         if self._adopted:
             return self._take(*self._adopted.popleft())
         while (
-            self._adopting < self._max_adopting and (request := super().next_request()) is not None
+            self._adopting < self._max_adopting and (request := super()._next_request()) is not None
         ):
             token = Token.of(request)
             if token is None:
