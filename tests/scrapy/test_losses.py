@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.request import fingerprint
 
-from tbloom import TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.serialize import RUNNING, write_note
+from tests.helpers.crawl import Part
 from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, DONE, end
 
@@ -137,6 +142,42 @@ def test_a_crawl_that_waits_for_another_asks_seldom(crawl: Any, url: str, name: 
     assert "waiting up to 60 s for other crawlers (1)" in result["log"]
     print(len(calls), "script calls")
     assert len(calls) < 20
+
+
+class LosesAnother(Part):
+    """Another crawler, with a claimed page. It lives while the crawl is idle at first, and has died when the crawl is idle again."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        crawler.signals.connect(self.opened, signals.spider_opened)
+        crawler.signals.connect(self.idle, signals.spider_idle)
+        self._first_idle = math.inf
+
+    def opened(self, spider: Any) -> None:
+        settings, page = self.crawler.settings, Request(f"{spider.site}theirs", spider.note)
+        own = settings["REDIS_URL"], settings["TBLOOM_KEY"]
+        self._other = TimeBloom.from_url(*own, capacity=1000, session_ttl=3)
+        item = fingerprint(page)
+        note = write_note(page, Token("0", (item.hex(),)), spider, RUNNING)
+        assert Claim.NEW is self._other.claim(item, note=note)
+
+    def idle(self, spider: Any) -> None:
+        now = time.monotonic()
+        self._first_idle = min(now, self._first_idle)
+        if self._other is None:
+            return
+        if now > self._first_idle + 4:
+            self._other._stop_heartbeat()
+            self._other = None
+            self.crawler.engine.crawl(Request(f"{spider.site}more", spider.note))
+        raise DontCloseSpider
+
+
+@pytest.mark.check
+def test_a_crawl_that_is_idle_again_waits_for_crawlers_that_have_died_since(crawl: Any) -> None:
+    settings = {**DONE, "TBLOOM_SESSION_TTL": 3, "EXTENSIONS": {LosesAnother: 1}}
+    result = crawl("outcomes", settings, ["a"])
+    assert ["a", "more", "theirs"] == result["fetched"]
 
 
 @MARKS

@@ -126,7 +126,8 @@ class TakeOver:
                     longest = max(_WAIT_SECONDS, self._seen.session_ttl / 12)
                     self._pause = min(2 * self._pause, longest)
                 else:
-                    self._finished_at, self._pause, pause = self.moves, _WAIT_SECONDS, 0.0
+                    self._finished_at, pause = self.moves, 0.0
+                    self._silent, self._pause = None, _WAIT_SECONDS  # for the next idle moment
         # Meanwhile, nothing is searched for, however often the engine asks.
         call_later(pause, self._go_on, then)
 
