@@ -20,7 +20,7 @@ from scrapy.settings import BaseSettings
 from tbloom import Claim
 from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import call_later, call_soon, next_turn, wake_engine, watch_output
+from tbloom.scrapy.compat import call_soon, next_turn, wake_engine, watch_output
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.outage import NEW, Answer, AnyStore, ClaimStore, CrawlExact, Guess
@@ -31,8 +31,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 #: So many requests go in one call. (With 200 and a server 50 ms away, a crawl of 450 pages a second, with 11 links each, took 1.6
 #: times as long as with Scrapy's own filter, with 1,000 1.3 times: `make bench ARGS="--only crawls"`.)
 _BATCH = 1_000
-#: While the engine has enough to fetch, requests gather for so long (seconds), and go in one call.
-_GATHER = 0.05
 #: So many enter the queue in one turn of the event loop, which stands still meanwhile.
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
@@ -99,8 +97,6 @@ class PendingRequests:
         #: Requests that have their answers, and are not handed on yet.
         self._answered = deque[PendingRequest]()
         self._is_asking = self._is_closed = False
-        #: Whether the engine found a request when it last looked for one.
-        self._has_work = False
         #: Whether a request is to be fetched, and whether one was seen.
         self._has_new = self._has_seen = False
         #: The number of requests that have waited or wait, and how many of them are handed on.
@@ -137,13 +133,6 @@ class PendingRequests:
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
-        request = self._next_request()
-        self._has_work = request is not None
-        if request is None and self._unasked:
-            call_soon(self._ask)
-        return request
-
-    def _next_request(self) -> Request | None:
         request: Request | None = self._scheduler.next_in_project()
         return request
 
@@ -246,10 +235,7 @@ class PendingRequests:
         self.met += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
-            if self._has_work:
-                call_later(_GATHER, self._ask)
-            else:
-                call_soon(self._ask)  # together with later requests of this turn of the event loop
+            call_soon(self._ask)  # together with later requests of this turn of the event loop
         return True
 
     def _ask(self) -> None:

@@ -247,12 +247,13 @@ class ClaimedRequests(PendingRequests):
 
     # Out of the queue
 
-    def _next_request(self) -> Request | None:
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched; None: there is none now."""
         self._take_over.search_later()
         if self._adopted:
             return self._take(*self._adopted.popleft())
         while (
-            self._adopting < self._max_adopting and (request := super()._next_request()) is not None
+            self._adopting < self._max_adopting and (request := super().next_request()) is not None
         ):
             token = Token.of(request)
             if token is None:
