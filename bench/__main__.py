@@ -51,9 +51,13 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "packages": ["openjdk-17-doc"],
         "links": 2 * 10**5,
     },
+    "soak": {"minutes": 0.2, "crawlers": 4},
 }
 #: The arguments for --full. Without it, these sections run only if they are named.
-FULL: dict[str, dict[str, Any]] = {"replay": {"links": 10**8, "slice_seconds": 60}}
+FULL: dict[str, dict[str, Any]] = {
+    "replay": {"links": 10**8, "slice_seconds": 60},
+    "soak": {"minutes": 60},
+}
 #: Seconds for which the machine is watched before and after a section, and how busy it may be.
 WATCHED, BUSY = 2.0, 0.05
 
@@ -63,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a minute or two; only print")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
-    parser.add_argument("--full", action="store_true", help="also what takes another hour")
+    parser.add_argument("--full", action="store_true", help="also what takes two more hours")
     parser.add_argument("--fill", action="store_true", help="only fill the pages")
     arguments = parser.parse_args()
     if arguments.fill:

@@ -313,6 +313,22 @@ class Round:
         return wrong
 
 
+class Played(NamedTuple):
+    """A round that has ended."""
+
+    #: How often pages were stored, and how many requests the site got.
+    stored: int
+    asked: int
+    #: How often each fault happened.
+    faults: Counter[str]
+    wrong: list[str]
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{what} {times}" for what, times in self.faults.items())
+        pages = f"{PAGES - 1} pages were stored {self.stored} times, after {self.asked} requests"
+        return f"{pages}; {faults}; {len(self.wrong)} wrong"
+
+
 def play(
     server: LocalRedis,
     folder: Path,
@@ -321,8 +337,8 @@ def play(
     *,
     crawlers: int,
     until: float,
-) -> list[str]:
-    """One round, with faults until most pages are stored or the time is over; returns what is wrong."""
+) -> Played:
+    """One round, with faults until most pages are stored or the time is over."""
     dice = random.Random(seed)
     known: dict[str, Any] = {"seed": seed, "asked": Counter(), "guard": threading.Lock()}
     with served(Site, **known) as site:
@@ -344,30 +360,27 @@ def play(
         finally:
             round_.finish()
         wrong = round_.account()
-        asked = site.asked.total()
-    faults = ", ".join(f"{what} {times}" for what, times in round_.faults.items())
-    stored = len(round_.stored())
-    say(
-        f"{PAGES - 1} pages were stored {stored} times, after {asked} requests; {faults}; {len(wrong)} wrong"
-    )
-    return wrong
+        played = Played(len(round_.stored()), site.asked.total(), round_.faults, wrong)
+    say(str(played))
+    return played
 
 
-def soak(minutes: float, crawlers: int, seed: str, say: Callable[[str], None]) -> list[str]:
-    """Play rounds for so long; returns what is wrong in the first that has faults."""
+def soak(minutes: float, crawlers: int, seed: str, say: Callable[[str], None]) -> list[Played]:
+    """Play rounds for so long, and no further one after a fault in tbloom."""
     say(f"seed {seed}")
     until = time.monotonic() + 60 * minutes
     options = "--appendonly", "yes", "--appendfsync", "always"
+    rounds = list[Played]()
     with ExitStack() as stack:
         server = stack.enter_context(LocalRedis(BINARIES[MAIN], *options))
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        number, wrong = 0, list[str]()
-        while not wrong and (number == 0 or time.monotonic() < until):
+        while not rounds or (time.monotonic() < until and not rounds[-1].wrong):
+            number = len(rounds)
             folder = root / f"{os.getpid()}-{number}"
             folder.mkdir()
-            wrong = play(server, folder, f"{seed} {number}", say, crawlers=crawlers, until=until)
-            number += 1
-    return wrong
+            known: dict[str, Any] = {"crawlers": crawlers, "until": until}
+            rounds.append(play(server, folder, f"{seed} {number}", say, **known))
+    return rounds
 
 
 def main() -> int:
@@ -383,7 +396,7 @@ def main() -> int:
         minutes, seconds = divmod(time.monotonic() - begun, 60)
         print(f"{minutes:3.0f}:{seconds:04.1f} {text}", flush=True)
 
-    wrong = soak(arguments.minutes, arguments.crawlers, arguments.seed, say)
+    wrong = soak(arguments.minutes, arguments.crawlers, arguments.seed, say)[-1].wrong
     print(*wrong, sep="\n")
     return bool(wrong)
 
