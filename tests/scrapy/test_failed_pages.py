@@ -412,12 +412,19 @@ class LinksToASlowPage(Project):
         yield {"page": path_of(response)}
 
 
-@MARKS
+@pytest.mark.parametrize(
+    ("mark", "scheduler"),
+    [
+        ("done", "scrapy.core.scheduler.Scheduler"),
+        ("done, local", "scrapy.core.scheduler.Scheduler"),
+        ("done", "scrapy_redis.scheduler.Scheduler"),
+    ],
+)
 def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
-    project: Any, tmp_path: Path, mark: str
+    project: Any, tmp_path: Path, mark: str, scheduler: str
 ) -> None:
     """Though its pause is over."""
-    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.01}
+    more = {**marked(mark, tmp_path), "SCHEDULER": scheduler, "TBLOOM_FAILED_PAUSE": 0.01}
     [crawl] = project(LinksToASlowPage, answers={"/a": [503, 200]}, **more)
     assert [2] == times([crawl])["a"]
     assert [{"page": "a"}] == crawl.items

@@ -89,7 +89,7 @@ class Failures:
         self._failed[fingerprint].until = math.inf
 
     def not_tried(self, fingerprint: str) -> None:
-        """Pause again if the link was not followed. Do nothing if the page has not failed in this crawl."""
+        """Pause again if this process does not follow the link. Do nothing if the page has not failed in this crawl."""
         if failed := self._failed.get(fingerprint):
             failed.until = time.monotonic() + failed.pause
 
