@@ -112,7 +112,8 @@ def test_a_session_prints_what_was_recorded(
                 if step.mark == "@":
                     clockwork.set(given)
                 elif step.mark == ">":
-                    exec(given, names)  # noqa: S102 - our own sessions
+                    # The name of the file says which line has failed.
+                    exec(compile(given, given, "exec"), names)  # noqa: S102 - our own sessions
                 else:
                     before = stored(client)
                     got = answer(given.replace("OTHER", other), step.stdin).replace(url, "URL")
