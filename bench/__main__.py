@@ -78,22 +78,30 @@ def main() -> None:
         installed += [f"Python {platform.python_version()}"]
         installed += [f"{package} {version(package)}" for package in PACKAGES]
         print(machine(), *installed, sep="\n")
+        begun = time.monotonic()
         chosen = [name for name in SECTIONS if arguments.full or name not in FULL]
         for name in arguments.only or chosen:
-            idle = is_idle()
+            idle, at = is_idle(), time.monotonic()
             full = FULL.get(name, {}) if arguments.full else {}
             amounts = SECTIONS[name] if arguments.quick else full
             tables: list[Table] = import_module(f"bench.{name}").measure(server, **amounts)
             idle = idle and is_idle()
             for table in tables:
-                print(f"\n{table.name}\n{table.markdown()}", flush=True)
+                print(f"\n{table.name}\n{table.markdown()}")
+            print(f"\n{name}: {minutes_since(at)} minutes", flush=True)
             if not arguments.quick:
                 command = f"python -m bench {'--full ' if full else ''}--only {name}"
                 date = f"{datetime.now(UTC):%Y-%m-%d}"
                 results.store(tables, command=command, date=date, machine=machine(), idle=idle)
+        print(f"\nAll: {minutes_since(begun)} minutes")
         if not arguments.quick:
             versions = Table("versions", {}, [])
             results.store([versions], machine=machine(), note=f"{', '.join(installed)}.")
+
+
+def minutes_since(begun: float) -> str:
+    """Return the minutes since a time of the monotonic clock, with one decimal."""
+    return f"{(time.monotonic() - begun) / 60:.1f}"
 
 
 def machine() -> str:

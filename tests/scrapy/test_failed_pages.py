@@ -14,6 +14,7 @@ from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import FormRequest, JsonRequest, Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
+from scrapy_redis.scheduler import Scheduler as SharedScheduler
 
 from tests.helpers.crawl import Part
 from tests.helpers.projects import Project, marked, path_of, times
@@ -426,6 +427,43 @@ def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
     """Though its pause is over."""
     more = {**marked(mark, tmp_path), "SCHEDULER": scheduler, "TBLOOM_FAILED_PAUSE": 0.01}
     [crawl] = project(LinksToASlowPage, answers={"/a": [503, 200]}, **more)
+    assert [2] == times([crawl])["a"]
+    assert [{"page": "a"}] == crawl.items
+
+
+class AnotherTakesTheSecond(SharedScheduler):
+    """Of the requests in the queue, a crawler that dies at once has taken the second."""
+
+    taken = 0
+
+    def next_request(self) -> scrapy.Request | None:
+        request = super().next_request()
+        self.taken += request is not None
+        return None if request and self.taken == 2 else request
+
+
+class LinksUntilItIsDone(Project):
+    """Links to a page that has failed, again and again, until its item is there."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        stats = self.crawler.stats
+        yield self.request("a")
+        for _ in range(600):
+            if stats.get_value("item_scraped_count"):
+                return
+            await asyncio.sleep(0.05)
+            if stats.get_value("tbloom/left"):
+                yield self.request("a")
+
+
+def test_a_failed_page_of_which_another_crawler_has_died_is_fetched_for_a_further_link(
+    project: Any, tmp_path: Path
+) -> None:
+    """Though this crawler has followed a link to it, and doesn't end."""
+    more = {**marked("done", tmp_path), "SCHEDULER": AnotherTakesTheSecond}
+    [crawl] = project(
+        LinksUntilItIsDone, answers={"/a": [503, 200]}, TBLOOM_FAILED_PAUSE=0.1, **more
+    )
     assert [2] == times([crawl])["a"]
     assert [{"page": "a"}] == crawl.items
 
