@@ -16,6 +16,9 @@ from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
 from scrapy_redis.scheduler import Scheduler as SharedScheduler
 
+from tbloom import Claim, TimeBloom
+from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.serialize import RUNNING, write_note
 from tests.helpers.crawl import Part
 from tests.helpers.projects import Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
@@ -432,14 +435,21 @@ def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
 
 
 class AnotherTakesTheSecond(SharedScheduler):
-    """Of the requests in the queue, a crawler that dies at once has taken the second."""
+    """Of the requests in the queue, a crawler that has died since took the second."""
 
     taken = 0
 
     def next_request(self) -> scrapy.Request | None:
         request = super().next_request()
         self.taken += request is not None
-        return None if request and self.taken == 2 else request
+        if request is None or self.taken != 2:
+            return request
+        token, settings = Token.of(request), self.spider.crawler.settings
+        note = write_note(request, token, self.spider, RUNNING)
+        with TimeBloom.open(settings["REDIS_URL"], settings["TBLOOM_KEY"]) as dead:
+            [item] = token.items
+            assert Claim.NEW is dead.claim(item, note=note, previous_owner=token.session)
+        return None
 
 
 class LinksUntilItIsDone(Project):

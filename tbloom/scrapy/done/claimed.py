@@ -208,10 +208,11 @@ class ClaimedRequests(PendingRequests):
                 self._not_queued(pending, token, error)
             raise
         finally:
-            # What enters a shared queue may be another process's: how the page ends there is not known here.
-            is_ours = is_new and queued and not self._shared
-            if pending.tries_again and pending.fingerprint and not is_ours:
-                self._failures.not_tried(pending.fingerprint.hex())
+            if pending.tries_again and pending.fingerprint:
+                if not (is_new and queued):
+                    self._failures.not_tried(pending.fingerprint.hex())
+                elif self._shared:
+                    self._failures.hand_over(pending.fingerprint.hex())
         self._take_over.moves += queued
         if page and is_new and token:
             self.tracker.queued(page, token)
@@ -267,8 +268,6 @@ class ClaimedRequests(PendingRequests):
 
     def _take(self, request: Request, token: Token) -> Request:
         self._take_over.moves += 1
-        if self._failures.pauses(token.fingerprints[0]) is not None:
-            self._failures.try_again(token.fingerprints[0])
         self.tracker.taken(request, token)
         return request
 
