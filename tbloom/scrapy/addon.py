@@ -46,7 +46,7 @@ class Addon:
         shadow = SHADOW.value(settings)
         if not issubclass(load_object(chosen), DupeFilter):
             if not shadow:
-                message = f"the project sets DUPEFILTER_CLASS to {chosen!r}; remove that line, and tbloom filters"
+                message = f"DUPEFILTER_CLASS is {chosen!r}; remove that line, and tbloom filters"
                 raise NotConfigured(message)
             if shadow is True:
                 settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)

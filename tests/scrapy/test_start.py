@@ -250,7 +250,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({}, f"{OFF}. Set ADDONS"),
         ({"TBLOOM_SLICES": 3, "TBLOOM_KEY": "a"}, f"{OFF} (without effect: TBLOOM_KEY, TBLOOM_SL"),
         ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS names what can't be imported: NameError: M"),
-        ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
+        ({**ADDON, **THEIRS}, "tbloom's add-on is off: DUPEFILTER_CLASS is "),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' needs ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
         ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
@@ -527,7 +527,7 @@ class F(A):
     starts = (
         "✗ spider b: SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS",
         "  spiders.py, line 6: SCHEDULER = ...",
-        "✗ spider c: tbloom's add-on is off: the project sets DUPEFILTER_CLASS to 'scrapy.dupefi",
+        "✗ spider c: tbloom's add-on is off: DUPEFILTER_CLASS is 'scrapy.dupefi",
         "  spiders.py, line 11: DUPEFILTER_CLASS = ...",
         f"✗ spider d: {OFF} (without effect: TBLOOM_SLCES)",
         "  spiders.py, line 15: ADDONS = ...",
@@ -584,6 +584,43 @@ def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Pa
     code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_LOADER_CLASS = 'shop.Gone'")
     assert lines[0].startswith("✗ SPIDER_LOADER_CLASS names what can't be imported: ")
     assert lines[1] == "  settings.py, line 4: SPIDER_LOADER_CLASS = ..."
+
+
+def test_doctor_finds_a_setting_that_was_imported_with_all_others(url: str, tmp_path: Path) -> None:
+    """The line that counts is the last one, there or here."""
+    (tmp_path / "base.py").write_text("from deepest import *\nTBLOOM_MARK = 'whenever'\n")
+    (tmp_path / "deepest.py").write_text("\n\nTBLOOM_SLICES = 'seven'\nTBLOOM_KEY = 'a'\n")
+    here = ("TBLOOM_MARK = 'done'", "from base import *")
+    code, lines = doctor_of(tmp_path, url, "", *here)
+    assert lines[1] == "  base.py, line 2: TBLOOM_MARK = ..."
+    code, lines = doctor_of(tmp_path, url, "", *reversed(here))
+    assert lines[1] == "  deepest.py, line 3: TBLOOM_SLICES = ..."
+    assert 1 == code
+
+
+def test_doctor_names_spiders_with_the_same_name(url: str, tmp_path: Path) -> None:
+    """Scrapy warns of them, and takes one."""
+    spiders = (
+        "import scrapy\nclass A(scrapy.Spider): name = 'a'\nclass B(scrapy.Spider): name = 'a'"
+    )
+    code, lines = doctor_of(tmp_path, url, spiders)
+    assert lines[0].startswith("✗ spiders have the same name: A named 'a' (in spiders), B named")
+    assert (1, 2) == (code, len(lines))
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("DUPEFILTER_CLASS = 'tbloom.DupeFilter'", "tbloom.scrapy.DupeFilter"),
+        ("ADDONS = {'tbloom.scrapy.AddOn': 500}", "tbloom.scrapy.Addon"),
+    ],
+)
+def test_doctor_says_how_a_class_of_tbloom_is_spelt(
+    url: str, tmp_path: Path, line: str, right: str
+) -> None:
+    _, lines = doctor_of(tmp_path, url, "", line)
+    assert lines[0].endswith(f"; did you mean {right!r}?")
+    assert lines[1].startswith("  settings.py, line 4")
 
 
 def test_doctor_asks_a_server_that_is_away_once(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
+from difflib import get_close_matches
+from importlib.util import resolve_name
 from inspect import isclass, isfunction
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +45,9 @@ from tbloom.scrapy.settings import COUNTS, FILTER, MARK, SHADOW, STORE, expand
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: The methods by which a scheduler asks a dupefilter, or hands requests on to another scheduler.
 _ASKS = {"request_seen", "enqueue_request"}
+#: Spiders in Scrapy's warning about those with the same name, and the fault.
+_NAMES = re.compile(r"^ *(\S+ named '.*' \(in .*\))$", re.MULTILINE)
+_ONE_NAME = "spiders have the same name: {}. Scrapy knows only one of them, and they share a filter: rename all but one"
 #: How many spiders a fault names.
 _NAMED = 3
 _OFF = (
@@ -77,21 +82,22 @@ def faults(settings: BaseSettings) -> Iterator[str]:
 
     A fault that only some spiders have names them.
     """
-    spiders = list[type[Spider] | None]()
+    spiders, duplicates = list[type[Spider] | None](), list[str]()
     try:
         _loaded("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
     except ImportError as error:
         yield f"{error}\n{_place('SPIDER_LOADER_CLASS', settings, None)}".rstrip()
         return
     try:
-        spiders += _spiders(settings, warn_only=False)
+        spiders += _spiders(settings, duplicates, warn_only=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
         others = settings.getbool(_WARN_ONLY)
         what = "a spider can't be imported" + ", so none can crawl" * (not others)
         place = _raised_at(error) or _place("SPIDER_MODULES", settings, None)
         yield f"{what}: {_why(error)}\n{place}".rstrip()
         if others:
-            spiders += _spiders(settings, warn_only=True)
+            spiders += _spiders(settings, duplicates, warn_only=True)
+    yield from duplicates
     #: By fault, the spiders that have it.
     found, away = dict[str, dict[str, None]](), dict[str, str]()
     for spider in spiders or [None]:
@@ -104,13 +110,21 @@ def faults(settings: BaseSettings) -> Iterator[str]:
         yield fault if len(names) >= len(spiders) else f"spider {shown}: {fault}"
 
 
-def _spiders(settings: BaseSettings, *, warn_only: bool) -> list[type[Spider]]:
-    """Return the project's spiders. Raise what one raises that can't be imported; with ``warn_only``, leave it out."""
+def _spiders(
+    settings: BaseSettings, duplicates: list[str], *, warn_only: bool
+) -> list[type[Spider]]:
+    """Return the project's spiders, and add a fault to ``duplicates`` if some have one name.
+
+    Raise what a spider raises that can't be imported; with ``warn_only``, leave it out.
+    """
     settings = settings.copy()
     settings.set(_WARN_ONLY, warn_only, "cmdline")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Scrapy makes one of a traceback
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings.frozencopy())
+    # (Scrapy also makes a warning of a traceback.)
+    same = [str(each.message) for each in said if "spiders with the same name" in str(each.message)]
+    duplicates += [_ONE_NAME.format(", ".join(_NAMES.findall(text))) for text in same]
     return [loader.load(name) for name in loader.list()]
 
 
@@ -257,24 +271,45 @@ def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None) -> s
     if spider and priority >= SETTINGS_PRIORITIES["spider"]:
         places = [(kind.__module__, kind.__name__) for kind in spider.__mro__]
     for module, kind in places:
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if file and (line := _last_line(named[0], Path(file), kind)):
+        if found := _last_line(named[0], module, kind):
+            file, line = found
             return f"{_relative(file)}, line {line}: {named[0]} = ..."
     return ""
 
 
-def _last_line(name: str, file: Path, kind: str) -> int:
-    """Return the last line of a file, or of the class ``kind`` in it, where a setting is assigned, or is a key; 0 if there is none."""
-    tree: ast.AST = ast.parse(file.read_bytes())
+def _last_line(name: str, module: str, kind: str) -> tuple[str, int] | None:
+    """Return the file and the last line of a module, or of its class ``kind``, where a setting is assigned, imported, or a key.
+
+    Where it is imported by ``from MODULE import *``, that module is searched.
+    """
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not file:
+        return None
+    tree: ast.AST = ast.parse(Path(file).read_bytes())
     if kind:
         classes = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
         tree = next((each for each in classes if each.name == kind), ast.Module([], []))
-    lines = [0]
+    last, imported = 0, ""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=found, ctx=ast.Store()) | ast.Constant(value=found) if found == name:
-                lines.append(node.lineno)
-    return max(lines)
+                origin = ""
+            case ast.ImportFrom(names=[ast.alias(name="*")]):
+                origin = _module_of(node, module)
+                if not hasattr(sys.modules.get(origin), name):
+                    continue
+            case _:
+                continue
+        if node.lineno >= last:
+            last, imported = node.lineno, origin
+    return (imported and _last_line(name, imported, "")) or (file, last) if last else None
+
+
+def _module_of(node: ast.ImportFrom, module: str) -> str:
+    """Return the name of the module from which an import in ``module`` imports."""
+    package = sys.modules[module].__package__ or ""
+    name = "." * node.level + (node.module or "")
+    return resolve_name(name, package) if node.level else name
 
 
 def _relative(file: str) -> str:
@@ -313,7 +348,10 @@ def _loaded(place: str, value: Any) -> Any:
         return load_object(value)
     except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
         why = f"{type(error).__name__}: {error}"
-        raise ImportError(f"{place} names what can't be imported: {why}") from None
+        names = [f"{Addon.__module__}.{kind.__name__}" for kind in (Addon, DupeFilter)]
+        close = get_close_matches(str(value), names, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ImportError(f"{place} names what can't be imported: {why}{hint}") from None
 
 
 def _components(name: str, settings: BaseSettings) -> list[Any]:
