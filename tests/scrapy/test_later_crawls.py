@@ -106,7 +106,7 @@ CASES = {
     "redirected to one that is redirected to itself": Case(
         ["abb", "", ""], {"a": ["b"], "b": ["b"]}
     ),
-    "ends the crawl on purpose": Case(["a", "", ""], errors={"a": [CloseSpider] * 3}),
+    "ends the crawl on purpose": Case(["a", "a", "a"], errors={"a": [CloseSpider] * 3}),
     "stopped while one waits to be tried again": Case(
         ["abbcd"], {"b": [503]}, pages="abcd", stops=True
     ),

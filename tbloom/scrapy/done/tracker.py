@@ -14,7 +14,7 @@ from typing import Any
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
@@ -144,7 +144,7 @@ class Tracker:
     def callback_raised(self, response: Response, error: Exception) -> None:
         """Let the page fail, though a spider middleware may recover. After an HttpError, the status decides."""
         page = self.of(response)
-        if page and not isinstance(error, HttpError | CloseSpider):
+        if page and not isinstance(error, HttpError):
             page.exception = page.exception or f"callback/{type(error).__name__}"
 
     def spider_error(self, failure: Failure, response: Any) -> None:
