@@ -134,6 +134,38 @@ def test_an_item_is_stored_once_every_pipeline_has_stored_it(
     assert warned == len(crawls[0].warnings("pipeline="))
 
 
+class EightAtFirst(Eight):
+    """Only the first crawl has the links."""
+
+    def links(self) -> Any:
+        return super().links() if self.number == 0 else []
+
+
+class Never(Fails):
+    """In no crawl."""
+
+    def close_spider(self) -> None:
+        pass
+
+
+class RaisesAtEnd(Never):
+    def close_spider(self) -> None:
+        raise ValueError("the database is down")
+
+
+@MARKS
+@pytest.mark.parametrize("buffer", [Never, RaisesAtEnd])
+def test_pages_whose_items_are_never_stored_are_fetched_by_three_crawls_at_most(
+    project: Any, tmp_path: Path, mark: str, buffer: Any
+) -> None:
+    """Then a line names each of them."""
+    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": {buffer: 1}}
+    crawls = project(*[EightAtFirst] * 4, **more)
+    assert {page: [1, 1, 1, 0] for page in PAGES} == times(crawls)
+    assert [8, 8, 8, 0] == [crawl.stats.get("tbloom/left/items", 0) for crawl in crawls]
+    assert [0, 0, 8, 0] == [len(crawl.warnings("its claim is dropped")) for crawl in crawls]
+
+
 class TwoItems(InOrder):
     """Of one page, which two pipelines share."""
 

@@ -161,6 +161,10 @@ class Committer:
     async def finish(self) -> None:
         """Return once the feeds are stored, and all that can be sent is sent."""
         await self.stored.closed()
+        await self._crawl.commit_calls.run(
+            lambda: None
+        )  # other handlers of spider_closed may store more
+        self.stored.lose_buffers()
         for _ in range(_ROUNDS):  # what is on its way comes first
             await self._crawl.commit_calls.run(lambda: None)
             self.send()
@@ -194,7 +198,9 @@ class Committer:
                 self._unstored[holder].append((page, links))
                 if page.token.deaths:  # this crawler has not died of it
                     self._note(page, RUNNING, deaths=0)
-            elif why := self._why_failed(page):
+            elif why := self._failures.why_failed(
+                page, has_lost_items=self.stored.have_lost(page.holders)
+            ):
                 self._forget(page)
                 self.leave(page, why)
             else:
@@ -208,10 +214,6 @@ class Committer:
             self._crawl.end()
             return []
         return ready
-
-    def _why_failed(self, page: Page) -> str:
-        """Return why a page that was done has failed since then: its items were lost, or one of its links could not be scheduled."""
-        return "feed" if self.stored.have_lost(page.holders) else self._failures.why_failed(page)
 
     def _send(self, pages: list[Page], outbox: _Outbox) -> None:
         """Make the calls, in the thread of the commits. Raise the first error once each call is made: the store makes up for some."""

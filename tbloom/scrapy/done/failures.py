@@ -43,11 +43,13 @@ class Failures:
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
 
-    def why_failed(self, page: Page) -> str:
+    def why_failed(self, page: Page, *, has_lost_items: bool = False) -> str:
         """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done.
 
-        docs/scrapy.md has this as a table. (Whether its items are stored is known later: ``done/committer.py``.)
+        docs/scrapy-done.md has this as a table. Whether the items are lost is known later: ``done/committer.py`` asks again.
         """
+        if has_lost_items:
+            return "items"
         said = page.meta.get(DONE)
         if said is not None:
             return "" if said else DONE

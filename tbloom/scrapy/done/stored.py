@@ -91,6 +91,13 @@ class StoredItems:
             if _is_local(slot) and slot.file is not None and not slot.file.closed:
                 slot.file.flush()
 
+    def lose_buffers(self) -> None:
+        """Count as lost what pipelines still keep, because they are closed."""
+        while self._buffers:
+            _, buffer = self._buffers.popitem()
+            self._has_stored[buffer] = False
+            self._ended(buffer)
+
     async def closed(self) -> None:
         """Return once all feeds are stored, or lost."""
         if self._crawler.get_extension(FeedExporter):
