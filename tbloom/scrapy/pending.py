@@ -40,8 +40,9 @@ _TURNS_OF_ENGINE = 3
 _ARGUMENTS = {WITHIN, KEEP, TTL}
 #: Keys of tbloom's that a request gets on purpose only.
 _KEYS = {*_ARGUMENTS, DONE}
-#: Keys whose values no two pages share, and what Scrapy changes in a copy.
-_DISTINCT, _CHANGED = {TOKEN, "download_latency"}, {"depth"}
+#: Keys whose values no two pages share, and keys that may be missing or differ in a copy.
+_DISTINCT = {TOKEN, "download_latency"}
+_CHANGED = {"depth", *_DISTINCT}
 _COPIED = (
     "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
     "of its own"
@@ -129,7 +130,25 @@ class PendingRequests:
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
-        return self._enter_or_ask(self._pending(request))
+        source = self._source_page
+        try:
+            return self._accept(request, source)
+        except Exception as error:  # Scrapy would lose the callback's other links, too
+            if self._source is None:  # of start()
+                raise
+            logger.exception("%s could not be scheduled", request)
+            self._lost(source, error)
+            return False
+
+    @property
+    def _source_page(self) -> Page | None:
+        """The page whose callback or errback yields a link now; None: no page is followed."""
+        return None
+
+    def _accept(self, request: Request, source: Page | None) -> bool:
+        pending = self._pending(request)
+        pending.source = source
+        return self._enter_or_ask(pending)
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""

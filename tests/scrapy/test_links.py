@@ -277,6 +277,16 @@ def test_a_page_fails_whose_link_could_not_be_taken_in(
     assert {"first": 1, "last": 1} == {page: sum(counted[page]) for page in ("first", "last")}
 
 
+def test_a_link_that_a_scheduled_crawl_can_not_take_in_is_named_and_the_others_are_followed(
+    project: Any,
+) -> None:
+    """It stays marked."""
+    [crawl] = project(Parent, **ADDON, SCHEDULER=FailsToQueue)
+    assert {"parent", "first", "last"} == {*times([crawl])}
+    [line] = [line for line in crawl.log if line.startswith("ERROR")]
+    assert "/fails> could not be scheduled" in line
+
+
 class Start(Project):
     """Begins with a request that makes a component fail."""
 

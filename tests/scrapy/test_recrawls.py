@@ -201,6 +201,9 @@ class CopiesMeta(Project):
         yield self.request("copy", meta=dict(response.meta), callback=self.note)
         yield self.request("more", meta={**response.meta, "more": 1}, callback=self.note)
         yield response.follow("/followed", meta=response.meta, callback=self.note)
+        # As Scrapy's own warning about copied meta suggests.
+        some = {key: v for key, v in response.meta.items() if key != "download_latency"}
+        yield self.request("some", meta=some, callback=self.note)
 
     def note(self, response: Response) -> Any:
         yield {"page": path_of(response)}
@@ -220,7 +223,7 @@ class CopiesBoth(CopiesMeta):
             yield self.request(behind, meta=response.meta, callback=self.note)
 
 
-ARTICLES = ("same", "copy", "more", "followed")
+ARTICLES = ("same", "copy", "more", "followed", "some")
 
 
 @QUEUES

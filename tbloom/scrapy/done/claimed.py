@@ -96,21 +96,13 @@ class ClaimedRequests(PendingRequests):
 
     # Into the queue
 
-    def enqueue(self, request: Request) -> bool:
-        """See ``PendingRequests.enqueue``. A request with which a callback asks for its own page again waits for the page's end."""
-        source = self.tracker.of(self._source) if self._source is not None else None
-        try:
-            if self.tracker.asked_again(request, source):
-                return True
-            pending = self._pending(request)
-            pending.source = source
-            return self._enter_or_ask(pending)
-        except Exception as error:  # Scrapy would lose the callback's other links, too
-            if self._source is None:  # of start()
-                raise
-            logger.exception("%s could not be scheduled", request)
-            self._lost(source, error)
-            return False
+    @property
+    def _source_page(self) -> Page | None:
+        return self.tracker.of(self._source) if self._source is not None else None
+
+    def _accept(self, request: Request, source: Page | None) -> bool:
+        # A request with which a callback asks for its own page again waits for the page's end.
+        return self.tracker.asked_again(request, source) or super()._accept(request, source)
 
     def _lost(self, source: Page | None, error: Exception) -> None:
         """Let the page of the link fail."""
@@ -125,7 +117,8 @@ class ClaimedRequests(PendingRequests):
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
         page = self.tracker.continued(request)
         if page is None:
-            request = without(request, TOKEN)  # which came with a copied meta
+            self._drop_copied(request)  # before the token, which tells that the meta was copied
+            request = without(request, TOKEN)
         pending = super()._pending(request, always=always and page is None)
         pending.page = page
         if page:
@@ -209,10 +202,7 @@ class ClaimedRequests(PendingRequests):
             raise
         finally:
             if pending.tries_again and pending.fingerprint:
-                if not (is_new and queued):
-                    self._failures.not_tried(pending.fingerprint.hex())
-                elif self._shared:
-                    self._failures.hand_over(pending.fingerprint.hex())
+                self._have_tried(pending.fingerprint.hex(), is_queued=is_new and queued)
         self._take_over.moves += queued
         if page and is_new and token:
             self.tracker.queued(page, token)
@@ -223,6 +213,13 @@ class ClaimedRequests(PendingRequests):
         elif page and not is_new:
             self._leads_elsewhere(page, pending)
         return queued
+
+    def _have_tried(self, fingerprint: str, *, is_queued: bool) -> None:
+        """Note whether a link to a page that has failed has entered the queue."""
+        if not is_queued:
+            self._failures.not_tried(fingerprint)
+        elif self._shared:
+            self._failures.hand_over(fingerprint)
 
     def _not_queued(self, pending: PendingRequest, token: Token, error: Exception) -> None:
         """Give up a request for which the project's scheduler has raised the exception.
