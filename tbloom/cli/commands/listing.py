@@ -147,7 +147,7 @@ def window_text(info: FilterInfo) -> str:
 
 
 def _parameters(info: FilterInfo) -> str:
-    made_for = "each slice made for as many items as the last one held"
+    made_for = "capacity auto"
     if info.capacity is not None:
         hashes = "1 hash" if info.hashes == 1 else f"{info.hashes} hashes"
         made_for = f"{info.capacity:,} items a slice, {info.bits:,} bits, {hashes}"
