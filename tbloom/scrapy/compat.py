@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 import redis
@@ -17,7 +18,7 @@ import scrapy
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
-from scrapy.extensions.feedexport import FeedExporter
+from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
@@ -57,6 +58,11 @@ def scheduler_of(engine: Any) -> Any:
     if hasattr(engine, "scheduler"):
         return engine.scheduler
     return getattr(getattr(engine, "_slot", None), "scheduler", None)
+
+
+def is_idle(engine: Any) -> bool:
+    """Return whether the engine has nothing to do. Without it, an idle crawl ends while others' pages may have to be taken over."""
+    return bool(engine and hasattr(engine, "spider_is_idle") and engine.spider_is_idle())
 
 
 def wake_engine(engine: Any) -> None:
@@ -195,9 +201,44 @@ def is_offsite(request: Request, crawler: Crawler) -> bool:
     return not middleware.should_follow(request, crawler.spider)
 
 
+# Feeds
+
+
 def feed_slots(crawler: Crawler) -> list[Any]:
     """Return the feeds that are open, each with its file. Without it, pages are committed before their items are in the file."""
     return getattr(crawler.get_extension(FeedExporter), "slots", [])
+
+
+def items_taken(slot: Any) -> int:
+    """Return how many items a feed has taken. Without it, pages are committed before their items are uploaded."""
+    return getattr(slot, "itemcount", 0)
+
+
+def flush_feed(slot: Any) -> None:
+    """Write what a feed keeps in memory into its file. Raise its OSError. Without it, a kill may lose items of committed pages."""
+    file = getattr(slot, "file", None)
+    if file is not None and not file.closed:
+        file.flush()
+
+
+def is_local_feed(holder: Any) -> bool:
+    """Return whether this is a feed whose items go into a local file as they come.
+
+    Without it, pages are committed once their feed is closed.
+    """
+    is_file = isinstance(getattr(holder, "storage", None), FileFeedStorage | StdoutFeedStorage)
+    return is_file and "postprocessing" not in getattr(holder, "feed_options", ())
+
+
+def continued_file(slot: Any) -> Path | None:
+    """Return the file to which a feed appends; None if it begins one.
+
+    Without it, the first item may continue half a line, which a crawler that was killed has left.
+    """
+    storage = getattr(slot, "storage", None)
+    if isinstance(storage, FileFeedStorage) and storage.write_mode == "ab":
+        return Path(storage.path)
+    return None
 
 
 def watch_finish(slot: Any, failed: Callable[[], object]) -> None:

@@ -20,7 +20,7 @@ from scrapy.settings import BaseSettings
 from tbloom import Claim
 from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import call_soon, next_turn, wake_engine, watch_output
+from tbloom.scrapy.compat import call_soon, is_idle, next_turn, wake_engine, watch_output
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.outage import NEW, Answer, AnyStore, ClaimStore, CrawlExact, Guess
@@ -239,8 +239,7 @@ class PendingRequests:
 
     def _enter_or_ask(self, pending: PendingRequest) -> bool:
         """Let the request wait; but ask at once if the engine is idle: Scrapy would send ``spider_idle`` again and again."""
-        engine = self.crawl.crawler.engine
-        if pending.is_to_ask and not self.waiting and engine and engine.spider_is_idle():
+        if pending.is_to_ask and not self.waiting and is_idle(self.crawl.crawler.engine):
             try:
                 self.crawl.calls.call_and_block(partial(self._ask_for, [pending]))
             except (RedisError, TBloomError) as error:

@@ -56,7 +56,7 @@ def _write(own: redis.Redis, key: str, value: str | bytes | None) -> None:
 
 @pytest.mark.parametrize(("planted", "part", "value"), _WRITTEN, ids=lambda it: ascii(it)[:20])
 @each_number_of_shards
-def test_what_another_program_has_written_is_named_and_left_alone(
+def test_keys_of_another_program_are_named_and_left_alone(
     own: redis.Redis, planted: Planted, part: str, value: str | bytes | None, shards: int
 ) -> None:
     """A verb that does not read such a key answers."""

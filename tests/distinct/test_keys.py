@@ -87,7 +87,7 @@ _DAMAGES: dict[str, tuple[Callable[[redis.Redis], None], set[str]]] = {
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)
-def test_what_is_damaged_or_lost_is_an_error_of_who_reads_it(own: redis.Redis, damage: str) -> None:
+def test_a_reader_of_a_damaged_or_lost_key_gets_an_error(own: redis.Redis, damage: str) -> None:
     """It is tbloom's own, and changes nothing; and ``clear(mapping=True)`` mends it."""
     do, expected = _DAMAGES[damage]
     answered = set()

@@ -177,7 +177,7 @@ def test_a_change_that_is_killed_is_made_or_not(
 
 
 @pytest.mark.parametrize("how", [PageStore.flush, PageStore.close])
-def test_what_is_flushed_is_on_the_disk(
+def test_flushed_pages_are_on_the_disk(
     path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[PageStore], None]
 ) -> None:
     """All segments, also those of a killed writer; the folder with their names; and the index."""

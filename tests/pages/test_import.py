@@ -162,7 +162,7 @@ def by_wget(folder: Path, names: Iterable[str], *options: str) -> tuple[str, Pat
 
 
 @pytest.mark.parametrize("compression", [[], ["--no-warc-compression"]])
-def test_what_wget_fetched_is_what_the_server_sent(
+def test_pages_that_wget_fetched_are_as_the_server_sent_them(
     tmp_path: Path, path: Path, compression: list[str]
 ) -> None:
     """Each page, byte for byte: chunked, encoded, redirected, missing, empty, with any headers."""
@@ -411,7 +411,7 @@ def test_an_answer_to_another_method_than_get_is_not_stored(
         (record("\x1b[2J", url("a"), b""), "other"),
     ],
 )
-def test_what_is_no_page_of_a_store_is_counted(store: PageStore, given: bytes, kind: str) -> None:
+def test_records_that_are_no_pages_are_counted(store: PageStore, given: bytes, kind: str) -> None:
     """The pages around it are stored."""
     done = taken(store, response(url(1), b"1"), given, response(url(2), b"2"))
     assert (2, 0, {kind: 1}) == (done.stored, done.present, done.skipped)

@@ -27,7 +27,7 @@ def filled(path: Path, pages: int = 50, body: bytes = b"%d") -> None:
             store.put(url(number), body.replace(b"%d", b"%d" % number))
 
 
-def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
+def test_readers_find_acknowledged_pages(path: Path) -> None:
     """At once, in another process, which has opened it before the writer."""
     filled(path, 1)
 

@@ -28,7 +28,7 @@ SHARED = SETTINGS["add-on, scrapy-redis"]
 
 
 @pytest.mark.parametrize("way", [*WAYS, *STORES])
-def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
+def test_the_filter_outlives_the_crawl_until_it_is_flushed(
     crawl: Any, tmp_path: Path, way: str
 ) -> None:
     settings = SETTINGS.get(way) or {**SCRAPY, **STORES[way]}

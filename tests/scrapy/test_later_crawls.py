@@ -116,7 +116,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_crawl_leaves_is_fetched_by_the_next_one(
+def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     url: str, name: str, claims: Any, case: str
 ) -> None:
     """Without a link to it. No page closes all later crawls, or is fetched once by each of them; and no crawl that was stopped has died."""

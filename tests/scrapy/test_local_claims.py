@@ -138,7 +138,7 @@ def test_claims_with_a_note_are_taken_over_once(start: Any, end: str) -> None:
     assert [] == start().take_over(9, "")
 
 
-def test_a_link_to_what_is_left_claims_it(start: Any) -> None:
+def test_a_link_to_a_page_that_was_left_claims_it(start: Any) -> None:
     first = start()
     first.claim_many([A, B], notes=["old", "old"])
     first.close()

@@ -142,7 +142,7 @@ def test_a_signal_ends_the_wait(server: LocalRedis, start: Any, signals: int) ->
     assert len(ended["errors"]) <= 1
 
 
-def test_what_was_not_asked_for_is_fetched_by_the_next_crawl(
+def test_the_next_crawl_fetches_requests_that_were_not_asked_about(
     server: LocalRedis, start: Any
 ) -> None:
     """With TBLOOM_MARK = "done": a page whose links could not be asked for is not marked."""

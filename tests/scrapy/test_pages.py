@@ -298,7 +298,9 @@ def test_a_response_that_can_t_be_stored_is_refused(
     assert warnings == caplog.text.count(f"can't hold <GET {URL}>")
 
 
-def test_what_can_t_be_read_is_fetched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_that_can_t_be_read_is_fetched(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Opened(tmp_path) as opened:
         opened.store(URL)
         [segment] = tmp_path.glob("*.warc.gz")

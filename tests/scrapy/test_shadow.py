@@ -55,7 +55,7 @@ def test_tbloom_and_the_exact_filter_agree(shadowed: Any, way: str) -> None:
     assert f"is only tried, beside {exact}" in result["log"]
 
 
-def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
+def test_pages_that_tbloom_would_have_lost_are_fetched(shadowed: Any) -> None:
     """A filter that may be wrong nine times out of ten: stats count it, and the log shows the first 10."""
     bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 100}
     result = shadowed("pages", {**ADDON, **bad}, [f"page {i}" for i in range(400)])

@@ -47,7 +47,7 @@ def left(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_crawl_leaves_is_fetched_by_the_next_one(
+def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     settings: Any, left: Any, case: str
 ) -> None:
     """Without a link to it."""

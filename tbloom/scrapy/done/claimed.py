@@ -13,7 +13,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
 
 from tbloom import Claim
-from tbloom.scrapy.compat import watch_end
+from tbloom.scrapy.compat import is_idle, watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
@@ -77,9 +77,8 @@ class ClaimedRequests(PendingRequests):
 
     def _idle(self) -> None:
         """Keep the crawl open while the pages of a crawler that may be dead may have to be taken over."""
-        engine = self.crawl.crawler.engine
         # Another handler of the signal may have found something to do.
-        if engine and engine.spider_is_idle():
+        if is_idle(self.crawl.crawler.engine):
             self.tracker.idle()
             if not self.is_finished:
                 raise DontCloseSpider

@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from inspect import isawaitable
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
 from scrapy.crawler import Crawler
-from scrapy.extensions.feedexport import (
-    FeedExporter,
-    FeedSlot,
-    FileFeedStorage,
-    StdoutFeedStorage,
-)
+from scrapy.extensions.feedexport import FeedExporter, FeedSlot
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from tbloom.scrapy.compat import feed_slots, watch_finish
+from tbloom.scrapy.compat import (
+    continued_file,
+    feed_slots,
+    flush_feed,
+    is_local_feed,
+    items_taken,
+    watch_finish,
+)
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class StoredItems:
     def took_item(self) -> set[object]:
         """Return the holders of the item that has just passed the pipelines. Call it once for each item, after the feed exporter."""
         holders: set[object] = {
-            slot for slot, count in self._counts.items() if slot.itemcount > count
+            slot for slot, count in self._counts.items() if items_taken(slot) > count
         }
         if holders:
             self._watch_slots()
@@ -76,7 +77,7 @@ class StoredItems:
         """
         open_slots = feed_slots(self._crawler)
         for holder in holders:
-            is_flushed = _is_local(holder) and holder in open_slots
+            is_flushed = is_local_feed(holder) and holder in open_slots
             if holder not in self._has_stored and not is_flushed:
                 return holder
         return None
@@ -88,8 +89,8 @@ class StoredItems:
     def flush(self) -> None:
         """Flush the local files. Raise their OSError."""
         for slot in feed_slots(self._crawler):
-            if _is_local(slot) and slot.file is not None and not slot.file.closed:
-                slot.file.flush()
+            if is_local_feed(slot):
+                flush_feed(slot)
 
     def lose_buffers(self) -> None:
         """Count as lost what pipelines still keep, because they are closed."""
@@ -106,7 +107,7 @@ class StoredItems:
     def _spider_opened(self) -> None:
         self._watch_slots()
         for slot in self._counts:
-            if _is_local(slot) and isinstance(slot.storage, FileFeedStorage):
+            if is_local_feed(slot):
                 _end_line(slot)
 
     def _watch_slots(self) -> None:
@@ -116,7 +117,7 @@ class StoredItems:
             if slot not in self._counts:
                 self._watch_store(slot)
                 watch_finish(slot, self._exporter_closed)
-        self._counts = {slot: slot.itemcount for slot in slots}
+        self._counts = {slot: items_taken(slot) for slot in slots}
 
     def _watch_store(self, slot: FeedSlot) -> None:
         """Note whether the slot's storage stores its file: Scrapy does not tell."""
@@ -158,17 +159,10 @@ class StoredItems:
             self._ended(buffer)
 
 
-def _is_local(holder: Any) -> bool:
-    """Return whether the holder is a feed whose items go into a local file as they come."""
-    is_file = isinstance(getattr(holder, "storage", None), FileFeedStorage | StdoutFeedStorage)
-    return is_file and "postprocessing" not in holder.feed_options
-
-
 def _end_line(slot: FeedSlot) -> None:
     """End the last line of the file, which a crawler that was killed may have left half written."""
-    storage: Any = slot.storage
-    path = Path(storage.path)
-    if slot.format not in _LINES or storage.write_mode != "ab" or not path.is_file():
+    path = continued_file(slot)
+    if slot.format not in _LINES or path is None or not path.is_file():
         return
     with path.open("rb+") as file:
         if file.seek(0, 2) and file.seek(-1, 2) and file.read(1) != b"\n":
