@@ -207,8 +207,6 @@ class Attempt:
     links: tuple[str, ...]
     items: int
     is_done: bool
-    #: Whether that it is not done counts as a failure: a pipeline that does not say that it has stored its items may yet do so.
-    is_failure: bool
 
 
 def attempt(plan: Plan, name: str, crawl: int) -> Attempt:
@@ -218,10 +216,9 @@ def attempt(plan: Plan, name: str, crawl: int) -> Attempt:
     has_output = fate.output == ALL or (fate.output == BEFORE and plan.style != "list")
     items = (*(page.items if has_output else ()), *fate.more).count("stored")
     losing = {holder for holder, lost in plan.holders.items() if items and crawl in lost}
-    is_failure = not fate.is_done or bool(losing and not any("buffer" in each for each in losing))
     asks = fate.asks + plan.retries * fate.is_retried, int(fate.is_redirected)
     links = page.links if has_output else ()
-    return Attempt(asks, links, items, fate.is_done and not losing, is_failure)
+    return Attempt(asks, links, items, fate.is_done and not losing)
 
 
 @dataclass
@@ -325,7 +322,7 @@ class Model:
                 self.seen.add(name)
                 self.left.discard(name)
                 continue
-            self.failures[name] += name in tried and now.is_failure
+            self.failures[name] += name in tried  # it is not done
             is_left = is_kept and self.failures[name] < GIVEN_UP
             if is_left or (self.plan.queue != "memory" and name not in tried):
                 self.left.add(name)
