@@ -76,11 +76,15 @@ def window(axes: Axes, colors: Colors) -> None:
         axes.plot([added], [y], "o", color=colors.url, markersize=7)
     for day, kind, meaning in (
         (1, "newest", "today"),
-        (4, "live", "6 days before"),
-        (9, "gone", "forgotten"),
+        (3.4, "live", "6 days before"),
+        (8, "gone", "forgotten"),
+        (11.7, "url", "/a"),
     ):
-        box(day, len(ROWS) + 1.2, kind)
-        axes.text(day + 0.6, len(ROWS) + 1.2, meaning, va="center", color=colors.faint)
+        if kind == "url":
+            axes.plot([day], [len(ROWS) + 1.2], "o", color=colors.url, markersize=7)
+        else:
+            box(day, len(ROWS) + 1.2, kind)
+        axes.text(day + 0.5, len(ROWS) + 1.2, meaning, va="center", color=colors.faint)
     axes.set_xlim(left, last + 4)
     axes.set_ylim(len(ROWS) + 1.7, -0.5)
     axes.axis("off")
