@@ -246,6 +246,8 @@ class Answers:
         self._asked: dict[bytes, None] = {}
         #: Requests that the server was not told of yet, with the notes of their claims, by the arguments of ``add`` or ``claim``.
         self._unsent = defaultdict[_Kind, dict[bytes, str]](dict)
+        #: Whether there are such requests. Any thread may read it; ``hand_over`` and the others run in the thread that asks.
+        self.has_unsent: bool = False
 
     def ask(
         self, items: list[bytes], notes: list[str] | None = None, **arguments: Any
@@ -255,7 +257,7 @@ class Answers:
         Raise redis-py's errors where no policy decides.
         """
         try:
-            self._hand_over()
+            self.hand_over()
             answers = self._ask(items, notes, arguments)
         except RedisError as error:
             if self.on_error == "raise" or not is_outage(error):
@@ -282,10 +284,10 @@ class Answers:
 
     def close(self) -> None:
         """After an outage, try the server again, and tell it of the requests that were scheduled meanwhile. Close the store and its client."""
-        if any(self._unsent.values()):
+        if self.has_unsent:
             self.circuit.try_again()
         try:
-            self._hand_over()
+            self.hand_over()
         except (RedisError, TBloomError) as error:
             message = "filter %r: pages that this crawler scheduled during the outage are new to other crawlers: %s"
             logger.warning(message, self.seen.name, error)
@@ -310,6 +312,7 @@ class Answers:
         self.seen.assume_new([item])
         self._remember(item)
         self._unsent[kind][item] = note
+        self.has_unsent = True
         return Guess.SCHEDULED
 
     def _remember(self, item: bytes) -> None:
@@ -319,9 +322,9 @@ class Answers:
             if len(self._asked) > MAX_ASKED:
                 del self._asked[next(iter(self._asked))]
 
-    def _hand_over(self) -> None:
+    def hand_over(self) -> None:
         """Give the server what was scheduled without it, if it may be asked."""
-        if self.circuit.holds_off:
+        if self.circuit.holds_off or not self.has_unsent:
             return
         for kind, notes in self._unsent.items():
             arguments = dict(kind.arguments)
@@ -331,3 +334,4 @@ class Answers:
                 # This process works on them, whatever the answer is.
                 self.seen.note_again(notes, **arguments)
         self._unsent.clear()
+        self.has_unsent = False

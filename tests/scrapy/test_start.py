@@ -588,14 +588,18 @@ def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Pa
 
 def test_doctor_finds_a_setting_that_was_imported_with_all_others(url: str, tmp_path: Path) -> None:
     """The line that counts is the last one, there or here."""
-    (tmp_path / "base.py").write_text("from deepest import *\nTBLOOM_MARK = 'whenever'\n")
-    (tmp_path / "deepest.py").write_text("\n\nTBLOOM_SLICES = 'seven'\nTBLOOM_KEY = 'a'\n")
     here = ("TBLOOM_MARK = 'done'", "from base import *")
-    code, lines = doctor_of(tmp_path, url, "", *here)
-    assert lines[1] == "  base.py, line 2: TBLOOM_MARK = ..."
-    code, lines = doctor_of(tmp_path, url, "", *reversed(here))
-    assert lines[1] == "  deepest.py, line 3: TBLOOM_SLICES = ..."
-    assert 1 == code
+    right = {
+        "there": "  base.py, line 2: TBLOOM_MARK = ...",
+        "here": "  deepest.py, line 3: TBLOOM_SLICES = ...",
+    }
+    for folder, expected in right.items():
+        path = tmp_path / folder
+        path.mkdir()
+        (path / "base.py").write_text("from deepest import *\nTBLOOM_MARK = 'whenever'\n")
+        (path / "deepest.py").write_text("\n\nTBLOOM_SLICES = 'seven'\nTBLOOM_KEY = 'a'\n")
+        code, lines = doctor_of(path, url, "", *(here if folder == "there" else reversed(here)))
+        assert (1, expected) == (code, lines[1])
 
 
 def test_doctor_names_spiders_with_the_same_name(url: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from redis import RedisError
 from twisted.internet.defer import Deferred
 
 from tbloom.arguments import check_keep
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
@@ -27,6 +28,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 _GATHER = 0.02
+#: How often it is tried during an outage (seconds). The circuit breaker lets few calls through.
+_HOLD_OFF = 1.0
 #: How often ``finish`` sends: a call may leave something for the next call, for example where a feed has lost items.
 _ROUNDS = 3
 
@@ -72,7 +75,7 @@ class Committer:
         self.uncommitted: dict[bytes, Page] = {}
         self._outbox = _Outbox({}, [], [])
         self._timer: Any = None
-        self._is_sending = False
+        self._is_sending = self._is_telling = False
 
     def add(self, page: Page) -> None:
         """Commit a page that is done."""
@@ -147,11 +150,27 @@ class Committer:
         if self._crawl.is_ending or self._crawl.is_closed:
             self._answer(self._outbox)
             return
+        if self._crawl.answers.has_unsent:
+            self._tell()
         pages, outbox = self._sendable(), self._outbox
         if pages or outbox:
             self._is_sending, self._outbox = True, _Outbox({}, [], [])
             calls = self._crawl.commit_calls
             calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
+
+    def _tell(self) -> None:
+        """Tell the server of links that were scheduled during an outage, once it may be asked."""
+        if self._crawl.answers.circuit.holds_off:
+            self._timer = call_later(_HOLD_OFF, self._gathered)
+        elif not self._is_telling:
+            self._is_telling = True
+            self._crawl.calls.begin(self._crawl.answers.hand_over, self._told)
+
+    def _told(self, call: Future[None]) -> None:
+        self._is_telling = False
+        with self._crawl.logging_errors("claimed"):
+            call.result()
+        self.soon()
 
     @property
     def is_pending(self) -> bool:
@@ -161,6 +180,10 @@ class Committer:
     async def finish(self) -> None:
         """Return once the feeds are stored, and all that can be sent is sent."""
         await self.stored.closed()
+        if self._crawl.answers.has_unsent:
+            self._crawl.answers.circuit.try_again()
+            with suppress(RedisError, TBloomError):  # the log has it
+                await self._crawl.calls.run(self._crawl.answers.hand_over)
         await self._crawl.commit_calls.run(
             lambda: None
         )  # other handlers of spider_closed may store more
@@ -188,7 +211,12 @@ class Committer:
         self.soon()
 
     def _sendable(self) -> list[Page]:
-        """Return the pages that can be committed now."""
+        """Return the pages that can be committed now.
+
+        None can while the server does not know of links that were scheduled during an outage: if this crawler died, they would be lost.
+        """
+        if self._crawl.answers.has_unsent:
+            return []
         _, answered = self._links()
         done, self._done, ready = self._done, [], list[Page]()
         for page, links in done:
