@@ -78,13 +78,12 @@ def window(axes: Axes, colors: Colors) -> None:
         (1, "newest", "today"),
         (3.4, "live", "6 days before"),
         (8, "gone", "forgotten"),
-        (11.7, "url", "/a"),
+        (11.7, "dot", "/a"),
     ):
-        if kind == "url":
-            axes.plot([day], [len(ROWS) + 1.2], "o", color=colors.url, markersize=7)
-        else:
+        if kind != "dot":
             box(day, len(ROWS) + 1.2, kind)
         axes.text(day + 0.5, len(ROWS) + 1.2, meaning, va="center", color=colors.faint)
+    axes.plot([11.7], [len(ROWS) + 1.2], "o", color=colors.url, markersize=7)
     axes.set_xlim(left, last + 4)
     axes.set_ylim(len(ROWS) + 1.7, -0.5)
     axes.axis("off")

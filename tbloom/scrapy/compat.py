@@ -227,7 +227,8 @@ def is_local_feed(holder: Any) -> bool:
     Without it, pages are committed once their feed is closed.
     """
     is_file = isinstance(getattr(holder, "storage", None), FileFeedStorage | StdoutFeedStorage)
-    return is_file and "postprocessing" not in getattr(holder, "feed_options", ())
+    options = getattr(holder, "feed_options", None)
+    return is_file and options is not None and "postprocessing" not in options
 
 
 def continued_file(slot: Any) -> Path | None:

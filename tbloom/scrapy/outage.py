@@ -120,6 +120,8 @@ class CrawlStore(SyncDriver):
         except RedisError as error:
             if is_outage(error):
                 self.circuit.failed(error)
+            else:
+                self.circuit.worked()
             raise
         except (FilterFull, ConfigMismatch):  # answers too
             self.circuit.worked()

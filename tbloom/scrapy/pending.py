@@ -146,6 +146,8 @@ class PendingRequests:
         return None
 
     def _accept(self, request: Request, source: Page | None) -> bool:
+        if not request.dont_filter:
+            self._drop_copied(request)
         pending = self._pending(request)
         pending.source = source
         return self._enter_or_ask(pending)
@@ -161,6 +163,7 @@ class PendingRequests:
         if self._answer_now is not None:
             return self._answer_now
         try:
+            self._drop_copied(request)
             pending = self._pending(request, always=True)
             if pending.is_to_ask:
                 if self._scheduler is None:
@@ -212,7 +215,6 @@ class PendingRequests:
         if self.crawl.is_ending or self._is_closed:
             return PendingRequest(request, answer=Guess.DROPPED)
         settings, seen = self.crawl.crawler.settings, self.crawl.answers.seen
-        self._drop_copied(request)
         try:
             arguments = _arguments_of(request, seen, settings, claims=self.claims)
         except TBloomError as error:
@@ -365,7 +367,8 @@ def _is_copied(meta: dict[str, Any], source: dict[str, Any]) -> bool:
 
     if any(has(key) for key in _DISTINCT & source.keys()):
         return True
-    return all(has(key) for key in source.keys() - _CHANGED)
+    others = source.keys() - _CHANGED
+    return not others <= _KEYS and all(has(key) for key in others)
 
 
 def _arguments_of(

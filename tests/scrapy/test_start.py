@@ -587,8 +587,9 @@ def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Pa
 
 
 def test_doctor_finds_a_setting_that_was_imported_with_all_others(url: str, tmp_path: Path) -> None:
-    """The line that counts is the last one, there or here."""
-    here = ("TBLOOM_MARK = 'done'", "from base import *")
+    """The line that counts is the last one, there or here. An import that can't be followed is no fault."""
+    optional = "try: from .local import *\nexcept ImportError: pass"
+    here = (f"{optional}\nTBLOOM_MARK = 'done'", "from base import *")
     right = {
         "there": "  base.py, line 2: TBLOOM_MARK = ...",
         "here": "  deepest.py, line 3: TBLOOM_SLICES = ...",
@@ -597,7 +598,8 @@ def test_doctor_finds_a_setting_that_was_imported_with_all_others(url: str, tmp_
         path = tmp_path / folder
         path.mkdir()
         (path / "base.py").write_text("from deepest import *\nTBLOOM_MARK = 'whenever'\n")
-        (path / "deepest.py").write_text("\n\nTBLOOM_SLICES = 'seven'\nTBLOOM_KEY = 'a'\n")
+        deepest = "\n\nTBLOOM_SLICES = 'seven'\nTBLOOM_KEY = 'a'\nfrom settings import *\n"
+        (path / "deepest.py").write_text(deepest)  # in a circle
         code, lines = doctor_of(path, url, "", *(here if folder == "there" else reversed(here)))
         assert (1, expected) == (code, lines[1])
 
@@ -608,8 +610,15 @@ def test_doctor_names_spiders_with_the_same_name(url: str, tmp_path: Path) -> No
         "import scrapy\nclass A(scrapy.Spider): name = 'a'\nclass B(scrapy.Spider): name = 'a'"
     )
     code, lines = doctor_of(tmp_path, url, spiders)
-    assert lines[0].startswith("✗ spiders have the same name: A named 'a' (in spiders), B named")
+    assert lines[0].startswith(
+        "✗ spiders have the same name, 'a': A (in spiders), B (in spiders). "
+    )
     assert (1, 2) == (code, len(lines))
+    found_twice = "SPIDER_MODULES = ['spiders', 'spiders']"
+    code, _ = doctor_of(
+        tmp_path, url, spiders.replace("B", "B2").replace("'a'", "'b'", 1), found_twice
+    )
+    assert 0 == code
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,7 @@ class ClaimedRequests(PendingRequests):
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
         page = self.tracker.continued(request)
         if page is None:
-            self._drop_copied(request)  # before the token, which tells that the meta was copied
-            request = without(request, TOKEN)
+            request = without(request, TOKEN)  # which came with a copied meta
         pending = super()._pending(request, always=always and page is None)
         pending.page = page
         if page:
@@ -264,6 +263,8 @@ class ClaimedRequests(PendingRequests):
 
     def _take(self, request: Request, token: Token) -> Request:
         self._take_over.moves += 1
+        if self._shared:  # perhaps another crawler's link has led to it
+            self._failures.hand_over(token.fingerprints[0])
         self.tracker.taken(request, token)
         return request
 

@@ -14,6 +14,7 @@ from redis import RedisError
 from twisted.internet.defer import Deferred
 
 from tbloom.arguments import check_keep
+from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
@@ -150,8 +151,12 @@ class Committer:
         if self._crawl.is_ending or self._crawl.is_closed:
             self._answer(self._outbox)
             return
+        # While the server does not know of links that were scheduled during an outage, no page is committed: if this crawler died,
+        # they would be lost. Nor is a failed page's note stored, which their claims would replace.
         if self._crawl.answers.has_unsent:
             self._tell()
+            self._answer(self._outbox)
+            return
         pages, outbox = self._sendable(), self._outbox
         if pages or outbox:
             self._is_sending, self._outbox = True, _Outbox({}, [], [])
@@ -168,8 +173,11 @@ class Committer:
 
     def _told(self, call: Future[None]) -> None:
         self._is_telling = False
-        with self._crawl.logging_errors("claimed"):
-            call.result()
+        error = call.exception()
+        if isinstance(error, Exception) and not is_outage(
+            error
+        ):  # an outage has its line in the log
+            self._crawl.fail(error)
         self.soon()
 
     @property
@@ -184,9 +192,8 @@ class Committer:
             self._crawl.answers.circuit.try_again()
             with suppress(RedisError, TBloomError):  # the log has it
                 await self._crawl.calls.run(self._crawl.answers.hand_over)
-        await self._crawl.commit_calls.run(
-            lambda: None
-        )  # other handlers of spider_closed may store more
+        # Meanwhile, other handlers of spider_closed may store more.
+        await self._crawl.commit_calls.run(lambda: None)
         self.stored.lose_buffers()
         for _ in range(_ROUNDS):  # what is on its way comes first
             await self._crawl.commit_calls.run(lambda: None)
@@ -211,12 +218,7 @@ class Committer:
         self.soon()
 
     def _sendable(self) -> list[Page]:
-        """Return the pages that can be committed now.
-
-        None can while the server does not know of links that were scheduled during an outage: if this crawler died, they would be lost.
-        """
-        if self._crawl.answers.has_unsent:
-            return []
+        """Return the pages that can be committed now."""
         _, answered = self._links()
         done, self._done, ready = self._done, [], list[Page]()
         for page, links in done:

@@ -97,8 +97,12 @@ class Failures:
             failed.until = time.monotonic() + failed.pause
 
     def hand_over(self, fingerprint: str) -> None:
-        """Leave it to the filter who may fetch the page, which is in a shared queue: another crawler may do so, or die of it."""
-        self._failed[fingerprint].until = None
+        """Leave it to the filter who may fetch the page, which is in a shared queue, or has come out of it.
+
+        Another crawler may fetch it, or die of it. Do nothing if the page has not failed in this crawl.
+        """
+        if failed := self._failed.get(fingerprint):
+            failed.until = None
 
     def failures_before(self, fingerprint: str) -> int:
         """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""

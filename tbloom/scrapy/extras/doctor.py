@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from difflib import get_close_matches
@@ -46,8 +47,10 @@ _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: The methods by which a scheduler asks a dupefilter, or hands requests on to another scheduler.
 _ASKS = {"request_seen", "enqueue_request"}
 #: Spiders in Scrapy's warning about those with the same name, and the fault.
-_NAMES = re.compile(r"^ *(\S+ named '.*' \(in .*\))$", re.MULTILINE)
-_ONE_NAME = "spiders have the same name: {}. Scrapy knows only one of them, and they share a filter: rename all but one"
+_NAMES = re.compile(r"^ *(\S+) named (.*) \(in (.*)\)$", re.MULTILINE)
+_ONE_NAME = "spiders have the same name, {}: {}. Scrapy knows only one of them, and they share a filter: rename the others"
+#: The classes of tbloom's that settings name.
+_OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 #: How many spiders a fault names.
 _NAMED = 3
 _OFF = (
@@ -122,9 +125,16 @@ def _spiders(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings.frozencopy())
-    # (Scrapy also makes a warning of a traceback.)
-    same = [str(each.message) for each in said if "spiders with the same name" in str(each.message)]
-    duplicates += [_ONE_NAME.format(", ".join(_NAMES.findall(text))) for text in same]
+    # (Scrapy also makes a warning of a traceback, and warns of a spider that it finds twice.)
+    by_name = defaultdict[str, dict[str, None]](dict)
+    for each in said:
+        for kind, name, module in _NAMES.findall(str(each.message)):
+            by_name[name][f"{kind} (in {module})"] = None
+    duplicates += [
+        _ONE_NAME.format(name, ", ".join(kinds))
+        for name, kinds in by_name.items()
+        if len(kinds) > 1
+    ]
     return [loader.load(name) for name in loader.list()]
 
 
@@ -277,15 +287,18 @@ def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None) -> s
     return ""
 
 
-def _last_line(name: str, module: str, kind: str) -> tuple[str, int] | None:
+def _last_line(
+    name: str, module: str, kind: str, known: frozenset[str] = frozenset()
+) -> tuple[str, int] | None:
     """Return the file and the last line of a module, or of its class ``kind``, where a setting is assigned, imported, or a key.
 
-    Where it is imported by ``from MODULE import *``, that module is searched.
+    Where it is imported by ``from MODULE import *``, that module is searched, unless it is one of the ``known``, or has no source.
     """
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if not file:
+    file = str(getattr(sys.modules.get(module), "__file__", None) or "")
+    try:
+        tree: ast.AST = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
         return None
-    tree: ast.AST = ast.parse(Path(file).read_bytes())
     if kind:
         classes = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
         tree = next((each for each in classes if each.name == kind), ast.Module([], []))
@@ -296,20 +309,25 @@ def _last_line(name: str, module: str, kind: str) -> tuple[str, int] | None:
                 origin = ""
             case ast.ImportFrom(names=[ast.alias(name="*")]):
                 origin = _module_of(node, module)
-                if not hasattr(sys.modules.get(origin), name):
+                if origin in known or not hasattr(sys.modules.get(origin), name):
                     continue
             case _:
                 continue
         if node.lineno >= last:
             last, imported = node.lineno, origin
-    return (imported and _last_line(name, imported, "")) or (file, last) if last else None
+    if not last:
+        return None
+    return (imported and _last_line(name, imported, "", known | {module})) or (file, last)
 
 
 def _module_of(node: ast.ImportFrom, module: str) -> str:
     """Return the name of the module from which an import in ``module`` imports."""
     package = sys.modules[module].__package__ or ""
     name = "." * node.level + (node.module or "")
-    return resolve_name(name, package) if node.level else name
+    try:
+        return resolve_name(name, package)
+    except ImportError:  # a relative one, outside of a package
+        return ""
 
 
 def _relative(file: str) -> str:
@@ -348,9 +366,9 @@ def _loaded(place: str, value: Any) -> Any:
         return load_object(value)
     except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
         why = f"{type(error).__name__}: {error}"
-        names = [f"{Addon.__module__}.{kind.__name__}" for kind in (Addon, DupeFilter)]
-        close = get_close_matches(str(value), names, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        meant = next((path for name, path in _OURS.items() if place.endswith(name)), "")
+        is_close = get_close_matches(str(value), [meant], 1)
+        hint = f"; did you mean {meant!r}?" if is_close else ""
         raise ImportError(f"{place} names what can't be imported: {why}{hint}") from None
 
 
