@@ -17,6 +17,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom import LocalBloom
+from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
@@ -180,7 +181,7 @@ class Crawl:
         except (RedisError, TBloomError) as error:
             if not self.answers.circuit.is_open:  # which the log has
                 logger.error("Requests could not be %s: %s", what, error)
-            if self.answers.on_error == "raise" or isinstance(error, TBloomError):
+            if self.answers.on_error == "raise" or not is_outage(error):
                 self.end()
 
 

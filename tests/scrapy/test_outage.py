@@ -172,6 +172,24 @@ def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any) -> N
         assert "finished" == result(crawl)["finish_reason"]
 
 
+def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(
+    server: LocalRedis, start: Any
+) -> None:
+    """With a line that says why; an idle crawl would wait for ever."""
+    settings = {**DONE, "TBLOOM_ON_ERROR": "schedule", "TBLOOM_RETRY_FOR": 0.1}
+    with a_site(pages=6, held=3) as site:
+        crawl = start(site, settings)
+        wait_for(3, site, crawl)
+        server.kill()
+        site.opened.set()
+        wait_for(6, site, crawl)
+        server._options += ("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-evalsha")
+        server.restart()
+        ended = result(crawl)
+        assert "tbloom_error" == ended["finish_reason"]
+        assert "permissions" in ended["errors"][-1]
+
+
 @MODES
 def test_while_the_server_is_away_no_page_is_fetched_twice(
     server: LocalRedis, start: Any, name: str, settings: dict[str, Any]
