@@ -157,8 +157,9 @@ def test_the_next_crawl_fetches_requests_that_were_not_asked_about(
         assert set(range(60)) == site.fetched.keys()
 
 
-def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any) -> None:
-    """For an answer about other crawlers' pages."""
+@contextmanager
+def without_its_server(server: LocalRedis, start: Any) -> Iterator[Forked]:
+    """A crawl that has fetched all six pages, half of them after its server was killed."""
     settings = {**DONE, "TBLOOM_ON_ERROR": "schedule", "TBLOOM_RETRY_FOR": 0.1}
     with a_site(pages=6, held=3) as site:
         crawl = start(site, settings)
@@ -166,6 +167,12 @@ def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any) -> N
         server.kill()
         site.opened.set()
         wait_for(6, site, crawl)
+        yield crawl
+
+
+def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any) -> None:
+    """For an answer about other crawlers' pages."""
+    with without_its_server(server, start) as crawl:
         time.sleep(2)
         assert crawl.is_running
         server.restart()
@@ -176,13 +183,7 @@ def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(
     server: LocalRedis, start: Any
 ) -> None:
     """With a line that says why; an idle crawl would wait for ever."""
-    settings = {**DONE, "TBLOOM_ON_ERROR": "schedule", "TBLOOM_RETRY_FOR": 0.1}
-    with a_site(pages=6, held=3) as site:
-        crawl = start(site, settings)
-        wait_for(3, site, crawl)
-        server.kill()
-        site.opened.set()
-        wait_for(6, site, crawl)
+    with without_its_server(server, start) as crawl:
         server._options += ("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-evalsha")
         server.restart()
         ended = result(crawl)

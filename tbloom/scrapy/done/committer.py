@@ -29,8 +29,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 _GATHER = 0.02
-#: How often it is tried during an outage (seconds). The circuit breaker lets few calls through.
-_HOLD_OFF = 1.0
+#: While Redis may not be asked, it is looked so often whether it may be (seconds).
+_LOOKS_EVERY = 1.0
 #: How often ``finish`` sends: a call may leave something for the next call, for example where a feed has lost items.
 _ROUNDS = 3
 
@@ -166,7 +166,7 @@ class Committer:
     def _tell(self) -> None:
         """Tell the server of links that were scheduled during an outage, once it may be asked."""
         if self._crawl.answers.circuit.holds_off:
-            self._timer = call_later(_HOLD_OFF, self._gathered)
+            self._timer = call_later(_LOOKS_EVERY, self._gathered)
         elif not self._is_telling:
             self._is_telling = True
             self._crawl.calls.begin(self._crawl.answers.hand_over, self._told)
@@ -190,7 +190,9 @@ class Committer:
         await self.stored.closed()
         if self._crawl.answers.has_unsent:
             self._crawl.answers.circuit.try_again()
-            with suppress(RedisError, TBloomError):  # the log has it
+            with suppress(
+                RedisError, TBloomError
+            ):  # the end of the crawl tries again, and says why
                 await self._crawl.calls.run(self._crawl.answers.hand_over)
         # Meanwhile, other handlers of spider_closed may store more.
         await self._crawl.commit_calls.run(lambda: None)
