@@ -10,7 +10,7 @@ from bench.contest import SADD, SET
 from bench.serving import Server
 from bench.tables import Table, amount
 from tbloom.bloom.config import configure
-from tbloom.bloom.sizing import key_bytes, shards_for
+from tbloom.bloom.sizing import key_bytes
 
 #: Items, and the masters of the cluster.
 SIZES = {
@@ -31,7 +31,7 @@ def measure(_server: Server) -> list[Table]:
     rows: list[list[Any]] = []
     for name, (items, masters) in SIZES.items():
         config = configure("plan", slices=SLICES, capacity=-(-items // SLICES))
-        config = replace(config, shards=shards_for(config.bits, masters))
+        config = replace(config, shards=config.shards_over(masters))
         key = key_bytes(config.shard_bits)
         used = SLICES * config.shards * key
         row = [name, config.shards, key / 2**20, amount(used), used / items]

@@ -14,7 +14,6 @@ from tbloom.bloom.claims.flows import Claims
 from tbloom.bloom.config import Config, Parameters, configure, from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
-from tbloom.bloom.sizing import shards_for
 from tbloom.bloom.view import View
 from tbloom.engine.batches import Agreement
 from tbloom.engine.client import Client, Store, seconds
@@ -85,7 +84,7 @@ class Base(Store[Client, Config]):
         :param tz: an IANA time zone (UTC).
         :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
             the default: as many as the stored filter has at the first call; if none is stored, the fewest that keep each
-            key at 8 MB or less, in a multiple of the cluster's masters.
+            key at 8 MiB or less, in a multiple of the cluster's masters.
         :param grow: whether a slice that holds its capacity grows. True, the default: it gets further
             parts, and the error rate is kept. False: ``FilterFull`` is raised.
         :param bits: size of a slice, instead of the size that follows from ``capacity``; needs ``hashes``.
@@ -181,7 +180,7 @@ class Base(Store[Client, Config]):
         """Choose a number of shards that spreads evenly over the cluster's masters."""
         super()._on_cluster(masters)
         if self._adopts:
-            self._use_shards(shards_for(self.config.bits, masters))
+            self._use_shards(self.config.shards_over(masters))
 
     def _use_shards(self, shards: int) -> None:
         """Switch to another number of shards, before anything is claimed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -102,12 +101,8 @@ class Config:
                 f"{least} or more, because a slice of {self.bits} bits needs that number of keys"
             )
             raise ConfigError("shards", self.shards, expected)
-        first = capacity = FIRST_CAPACITY if self.capacity is None else self.capacity
-        if self.shards > 1:  # a shard's even share of the items, and 4 standard deviations
-            capacity = math.ceil(first / self.shards + 4 * math.sqrt(first / self.shards))
-        # A shard's blocks are proportional to its capacity.
-        blocks = -(-sizing.blocks_in(self.bits, self.hashes) * capacity // first)
-        bits = sizing.bits_of(blocks, self.hashes)
+        first = FIRST_CAPACITY if self.capacity is None else self.capacity
+        capacity, bits = sizing.shard_size(first, self.bits, self.hashes, self.shards)
         if bits > MAX_SHARD_BITS:
             # Few items are spread unevenly, so one shard might get most of them.
             expected = f"{16 * self.shards} or more, because a slice of {self.bits} bits has {self.shards} shards"
@@ -142,6 +137,10 @@ class Config:
         most = json.dumps(parameters, separators=(",", ":"))
         stored = f'{most[:-1]},"error_rate":{_decimal(self.error_rate)}}}'
         object.__setattr__(self, "stored", stored)
+
+    def shards_over(self, masters: int) -> int:
+        """Return the number of shards that tbloom makes for a cluster with so many masters."""
+        return sizing.shards_for(self.first_capacity, self.bits, self.hashes, masters)
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """Return the parameters that differ from the stored text, by name, as pairs (stored, own)."""
@@ -183,7 +182,7 @@ def configure(
     If ``capacity`` is None, each slice is made for as many items as the last one held. With ``bits`` and ``hashes``, None
     instead means the number of items that they hold at ``error_rate``; a larger capacity is refused. If ``error_rate`` is
     None, it is 1e-4, or the rate that follows from ``capacity``, ``bits`` and ``hashes``. ``hashes`` without ``bits`` gives a
-    size for that number of hashes. If ``shards`` is None, it is the smallest number that keeps each key at 8 MB or less.
+    size for that number of hashes. If ``shards`` is None, it is the smallest number that keeps each key at 8 MiB or less.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1
@@ -213,7 +212,7 @@ def configure(
             expected = f"{most} or less, {kept} more (without bits and hashes, the size follows)"
             raise ConfigError("capacity", capacity, expected)
     if shards is None:
-        shards = sizing.shards_for(bits)
+        shards = sizing.shards_for(capacity or FIRST_CAPACITY, bits, hashes)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     own = secret if secret is None or isinstance(secret, Secret) else Secret(secret)
     return Config(name, *given, own, prefix)

@@ -168,7 +168,8 @@ class Layout:
         rate = sizing.slice_rate(config.error_rate, config.slices) * sizing.part_share(number)
         bits, hashes = sizing.choose(capacity, rate)
         if bits > sizing.USUAL_BITS_PER_KEY:
-            bits = sizing.whole_blocks(sizing.USUAL_BITS_PER_KEY, hashes)
+            blocks = sizing.blocks_in(sizing.USUAL_BITS_PER_KEY, hashes)
+            bits = sizing.bits_of(blocks, hashes)
             capacity = sizing.items_at(rate, bits, hashes)
         return Part(capacity, bits, hashes)
 

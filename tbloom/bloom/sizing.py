@@ -23,10 +23,11 @@ from operator import mul
 COLUMNS = 64
 ROW_BYTES = COLUMNS // 8
 MAX_HASHES = 64
-#: A key has at most 32 MB, plus the rest of its last block. tbloom makes keys of at most 8 MB, because the server is busy
-#: while it allocates one, and no call may take 5 ms (measured: 4.3 ms for 8 MB, 8.7 for 16, 17 for 32). Keys are larger only
-#: if fewer shards are given, or if the filter has the most shards already.
-MAX_BITS_PER_KEY, USUAL_BITS_PER_KEY = 2**28, 2**26
+#: A key has at most 32 MiB, plus the rest of its last block. tbloom makes keys of at most 8 MiB, because the server is busy
+#: while it allocates one, and no call may take 5 ms (measured: 4.3 ms for 8 MiB, 8.7 for 16, 17 for 32). Keys are larger only
+#: if fewer shards are given, or if the filter has the most shards already. A KiB is left for what Redis adds to a string: for
+#: more than 8 MiB, its allocator takes 10.
+MAX_BITS_PER_KEY, USUAL_BITS_PER_KEY = 2**28, 2**26 - 2**13
 #: One shard for each slot of a cluster.
 MAX_SHARDS = 1 << 14
 #: The number of hashes divided by log2(1/rate). With 1.0 to 1.1, a filter would take the least memory; with this value, it takes
@@ -188,21 +189,27 @@ def allocated(size: int) -> int:
     return -(-size // step) * step
 
 
-def shards_for(bits: int, masters: int = 1) -> int:
-    """Return the fewest shards that keep each key at 8 MB or less, rounded up to a multiple of ``masters``.
+def shard_size(capacity: int, bits: int, hashes: int, shards: int) -> tuple[int, int]:
+    """Return the capacity and the bits of one shard: an even share of the filter's, with room for an uneven one."""
+    share = capacity
+    if shards > 1:  # 4 standard deviations more
+        share = math.ceil(capacity / shards + 4 * math.sqrt(capacity / shards))
+    return share, bits_of(-(-blocks_in(bits, hashes) * share // capacity), hashes)
+
+
+def shards_for(capacity: int, bits: int, hashes: int, masters: int = 1) -> int:
+    """Return the fewest shards that keep each key at 8 MiB or less, rounded up to a multiple of ``masters``.
 
     It is at most ``MAX_SHARDS``, unless the bits or the masters need more keys.
     """
-    fewest = min(_keys_of(bits, USUAL_BITS_PER_KEY), max(MAX_SHARDS, least_shards(bits)))
+    fewest, most = max(1, bits // USUAL_BITS_PER_KEY), max(MAX_SHARDS, least_shards(bits))
+    while fewest < most and shard_size(capacity, bits, hashes, fewest)[1] > USUAL_BITS_PER_KEY:
+        fewest += 1
+    fewest = min(fewest, most)
     even = -(-fewest // masters) * masters
     return even if even <= max(MAX_SHARDS, masters) else fewest
 
 
 def least_shards(bits: int) -> int:
-    """Return the fewest shards that keep each key within ``MAX_BITS_PER_KEY``."""
-    return _keys_of(bits, MAX_BITS_PER_KEY)
-
-
-def _keys_of(bits: int, most: int) -> int:
-    # A key has whole blocks, so its last block may exceed the limit.
-    return -(-bits // (most + MAX_HASHES * COLUMNS))
+    """Return the fewest shards that keep each key within ``MAX_BITS_PER_KEY``, but for the rest of its last block."""
+    return -(-bits // (MAX_BITS_PER_KEY + MAX_HASHES * COLUMNS))

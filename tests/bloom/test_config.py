@@ -184,17 +184,32 @@ def test_items_at_is_the_most_that_keep_the_rate(rate: float, blocks: int, hashe
 @pytest.mark.parametrize(
     ("bits", "masters", "shards"),
     [
-        (2**26 + 64 * 64, 1, 1),  # the last block may go beyond
-        (2**26 + 64 * 64 + 1, 1, 2),
+        (2**26 - 2**13, 1, 1),
+        (2**26 - 2**12, 1, 2),
         (1, 3, 3),
         (2**30, 3, 18),
-        (2**42, 1, 16384),  # of 32 MB: there are no more shards
+        (2**42, 1, 16384),  # of 32 MiB: there are no more shards
         (2**42, 7, 16384),  # of which no multiple of 7 is as large
     ],
 )
 def test_shards_keep_keys_small_and_masters_even(bits: int, masters: int, shards: int) -> None:
-    """As many keys of 2^26 bits, and the rest of a block, as it takes, in a multiple of the masters."""
-    assert shards == shards_for(bits, masters)
+    """As many keys of less than 2^26 bits as it takes, in a multiple of the masters."""
+    assert shards == shards_for(1 + bits // 28, bits, 12, masters)
+
+
+@pytest.mark.parametrize("error_rate", [1e-2, 1e-4, 1e-9])
+@pytest.mark.parametrize(
+    "capacity", [10**6, 2_350_000, 143 * 10**6, 5 * 10**8, 1_080_000_000, 10**10]
+)
+def test_a_key_of_a_slice_wastes_no_memory_of_the_allocator(
+    capacity: int, error_rate: float
+) -> None:
+    """Redis' allocator rounds each key up: a key of a little more than 8 MiB takes 10. Shards are filled unevenly, so they get
+    some room."""
+    config = configure("f", capacity=capacity, error_rate=error_rate)
+    key = sizing.allocated(sizing.key_bytes(config.shard_bits) + 10)  # of which Redis takes 10
+    assert key <= 2**23
+    assert config.shards * key < 1.27 * config.bits / 8
 
 
 SECRET = bytes(range(32))
