@@ -90,10 +90,12 @@ def command(*, memory: int | None, table: bool, server: Server | None, **paramet
     """
     given, traffic = options.given(parameters), _traffic(parameters, server)
     if traffic is not None:
-        if memory is not None or table or {"capacity", "bits"} & given.keys():
-            raise CommandError(
-                f"{traffic.option}: expected no --capacity, --bits, --memory and --table, because it decides the capacity"
-            )
+        others = {"capacity": given.get("capacity"), "bits": given.get("bits")}
+        for name, value in {**others, "memory": memory, "table": table or None}.items():
+            if value is not None:
+                raise CommandError(
+                    f"--{name}: expected no {traffic.option}, from which the capacity follows"
+                )
         carried = _carrying(traffic, given, server)
         output.show(carried, lambda: _carrying_text(carried))
         return
@@ -118,7 +120,7 @@ def slice_bytes(config: Config) -> int:
 def _plan(config: Config) -> dict[str, Any]:
     """Return the memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = slice_bytes(config)
-    one, many = (costs.costs(config, links, 1.0, shards=1) for links in (1, 500))
+    one, many = (costs.costs(config, links, 1.0) for links in (1, 500))
     items = config.first_capacity * config.slices
     names = ("slices", "capacity", "error_rate", "bits", "hashes", "shards")
     return {
@@ -136,7 +138,7 @@ def _plan(config: Config) -> dict[str, Any]:
         "log_bytes": round(one.log_bytes),
         "log_bytes_in_batches": round(many.log_bytes),
         # The server's time for a new item (us), about.
-        "server_us": round(one.server_us - costs.ROUND_TRIP),
+        "server_us": round(one.server_us),
         "server_us_in_batches": round(many.server_us),
     }
 
@@ -179,17 +181,17 @@ def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) ->
     slower = 1.0 if server is None else costs.times_slower(server)
 
     def cost(size: int) -> costs.Costs:
-        return costs.costs(config, size, traffic.new, config.shards)
+        return costs.costs(config, size, traffic.new, masters)
 
     def cores(size: int) -> float:
         return traffic.links * cost(size).server_us * slower / 1e6
 
-    masters = 0
+    masters = 1
     while (needed := math.ceil(cores(traffic.links_per_page) / _BUSY)) > masters:
         masters = needed
         # The masters of a cluster share the shards evenly. More shards take more calls, so the loop computes again.
         if "shards" not in given:
-            config = replace(config, shards=sizing.shards_for(config.bits, masters))
+            config = replace(config, shards=config.shards_over(masters))
     if config.shards < masters:
         raise CommandError(
             f"--shards: expected {masters} or more, one for each Redis server that these links need, got {config.shards}"
@@ -230,7 +232,7 @@ def _for_rate(traffic: Traffic, given: dict[str, Any]) -> Config:
         if error.argument != "capacity":
             raise
         raise CommandError(
-            f"{traffic.option}: expected fewer new links than {capacity} in a slice: {error.expected}"
+            f"{traffic.option}: expected fewer new links than {capacity:,} in a slice: {error.expected}"
         ) from None
 
 
@@ -251,7 +253,8 @@ def _carrying_text(made: dict[str, Any]) -> str:
         "window": (formats.window(made["slices"], made["granularity"]), ""),
         "error rate": (formats.rate(made["error_rate"]), "at most, over the whole window"),
         "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
-        "shards": (f"{made['shards']:,}", "a key each, at most 8 MB" if made["shards"] > 1 else ""),
+        "pages lost": _lost(made),
+        "shards": (f"{made['shards']:,}", _keys(made)),
         "server's time": (f"{made['server_time']:.2f} x", f"the benchmarks' Redis; {measured}"),
         "Redis servers": (
             f"{made['masters']}",
@@ -270,6 +273,15 @@ def _carrying_text(made: dict[str, Any]) -> str:
     return "\n\n".join(
         [_plan_table(rows), output.table(costs_of_calls), output.sentence(_COSTS_NOTE, dim=True)]
     )
+
+
+def _keys(made: dict[str, Any]) -> str:
+    size = formats.size(made["slice_bytes"] / made["shards"])
+    return f"a key each, {size}" if made["shards"] > 1 else ""
+
+
+def _lost(made: dict[str, Any]) -> tuple[str, str]:
+    return f"{made['lost_per_slice_at_most']:,.1f} a slice", "at most, with every slice full"
 
 
 def _plan_table(rows: dict[str, tuple[str, str]]) -> str:
@@ -315,18 +327,16 @@ def _text(made: dict[str, Any]) -> str:
         times = size / made["window_bytes"]
         return formats.size(size), f"{times:.0f} times as much, fingerprints in hex"
 
-    lost = f"{made['lost_per_slice_at_most']:,.1f} a slice"
-    shards = "a key each, at most 8 MB" if made["shards"] > 1 else ""
     rows = {
         "capacity": (f"{made['capacity']:,}", "distinct items per slice"),
         "window": (formats.window(made["slices"], made["granularity"]), ""),
         "error rate": (formats.rate(made["error_rate"]), "at most, over the whole window"),
         "bits": (f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
         "hashes": (f"{made['hashes']}", ""),
-        "shards": (f"{made['shards']}", shards),
+        "shards": (f"{made['shards']:,}", _keys(made)),
         "memory of a slice": (formats.size(made["slice_bytes"]), ""),
         "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
-        "pages lost": (lost, "at most, with every slice full"),
+        "pages lost": _lost(made),
         "to the log": (
             f"{made['log_bytes']} B",
             f"a new item, replicas too; {made['log_bytes_in_batches']} B in batches",

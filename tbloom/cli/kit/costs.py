@@ -6,6 +6,7 @@ server takes in comparison.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from contextlib import closing
@@ -49,23 +50,29 @@ def new_us(slices: int) -> float:
     return NEW + PROBE * (slices - 1)
 
 
-def costs(config: Config, links: int, new: float, shards: int) -> Costs:
+def costs(config: Config, links: int, new: float, masters: int = 1) -> Costs:
     """Return the costs of a link, if so many are asked about at once. ``new`` is the share of new ones, more than 0.
 
-    Links that were seen before are spread evenly over the slices.
+    Links that were seen before are spread evenly over the slices, and shards over the ``masters`` of a cluster.
     """
-    slices = config.slices
+    slices, shards = config.slices, config.shards
     most = View(config, time.time_ns() // 1_000_000, {}).header(0, slices).most
-    asked = shards * (1 - (1 - 1 / shards) ** links)  # the shards that have some of the links
+    asked = _hit(shards, links)
     calls = asked + (links - asked) / most
     writing = calls * (1 - (1 - new) ** (links / calls))
     seen_us = SEEN + PROBE * (slices - 1) / 2
     own = links * (new * new_us(slices) + (1 - new) * seen_us)
-    framing = ROUND_TRIP * max(1, calls / _CALLS_A_TRIP) + CALL * calls + WRITING * writing
+    trips = max(_hit(masters, calls), calls / _CALLS_A_TRIP)
+    framing = ROUND_TRIP * trips + CALL * calls + WRITING * writing
     of_calls = (_CALL_BYTES + links / calls) * writing / (links * new)
     return Costs(
         calls / links, (framing + own) / links, _LINK_BYTES + _HASH_BYTES * config.hashes + of_calls
     )
+
+
+def _hit(boxes: int, balls: float) -> float:
+    """Return how many of the boxes have some of the balls, on average."""
+    return boxes * (1 - math.pow(1 - 1 / boxes, balls))
 
 
 def times_slower(server: Server) -> float:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 _K, _THOUSANDS = 1000, ("", "k", "M", "G")
-_KB = 1024
-_UNITS = ("B", "KB", "MB", "GB", "TB")
+_KIB = 1024
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 #: The calendar's granularities.
 PERIODS = {"h": "an hour", "d": "a day", "w": "a week", "m": "a month"}
 
 
 def size(number: float | None) -> str:
-    """Return a number of bytes: ``3.2 MB`` (a MB is 1024 * 1024); ``unknown`` if the server refuses to tell."""
+    """Return a number of bytes: ``3.2 MiB``; ``unknown`` if the server refuses to tell."""
     if number is None:
         return "unknown"
     power = 0
-    while abs(number) >= _KB and power < len(_UNITS) - 1:
-        number, power = number / _KB, power + 1
+    while abs(number) >= _KIB and power < len(_UNITS) - 1:
+        number, power = number / _KIB, power + 1
     return f"{number:.{1 if power else 0}f} {_UNITS[power]}"
 
 

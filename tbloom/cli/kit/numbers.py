@@ -15,13 +15,15 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def count(text: str) -> int:
-    """Return a whole number from 1 on: ``1000000``, ``1_000_000``, ``1e6`` or ``1M``; a k is 1000."""
+    """Return a whole number from 1 on: ``1000000``, ``1,000,000``, ``1e6`` or ``1M``; a k is 1000."""
+    if re.fullmatch(r"\d{1,3}(,\d{3})+", text):  # as tbloom prints it
+        text = text.replace(",", "")
     digits, power = text[:-1], _POWERS.get(text[-1:].lower())
     with suppress(ValueError):
         if (number := float(digits + power if power else text)).is_integer() and number >= 1:
             return int(number)
     raise click.BadParameter(
-        f"expected a whole number from 1 on, such as 1000000, 1e6 or 1M, got {text!r}"
+        f"expected a whole number from 1 on, such as 1000000, 1e6, 1M or 2G, got {text!r}"
     )
 
 
@@ -34,7 +36,7 @@ def rate(text: str) -> float:
         if period in _PERIODS and 0 < found <= _MAX:
             return found / _PERIODS[period]
     raise click.BadParameter(
-        f"expected a number a second, minute, hour or day, such as 250k/s, 2M/min, 1e8/h or 2G/d, got {text!r}"
+        f"expected a number above 0 a second, minute, hour or day, such as 250k/s, 2M/min, 1e8/h or 2G/d, got {text!r}"
     )
 
 
