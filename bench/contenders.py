@@ -21,38 +21,31 @@ from tests.helpers.localredis import BINARIES
 SLICES = 7
 ERROR_RATE = 1e-4
 WEEK = 7 * 86_400
-#: RedisBloom has no windows. KEYS is a filter for each slice; the script checks all, and adds to the last, the current one.
-ADD_TO_SLICES = """
-local answers = {}
+#: RedisBloom has no windows, nor have sets. This is what an engineer writes. KEYS is a filter, or a set, for each slice, the
+#: current one last. The script looks into the newest one first, as tbloom does, and further only for items that it lacks.
+_ADD_TO_NEWEST = """
+local answers, left = {{}}, {{}}
 for item = 1, #ARGV do
-  local seen = 0
-  for i = 1, #KEYS - 1 do
-    seen = redis.call('BF.EXISTS', KEYS[i], ARGV[item])
-    if seen == 1 then break end
-  end
-  answers[item] = seen == 1 and 0 or redis.call('BF.ADD', KEYS[#KEYS], ARGV[item])
+  answers[item], left[item] = 0, item
 end
-return answers
+for slice = #KEYS, 1, -1 do
+  if #left == 0 then return answers end
+  local asked, items = left, {{}}
+  for i, item in ipairs(asked) do items[i] = ARGV[item] end
+  left = {{}}
+  for i, seen in ipairs(redis.call('{contains}', KEYS[slice], unpack(items))) do
+    if seen == 0 then left[#left + 1] = asked[i] end
+  end
+end
+for _, item in ipairs(left) do
+  answers[item] = redis.call('{add}', KEYS[#KEYS], ARGV[item])
+end
 """
-#: What an engineer writes to forget by the day. KEYS is a set for each day, the current one last.
-ADD_TO_DAYS = """
-local answers = {}
-for item = 1, #ARGV do
-  answers[item] = 1
-end
-for day = 1, #KEYS - 1 do
-  for item, seen in ipairs(redis.call('SMISMEMBER', KEYS[day], unpack(ARGV))) do
-    if seen == 1 then answers[item] = 0 end
-  end
-end
-for item = 1, #ARGV do
-  if answers[item] == 1 then
-    answers[item] = redis.call('SADD', KEYS[#KEYS], ARGV[item])
-  end
-end
-redis.call('EXPIRE', KEYS[#KEYS], 7 * 86400)
-return answers
-"""
+ADD_TO_SLICES = _ADD_TO_NEWEST.format(contains="BF.MEXISTS", add="BF.ADD") + "return answers"
+ADD_TO_DAYS = (
+    _ADD_TO_NEWEST.format(contains="SMISMEMBER", add="SADD")
+    + "redis.call('EXPIRE', KEYS[#KEYS], 7 * 86400)\nreturn answers"
+)
 #: The contenders that are called with batches of several sizes. In daily sets and hashes, a fingerprint has 16 raw bytes.
 TIME_BLOOM, EXACT, A_SET = "`TimeBloom`", "`ExactFilter`", "a set: `SADD`"
 DAYS, HSETEX = f"{SLICES} daily sets, your own script", "`HSETEX FNX EX`, a hash"

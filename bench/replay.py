@@ -230,8 +230,10 @@ def replay(
         differing = _differing(server, replica)
         reported = [[report[name] for name in ("asked", "hits", "cpu")] for report in fleet.reports]
         asked, hits, cpu = map(sum, zip(*reported, strict=True))
+        told = account(plan, killed, LOSES[fsync])
+        assert told.asked == len(crawls) * int(graph.sizes.sum()), "not all links were asked about"
         return Replayed(
-            account(plan, killed, LOSES[fsync]),
+            told,
             meter.costs(),
             Counter(kills) - Counter(faults),
             hits / asked,
@@ -329,7 +331,7 @@ def _tables(of: Replayed, crawls: Sequence[int], slice_seconds: int) -> list[Tab
             "lost with the log": ",d",
             "answers that died": ",d",
             "false positives": ".1e",
-            "keys that the replica lacks": "d",
+            "keys that differ on the replica": "d",
         },
         [
             [

@@ -1,4 +1,4 @@
-"""Soaks "done": crawlers that share a site, and are killed with their server for an hour (tests/scrapy/soak.py)."""
+"""Soaks "done": crawlers that share a site, and are killed with their server (tests/scrapy/soak.py)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.tables import Table
-from tests.scrapy.soak import PAGES, Played, soak
+from tests.scrapy.soak import KILLED, SERVER_KILLED, SERVER_STANDS, STOPPED, Played, soak
 
 if TYPE_CHECKING:
     from bench.serving import Server
-
-KILLED, STOPPED = "kill a crawler", "stop a crawler"
-SERVER_KILLED, SERVER_STANDS = "kill the server", "server stands still"
 
 
 def measure(_: Server, *, minutes: float = 10, crawlers: int = 20) -> list[Table]:
@@ -39,8 +36,8 @@ def table(rounds: list[Played]) -> Table:
     rows = [
         [
             *(played.faults[what] for what in faults),
-            PAGES - 1,
-            played.stored - (PAGES - 1),
+            played.pages,
+            played.stored - played.pages,
             len(played.wrong),
         ]
         for played in rounds
