@@ -50,6 +50,14 @@ def share(text: str) -> float:
     )
 
 
+def chance(text: str) -> float:
+    """Return a chance: ``1e-4`` or ``0.01%``. The store checks its range."""
+    digits = text.removesuffix("%")
+    with suppress(ValueError):
+        return float(digits) / (1 if digits == text else 100)
+    raise click.BadParameter(f"expected a chance such as 1e-4 or 0.01%, got {text!r}")
+
+
 def capacity(text: str) -> int | str:
     """Return a whole number from 1 on, or ``"auto"``: each slice is made for what the last one held."""
     return "auto" if text.lower() == "auto" else count(text)

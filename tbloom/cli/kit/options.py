@@ -217,7 +217,9 @@ changeable: Decorator = all_of(
         type=numbers.capacity,
         help="distinct items per slice, such as 5M (auto: what the last slice held)",
     ),
-    _parameter("--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"),
+    _parameter(
+        "--error-rate", type=numbers.chance, metavar="RATE", help="over the whole window (1e-4)"
+    ),
     _parameter("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
     _parameter("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
     _parameter("--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"),
