@@ -20,7 +20,7 @@ core = $1/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine
     $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
     $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
-.PHONY: help demo paper test check oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench mutants clean
+.PHONY: help demo paper test check accounts others oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench mutants clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,9 +35,16 @@ paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/pa
 test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. ARGS=-n0: in one process.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not check" $(ARGS)
 
-check: $(VENV)/.test oldest pythons ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
+check: $(VENV)/.test ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
+	$(MAKE) --no-print-directory -j2 --output-sync accounts others
+
+accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed; in `make check`, beside its other tests.
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 2 tests/contract/test_races.py tests/scrapy/test_soak.py -k the_accounts $(ARGS)
+
+others: $(VENV)/.test
+	$(MAKE) --no-print-directory oldest
+	$(MAKE) --no-print-directory pythons
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract tests/scrapy/test_soak.py -k the_accounts $(ARGS)
 
 oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
 	$(call core,$(OLDEST))

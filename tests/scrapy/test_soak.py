@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 
 import pytest
 
 from tests.helpers.account import FULL
 from tests.helpers.making import needed
-from tests.scrapy.soak import soak
+from tests.scrapy.soak import FAULTS, soak
 
-MINUTES, CRAWLERS = (3.0, 12) if FULL else (0.5, 6)
+MINUTES, CRAWLERS = (10.0, 12) if FULL else (0.5, 6)
 
 
 @pytest.mark.check
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 def test_the_accounts_of_pages_are_exact_though_crawlers_and_server_are_killed() -> None:
     """Each page is stored once, and again only where a kill or a long outage came between storing and marking it."""
     needed()
-    assert [] == soak(MINUTES, CRAWLERS, secrets.token_hex(4), print)[-1].wrong
+    rounds = soak(MINUTES, CRAWLERS, secrets.token_hex(4), print)
+    assert [] == rounds[-1].wrong
+    happened = sum((played.faults for played in rounds), Counter())
+    assert happened
+    assert FAULTS.keys() == happened.keys() or not FULL
