@@ -142,6 +142,33 @@ def test_start_requests_behind_duplicates_are_fetched(
     assert ["/a", "/b", "/c"] == sorted(end.fetched)
 
 
+class StartsWithMany(Project):
+    """Yields a great many requests, and awaits nothing. The first page ends the crawl."""
+
+    most = 20_000
+    yielded = 0
+
+    async def start(self) -> AsyncIterator[Any]:
+        while self.yielded < self.most:
+            self.yielded += 1
+            yield self.request(str(self.yielded))
+
+    def parse(self, response: Response) -> Any:
+        self.said.append(self.yielded)
+        raise CloseSpider(path_of(response))
+
+
+@ALL_MARKS
+@pytest.mark.parametrize("queue", ["memory", "scrapy-redis"])
+def test_pages_are_fetched_before_start_has_yielded_everything(
+    project: Any, tmp_path: Path, mark: str, queue: str
+) -> None:
+    """scrapy#5307: start() may yield a million URLs, or go on for ever."""
+    [end] = project(StartsWithMany, **marked(mark, tmp_path), **queued(queue, tmp_path))
+    assert end.said
+    assert max(end.said) < StartsWithMany.most
+
+
 # The crawl closes
 
 

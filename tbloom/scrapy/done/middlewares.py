@@ -65,10 +65,15 @@ class PageSpiderMiddleware:
         return cls(crawler)
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Hold CloseSpider back until the engine has taken the requests that ``start`` has yielded, as it does without tbloom."""
+        """Yield what ``start`` yields, while few requests wait.
+
+        Hold CloseSpider back until the engine has taken these requests, as it does without tbloom.
+        """
         try:
             async for output in start:
                 yield output
+                if pending := self._crawl.pending:
+                    await pending.have_room()
         except CloseSpider:
             if pending := self._crawl.pending:
                 await pending.settle()
