@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import redis
 import scrapy
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
@@ -207,6 +207,13 @@ def is_offsite(request: Request, crawler: Crawler) -> bool:
 def feed_slots(crawler: Crawler) -> list[Any]:
     """Return the feeds that are open, each with its file. Without it, pages are committed before their items are in the file."""
     return getattr(crawler.get_extension(FeedExporter), "slots", [])
+
+
+def open_no_feeds(crawler: Crawler) -> None:
+    """Keep the feeds' files as they are in a crawl that can't begin. Without it, Scrapy empties those that it is to overwrite."""
+    exporter = crawler.get_extension(FeedExporter) if crawler.extensions else None
+    if exporter is not None:
+        crawler.signals.disconnect(exporter.open_spider, signals.spider_opened)
 
 
 def items_taken(slot: Any) -> int:

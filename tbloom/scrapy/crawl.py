@@ -23,6 +23,7 @@ from tbloom.scrapy.compat import (
     call_soon,
     close_spider,
     in_loop,
+    open_no_feeds,
     scheduler_of,
     stop_engine,
     wait_until_closed,
@@ -152,6 +153,7 @@ class Crawl:
         # Functions, because Scrapy's signals keep no method alive.
         self.crawler.signals.connect(_note_failure, signals.engine_stopped)
         if before_start:
+            open_no_feeds(self.crawler)
             self.crawler.signals.connect(_end_before_start, signals.engine_started)
         elif self.crawler.engine and self.crawler.engine.spider:
             deferred_from_coro(_close(self.crawler.engine))

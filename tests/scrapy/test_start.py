@@ -46,6 +46,21 @@ def said(result: dict[str, Any], level: str) -> list[str]:
     return [line.split(":", 2)[2] for line in lines]
 
 
+@pytest.mark.parametrize("settings", [{"REDIS_URL": UNREACHABLE}, {"TBLOOM_ERROR_RATE": 2}])
+def test_a_crawl_that_can_not_begin_leaves_the_files_of_its_feeds(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """browsertrix-crawler#1075: Redis is away when a crawl begins. The last crawl's export is what its user has."""
+    feed = tmp_path / "books.jsonl"
+    feed.write_text("yesterday")
+    feeds = {str(feed): {"format": "jsonlines", "overwrite": True}}
+    with served(Handler) as site:
+        crawling = {**ADDON, **settings, "TBLOOM_RETRY_FOR": 0, "FEEDS": feeds}
+        end = crawl.start("ten_and_hundred", site.url, crawling).result()
+    assert "tbloom_error" == end["finish_reason"]
+    assert "yesterday" == feed.read_text()
+
+
 def test_an_import_without_scrapy_names_the_extra() -> None:
     script = "import sys; sys.modules['scrapy'] = None; import tbloom.scrapy"
     command = [sys.executable, "-c", script]
