@@ -176,7 +176,9 @@ def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any) -> N
         time.sleep(2)
         assert crawl.is_running
         server.restart()
-        assert "finished" == result(crawl)["finish_reason"]
+        ended = result(crawl)
+    assert "finished" == ended["finish_reason"]
+    assert 1 == ended["log"].count("the crawl waits for the server, to mark its pages")
 
 
 def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(

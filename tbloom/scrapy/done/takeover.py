@@ -21,6 +21,11 @@ from tbloom.scrapy.outage import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_WAITS = (
+    "%s: nothing is left to fetch, and the crawl waits for the server, to mark its pages. A signal (Ctrl-C) ends it; the next crawl "
+    "fetches again what is not marked"
+)
+
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds). Each further pause is twice as long, up to a third of
@@ -128,6 +133,9 @@ class TakeOver:
                 else:
                     self._finished_at, pause = self.moves, 0.0
                     self._silent, self._pause = None, _WAIT_SECONDS  # for the next idle moment
+        circuit = self._crawl.answers.circuit
+        if kind == _IDLE and circuit.is_open:
+            self._crawl.log_once(logger.warning, _WAITS, circuit.place)
         # Meanwhile, nothing is searched for, however often the engine asks.
         call_later(pause, self._go_on, then)
 
