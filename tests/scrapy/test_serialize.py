@@ -28,7 +28,12 @@ from scrapy.http import HtmlResponse, JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
 
-from tbloom.scrapy.done.serialize import NotSerializable, request_from_text, request_to_text
+from tbloom.scrapy.done.serialize import (
+    NotSerializable,
+    _state,
+    request_from_text,
+    request_to_text,
+)
 from tbloom.scrapy.settings import TOKEN
 
 URL = "https://example.com/a?b=c"
@@ -432,6 +437,14 @@ def test_a_request_is_kept_without_its_token() -> None:
 
 def tagged(kind: str, content: Any) -> str:
     return json.dumps({"url": URL, "meta": {"x": {f"!{kind}": content}}})
+
+
+def test_a_request_whose_text_is_made_is_as_before() -> None:
+    """scrapy#5307: what Scrapy makes for it when it is asked for would stay in the queue, with each request."""
+    request = Request(URL, callback=SPIDER.parse_book, meta={"book": Book()})
+    before = _state(request)
+    request_to_text(request, SPIDER)
+    assert before == _state(request)
 
 
 ORDINARY = request_to_text(Request(URL, callback=SPIDER.parse_book, meta={"book": Book()}), SPIDER)
