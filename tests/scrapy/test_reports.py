@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 
@@ -236,3 +237,24 @@ def test_a_second_crawl_on_a_local_filter_ends_at_its_start_and_names_who_has_it
     assert line.startswith("ERROR")
     with LocalBloom(path=tmp_path / "seen", error_rate=1e-9) as seen:
         assert 3 == seen.info().items
+
+
+class CountsConnections(Project):
+    """Fetches a few pages, and looks at each which connections its crawl has."""
+
+    pages = tuple("abcdefgh")
+
+    def parse(self, response: Response) -> Any:
+        with redis.Redis.from_url(self.settings["REDIS_URL"]) as client:
+            named = [each for each in client.client_list() if each["name"] == "crawl"]
+        self.said.append(len(named))
+        return super().parse(response)
+
+
+@pytest.mark.parametrize("mark", ["scheduled", "done"])
+def test_a_crawl_has_two_connections(project: Any, tmp_path: Path, mark: str) -> None:
+    """scrapy-redis#321: one for links, and one for the end of pages and the summary in the log."""
+    more = {**marked(mark, tmp_path), "REDIS_PARAMS": {"client_name": "crawl"}}
+    [end] = project(CountsConnections, **more)
+    assert len(CountsConnections.pages) == len(end.items)
+    assert {1, 2} >= {*end.said}
