@@ -33,7 +33,7 @@ class Result(NamedTuple):
         """Return the table, and what a reader has to know about it. Leave out the machine if it is ``machine``."""
         about = self.about
         other = about.get("machine") if about.get("machine") != machine else None
-        busy = "busy" if about.get("idle") is False else None
+        busy = "while other programs ran" if about.get("idle") is False else None
         facts = ", ".join(filter(None, [about.get("date"), other, busy]))
         remark = " ".join(filter(None, [facts and f"*{facts}.*", about.get("note")]))
         return "\n\n".join(filter(None, [self.table.rows and self.table.markdown(), remark]))
