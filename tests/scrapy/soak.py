@@ -228,8 +228,8 @@ class Round:
             # What it has stored since then may be unmarked, too.
             self._lost.update(one for one in self.stored(number) if one.at > self._looked)
         expected = {"finished "}
-        if number in self._told:
-            expected |= {"shutdown ", None}
+        if number in self._told:  # perhaps before it had begun
+            expected |= {"shutdown ", "None ", None}
         if was_away:
             expected.add("tbloom_error ")
         # scrapy-redis waits for no server.
