@@ -202,10 +202,17 @@ def shards_for(capacity: int, bits: int, hashes: int, masters: int = 1) -> int:
 
     It is at most ``MAX_SHARDS``, unless the bits or the masters need more keys.
     """
-    fewest, most = max(1, bits // USUAL_BITS_PER_KEY), max(MAX_SHARDS, least_shards(bits))
-    while fewest < most and shard_size(capacity, bits, hashes, fewest)[1] > USUAL_BITS_PER_KEY:
-        fewest += 1
-    fewest = min(fewest, most)
+    most = max(MAX_SHARDS, least_shards(bits))
+    least = min(most, -(-bits // USUAL_BITS_PER_KEY))
+    # A few items are spread so unevenly that more shards take more memory.
+    fewest = next(
+        (
+            shards
+            for shards in range(least, min(most, 2 * least) + 1)
+            if shard_size(capacity, bits, hashes, shards)[1] <= USUAL_BITS_PER_KEY
+        ),
+        least,
+    )
     even = -(-fewest // masters) * masters
     return even if even <= max(MAX_SHARDS, masters) else fewest
 

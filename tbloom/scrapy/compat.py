@@ -211,9 +211,12 @@ def feed_slots(crawler: Crawler) -> list[Any]:
 
 def open_no_feeds(crawler: Crawler) -> None:
     """Keep the feeds' files as they are in a crawl that can't begin. Without it, Scrapy empties those that it is to overwrite."""
-    exporter = crawler.get_extension(FeedExporter) if crawler.extensions else None
-    if exporter is not None:
-        crawler.signals.disconnect(exporter.open_spider, signals.spider_opened)
+    extensions: Any = None
+    with suppress(RuntimeError):  # they are not made yet
+        extensions = crawler.extensions
+    for extension in getattr(extensions, "middlewares", ()):
+        if isinstance(extension, FeedExporter):
+            crawler.signals.disconnect(extension.open_spider, signals.spider_opened)
 
 
 def items_taken(slot: Any) -> int:

@@ -19,7 +19,7 @@ from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import is_trial, untested_versions
+from tbloom.scrapy.compat import is_trial, open_no_feeds, untested_versions
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.done.claimed import ClaimedRequests
 from tbloom.scrapy.done.local import CrawlLocal
@@ -126,6 +126,8 @@ class DupeFilter(RFPDupeFilter):
         if not self._crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(self._crawl.crawler):
                 self._start()
+        if self._crawl.is_ending:
+            open_no_feeds(self._crawl.crawler)
 
     def _spider_opened(self) -> None:
         """End the crawl if the scheduler has made this dupefilter, and does not open it. An error ends the crawl."""

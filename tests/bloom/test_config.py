@@ -212,6 +212,17 @@ def test_a_key_of_a_slice_wastes_no_memory_of_the_allocator(
     assert config.shards * key < 1.27 * config.bits / 8
 
 
+@pytest.mark.parametrize(
+    ("bits", "capacity"), [(2**27, 1), (2**30, 10), (2**32, 1000), (2**36, 1000)]
+)
+def test_a_large_filter_for_a_few_items_takes_no_more_shards_than_its_bits_need(
+    bits: int, capacity: int
+) -> None:
+    """Each shard has room for an uneven share, so more shards would take more memory."""
+    shards = shards_for(capacity, bits, 8)
+    assert shards <= 2 * -(-bits // 2**26) + 1
+
+
 SECRET = bytes(range(32))
 
 

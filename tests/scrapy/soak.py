@@ -54,6 +54,8 @@ CALM = 6.0
 #: Seconds for which the server is away: so short that calls only wait for it, or so long that crawls end. Sessions outlive both.
 SHORT, LONG = (0.2, 3.0), (12.0, 18.0)
 RETRY_FOR, SESSION_TTL = 10, 60
+#: The errors of a server that is away.
+REFUSALS = "ConnectionError", "TimeoutError", "BusyLoadingError"
 #: An outage that may end crawls (s). Crawlers and server need some time on a busy machine.
 LONG_ENOUGH = RETRY_FOR / 2
 #: A round in which no page is stored for so long (s) is given up. Dead sessions are found after SESSION_TTL, a page of which a
@@ -226,14 +228,16 @@ class Round:
             self._lose(self.stored(number))
         elif was_away and end.startswith(("tbloom_error", "shutdown")):
             # What it has stored since then may be unmarked, too.
-            self._lost.update(one for one in self.stored(number) if one.at > self._looked)
+            self._lose([one for one in self.stored(number) if one.at > self._looked])
         expected = {"finished "}
         if number in self._told:  # perhaps before it had begun
             expected |= {"shutdown ", "None ", None}
         if was_away:
             expected.add("tbloom_error ")
-        # scrapy-redis waits for no server.
-        if end not in expected and not (self._away[number] and number % 3):
+        if self._away[number] and number % 3:  # scrapy-redis waits for no server
+            expected.add("tbloom_error ")
+            end = end if end is None or not any(name in end for name in REFUSALS) else "finished "
+        if end not in expected:
             self._wrong.append(f"crawler {number} ended: {end}")
 
     def stored(self, *numbers: int) -> list[Stored]:

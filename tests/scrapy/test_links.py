@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import redis
 import scrapy
 from scrapy.core.scheduler import BaseScheduler, Scheduler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
+from scrapy_redis.scheduler import Scheduler as SharedScheduler
 
 from tests.helpers.commands import TBLOOM
 from tests.helpers.crawl import Part
 from tests.helpers.projects import Project, marked, path_of, queued, times
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, DONE, SCRAPY
 
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
@@ -167,6 +171,21 @@ def test_pages_are_fetched_before_start_has_yielded_everything(
     [end] = project(StartsWithMany, **marked(mark, tmp_path), **queued(queue, tmp_path))
     assert end.said
     assert max(end.said) < StartsWithMany.most
+
+
+class StartsForEver(StartsWithMany):
+    most = 10**9
+
+
+@ALL_MARKS
+def test_a_crawl_ends_though_start_would_go_on_for_ever(
+    project: Any, tmp_path: Path, url: str, mark: str
+) -> None:
+    """Also where Redis takes its time, so that requests wait all the while."""
+    with Proxy(url, lambda _: Fault.LATE_REPLY, late=0.02) as proxy:
+        more = {} if "local" in mark else {"REDIS_URL": proxy.url}
+        [end] = project(StartsForEver, **marked(mark, tmp_path), **more)
+    assert "1" == end.reason
 
 
 # The crawl closes
@@ -362,6 +381,61 @@ def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
     queue = {"SCHEDULER": FailsToQueueRetries, "RETRY_ENABLED": True}
     crawls = project(*[Retried] * 3, answers=answers, **marked(mark, tmp_path), **queue)
     assert [1, 1, 0] == times(crawls)["page"]
+
+
+class TwoLinksToOne(Project):
+    """Two pages link to a third one, while its callback runs."""
+
+    pages = ("a", "b")
+    waits: ClassVar = {"a": 0, "b": 0.3, "third": 1}
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        page = path_of(response)
+        await asyncio.sleep(self.waits[page])
+        yield {"page": page}
+        if page != "third":
+            yield response.follow("/third")
+
+
+class LosesReply(SharedScheduler):
+    """scrapy-redis' scheduler: Redis has queued a request, but the reply is lost."""
+
+    loses = True
+
+    def enqueue_request(self, request: scrapy.Request) -> bool:
+        queued = super().enqueue_request(request)
+        if path_of(request) == "third" and self.loses:
+            self.loses = False
+            raise redis.ConnectionError("Connection closed by server.")
+        return bool(queued)
+
+
+def test_a_page_that_may_be_in_a_shared_queue_is_not_queued_once_more(
+    project: Any, tmp_path: Path
+) -> None:
+    """The page with the link that seems to have failed is fetched again."""
+    more = {**marked("done", tmp_path), "SCHEDULER": LosesReply}
+    crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
+    assert {"a": [1, 1], "b": [1, 0], "third": [1, 0]} == times(crawls)
+
+
+class NotQueued(LosesReply):
+    """The same, and Redis had not queued it."""
+
+    def enqueue_request(self, request: scrapy.Request) -> bool:
+        if path_of(request) == "third" and self.loses:
+            self.loses = False
+            raise redis.ConnectionError("Connection refused.")
+        return bool(super().enqueue_request(request))
+
+
+def test_a_page_that_is_not_in_the_shared_queue_after_all_is_fetched(
+    project: Any, tmp_path: Path
+) -> None:
+    """Once, in the same crawl: it finds the claim when nothing else is left."""
+    more = {**marked("done", tmp_path), "SCHEDULER": NotQueued}
+    crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
+    assert {"a": [1, 1], "b": [1, 0], "third": [1, 0]} == times(crawls)
 
 
 @DONE_MARKS

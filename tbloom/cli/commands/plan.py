@@ -90,12 +90,12 @@ def command(*, memory: int | None, table: bool, server: Server | None, **paramet
     """
     given, traffic = options.given(parameters), _traffic(parameters, server)
     if traffic is not None:
-        others = {"capacity": given.get("capacity"), "bits": given.get("bits")}
-        for name, value in {**others, "memory": memory, "table": table or None}.items():
-            if value is not None:
-                raise CommandError(
-                    f"--{name}: expected no {traffic.option}, from which the capacity follows"
-                )
+        others = given.keys() & {"capacity", "bits"}
+        others |= {name for name, value in {"memory": memory, "table": table}.items() if value}
+        for name in sorted(others):
+            raise CommandError(
+                f"--{name}: expected no {traffic.option}, from which the capacity follows"
+            )
         carried = _carrying(traffic, given, server)
         output.show(carried, lambda: _carrying_text(carried))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from inspect import Parameter, signature
 from typing import Any, Self
 
@@ -10,8 +11,9 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
+from tbloom.scrapy.compat import next_turn
 from tbloom.scrapy.crawl import crawl_of
 
 #: Stands for the class that the setting DOWNLOADER names, which takes its place in the order of methods (``addon``).
@@ -65,15 +67,20 @@ class PageSpiderMiddleware:
         return cls(crawler)
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Yield what ``start`` yields, while few requests wait.
+        """Yield what ``start`` yields, while few requests wait, until the crawl closes.
 
         Hold CloseSpider back until the engine has taken these requests, as it does without tbloom.
         """
         try:
             async for output in start:
                 yield output
-                if pending := self._crawl.pending:
+                if (pending := self._crawl.pending) is None:
+                    await next_turn()
+                    continue
+                with suppress(CancelledError):  # of another reactor: the engine stops
                     await pending.have_room()
+                if pending.is_closing:
+                    return
         except CloseSpider:
             if pending := self._crawl.pending:
                 await pending.settle()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from datetime import date, datetime, timedelta
 from enum import Enum
@@ -107,7 +108,10 @@ def read_request(note: str, spider: Spider) -> Request:
 
 def _to_text(request: Request, spider: Spider) -> str:
     # Of a copy, because Scrapy 2.19 makes a request's headers, cookies and flags when they are asked for, and then keeps them.
-    fields = copy(request).to_dict(spider=spider)
+    copied = request
+    with suppress(Exception):  # a class of the project may allow no copies
+        copied = copy(request)
+    fields = copied.to_dict(spider=spider)
     fields["meta"] = {key: value for key, value in request.meta.items() if key != TOKEN}
     kind = type(request)
     if kind is Request:  # another class may have other defaults

@@ -134,7 +134,7 @@ class TakeOver:
                     self._finished_at, pause = self.moves, 0.0
                     self._silent, self._pause = None, _WAIT_SECONDS  # for the next idle moment
         circuit = self._crawl.answers.circuit
-        if kind == _IDLE and circuit.is_open:
+        if kind == _IDLE and circuit.is_open and not self._crawl.is_ending:
             self._crawl.log_once(logger.warning, _WAITS, circuit.place)
         # Meanwhile, nothing is searched for, however often the engine asks.
         call_later(pause, self._go_on, then)
