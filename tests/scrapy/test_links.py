@@ -185,7 +185,7 @@ def test_a_crawl_ends_though_start_would_go_on_for_ever(
     with Proxy(url, lambda _: Fault.LATE_REPLY, late=0.02) as proxy:
         more = {} if "local" in mark else {"REDIS_URL": proxy.url}
         [end] = project(StartsForEver, **marked(mark, tmp_path), **more)
-    assert "1" == end.reason
+    assert end.reason.isdecimal()  # a page's
 
 
 # The crawl closes
