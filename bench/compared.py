@@ -27,12 +27,12 @@ PEERS = {
 
 #: The first cell of each way to crawl, and that of its row in the tables of the fleet.
 CRAWLS = {
-    f"shared queue: {SCRAPY_REDIS}": SCRAPY_REDIS,
-    f"shared queue: {_PLUGIN}": _PLUGIN,
-    f"shared queue: tbloom as {CLASS}": CLASS + WITH_QUEUE,
-    f"shared queue: tbloom, {DONE}": DONE + WITH_QUEUE,
-    f"own queues: **tbloom, {SCHEDULED}**": SCHEDULED,
-    f"own queues: **tbloom, {DONE}**": DONE,
+    SCRAPY_REDIS: SCRAPY_REDIS,
+    _PLUGIN: _PLUGIN,
+    f"tbloom as {CLASS}": CLASS + WITH_QUEUE,
+    f"tbloom, {DONE}, shared queue": DONE + WITH_QUEUE,
+    f"**tbloom, {SCHEDULED}**": SCHEDULED,
+    f"**tbloom, {DONE}**": DONE,
 }
 #: Titles of columns in README.md, and in the table of the fleet.
 _COSTS = {
