@@ -1,7 +1,7 @@
 // What follows from an item, and from a filter's parameters, alone: docs/format.md.
 import murmur from "murmurhash3js-revisited";
 
-const MAX_BITS = 2 ** 26;
+const MAX_BITS = 2 ** 26 - 2 ** 13; // of a part
 
 // From an item to its bits.
 const mmh128 = (data, seed) => {
@@ -63,7 +63,7 @@ export function choose(capacity, rate) {
   const bitsOf = (blocks) => (blocks * rowsApart(hashes) + Math.floor(hashes / 2)) * 64;
   let blocks = Math.ceil(capacity / counted);
   if (bitsOf(blocks) > MAX_BITS) {
-    blocks = Math.ceil((MAX_BITS / 64 - Math.floor(hashes / 2)) / rowsApart(hashes));
+    blocks = Math.floor((MAX_BITS / 64 - Math.floor(hashes / 2)) / rowsApart(hashes));
     capacity = Math.floor(blocks * counted);
   }
   return `${capacity}:${bitsOf(blocks)}:${hashes}`;
