@@ -126,7 +126,7 @@ class DupeFilter(RFPDupeFilter):
         if not self._crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(self._crawl.crawler):
                 self._start()
-        if self._crawl.is_ending:
+        if self._crawl.is_ending:  # perhaps by an extension that was made before the feed exporter
             open_no_feeds(self._crawl.crawler)
 
     def _spider_opened(self) -> None:

@@ -33,8 +33,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 _BATCH = 1_000
 #: So many enter the queue in one turn of the event loop, which stands still meanwhile. While more wait, start() yields no further one.
 _TURN = 100
-#: The event loop has a turn after so many requests of start(). With a turn after each, few share a call.
-_STARTS = 20
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
 #: The engine takes requests out of the queue within so many turns of the event loop after it was woken.
@@ -102,8 +100,6 @@ class PendingRequests:
         self._is_asking = self._is_closed = False
         #: Whether the crawl closes, so that ``start`` is asked for nothing any more.
         self.is_closing: bool = False
-        #: How many requests ``start`` has yielded.
-        self._started = 0
         #: Whether a request is to be fetched, and whether one was seen.
         self._has_new = self._has_seen = False
         #: The number of requests that have waited or wait, and how many of them are handed on.
@@ -193,13 +189,7 @@ class PendingRequests:
         self._is_closed = True
 
     async def have_room(self) -> None:
-        """Return once few requests of ``start`` wait, now and then in another turn of the event loop.
-
-        While enough pages are in work, Scrapy takes requests from a ``start`` that awaits nothing, and does nothing else.
-        """
-        self._started += 1
-        if self._started % _STARTS == 0:
-            await next_turn()
+        """Return once few requests wait, or the crawl ends."""
         while self.waiting > _TURN and not (self.crawl.is_ending or self.is_closing):
             await self.crawl.calls.run(lambda: None)
             await next_turn()

@@ -181,11 +181,10 @@ class KeepsItems(crawl.Part):
 
 
 def marked(mark: str, folder: Path) -> dict[str, Any]:
-    """The settings of a mark: "scheduled", "done", or "done, local", without a server."""
-    if mark == "scheduled":
-        return dict(ADDON)
+    """The settings of a mark, "scheduled" or "done"; with ", local" without a server."""
     local = {"TBLOOM_STORE": "local", "TBLOOM_PATH": str(folder / "seen"), "TBLOOM_KEY": None}
-    return {**DONE, **(local if mark == "done, local" else {})}
+    settings = ADDON if mark.startswith("scheduled") else DONE
+    return {**settings, **(local if mark.endswith("local") else {})}
 
 
 def queued(queue: str, folder: Path) -> dict[str, Any]:

@@ -86,6 +86,13 @@ def test_plan_computes_with_the_server_s_time_that_was_measured() -> None:
         assert planned == pytest.approx(seen, rel=0.25)
 
 
+def test_plan_knows_what_shards_and_masters_cost() -> None:
+    """A batch has a call for each shard, and a round trip for each master that has some of them."""
+    one, many = (configure("plan", capacity=10**9, shards=shards) for shards in (120, 460))
+    assert costs(one, 50, 0.05).server_us < costs(many, 50, 0.05).server_us
+    assert costs(many, 50, 0.05).server_us < costs(many, 50, 0.05, 30).server_us
+
+
 @pytest.mark.check
 @pytest.mark.timeout(1500)
 def test_the_paper_is_reproduced() -> None:

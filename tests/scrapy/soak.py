@@ -140,6 +140,11 @@ class Stores(Part):
         return item
 
 
+def shares_queue(number: int) -> bool:
+    """Whether the crawler has scrapy-redis' queue; every third one has a queue of its own."""
+    return number % 3 != 0
+
+
 def stored_file(folder: str | Path, number: int) -> Path:
     return Path(folder, f"stored-{number}")
 
@@ -189,7 +194,7 @@ class Round:
         self._started += 1
         settings = {
             **DONE,
-            **({} if number % 3 == 0 else SHARED),
+            **(SHARED if shares_queue(number) else {}),
             "REDIS_URL": self._server.url,
             "SCHEDULER_QUEUE_KEY": f"{self._key}:queue",
             "TBLOOM_KEY": self._key,
@@ -232,12 +237,11 @@ class Round:
         expected = {"finished "}
         if number in self._told:  # perhaps before it had begun
             expected |= {"shutdown ", "None ", None}
-        if was_away:
+        waits_for_none = shares_queue(number) and self._away[number] > 0  # as scrapy-redis does
+        if was_away or waits_for_none:
             expected.add("tbloom_error ")
-        if self._away[number] and number % 3:  # scrapy-redis waits for no server
-            expected.add("tbloom_error ")
-            end = end if end is None or not any(name in end for name in REFUSALS) else "finished "
-        if end not in expected:
+        was_refused = waits_for_none and any(name in (end or "") for name in REFUSALS)
+        if end not in expected and not was_refused:
             self._wrong.append(f"crawler {number} ended: {end}")
 
     def stored(self, *numbers: int) -> list[Stored]:

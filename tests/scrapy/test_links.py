@@ -27,6 +27,9 @@ from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, DONE, SCRAPY
 
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
+EVERY_MARK = pytest.mark.parametrize(
+    "mark", ["scheduled", "scheduled, local", "done", "done, local"]
+)
 DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
 LONG = pytest.mark.check
 QUEUES = pytest.mark.parametrize(
@@ -162,7 +165,7 @@ class StartsWithMany(Project):
         raise CloseSpider(path_of(response))
 
 
-@ALL_MARKS
+@EVERY_MARK
 @pytest.mark.parametrize("queue", ["memory", "scrapy-redis"])
 def test_pages_are_fetched_before_start_has_yielded_everything(
     project: Any, tmp_path: Path, mark: str, queue: str
@@ -177,7 +180,7 @@ class StartsForEver(StartsWithMany):
     most = 10**9
 
 
-@ALL_MARKS
+@EVERY_MARK
 def test_a_crawl_ends_though_start_would_go_on_for_ever(
     project: Any, tmp_path: Path, url: str, mark: str
 ) -> None:
@@ -410,17 +413,8 @@ class LosesReply(SharedScheduler):
         return bool(queued)
 
 
-def test_a_page_that_may_be_in_a_shared_queue_is_not_queued_once_more(
-    project: Any, tmp_path: Path
-) -> None:
-    """The page with the link that seems to have failed is fetched again."""
-    more = {**marked("done", tmp_path), "SCHEDULER": LosesReply}
-    crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
-    assert {"a": [1, 1], "b": [1, 0], "third": [1, 0]} == times(crawls)
-
-
 class NotQueued(LosesReply):
-    """The same, and Redis had not queued it."""
+    """Redis has not queued it."""
 
     def enqueue_request(self, request: scrapy.Request) -> bool:
         if path_of(request) == "third" and self.loses:
@@ -429,11 +423,12 @@ class NotQueued(LosesReply):
         return bool(super().enqueue_request(request))
 
 
-def test_a_page_that_is_not_in_the_shared_queue_after_all_is_fetched(
-    project: Any, tmp_path: Path
+@pytest.mark.parametrize("scheduler", [LosesReply, NotQueued])
+def test_a_page_that_may_be_in_a_shared_queue_is_fetched_once(
+    project: Any, tmp_path: Path, scheduler: Any
 ) -> None:
-    """Once, in the same crawl: it finds the claim when nothing else is left."""
-    more = {**marked("done", tmp_path), "SCHEDULER": NotQueued}
+    """By this crawl, though it can't know. The page whose link seems to have failed is fetched again."""
+    more = {**marked("done", tmp_path), "SCHEDULER": scheduler}
     crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
     assert {"a": [1, 1], "b": [1, 0], "third": [1, 0]} == times(crawls)
 

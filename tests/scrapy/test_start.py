@@ -29,6 +29,7 @@ from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
 from tests.helpers.commands import TBLOOM, tbloom
 from tests.helpers.contents import keys_of
+from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
@@ -46,19 +47,47 @@ def said(result: dict[str, Any], level: str) -> list[str]:
     return [line.split(":", 2)[2] for line in lines]
 
 
-@pytest.mark.parametrize("settings", [{"REDIS_URL": UNREACHABLE}, {"TBLOOM_ERROR_RATE": 2}])
+class Opens(Part):
+    """Notes that it is opened and closed."""
+
+    def note(self, what: str) -> None:
+        with Path(self.crawler.settings["NOTED"]).open("a", encoding="utf-8") as file:
+            file.write(f"{what}\n")
+
+    def open_spider(self) -> None:
+        self.note("opened")
+
+    def close_spider(self) -> None:
+        self.note("closed")
+
+    def process_item(self, item: Any) -> Any:
+        return item
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"REDIS_URL": UNREACHABLE},
+        {"TBLOOM_ERROR_RATE": 2},
+        # It is made before the feed exporter.
+        {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": -1}, "TBLOOM_COUNT_SLICES": "many"},
+    ],
+    ids=["Redis", "filter", "extension"],
+)
 def test_a_crawl_that_can_not_begin_leaves_the_files_of_its_feeds(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    """browsertrix-crawler#1075: Redis is away when a crawl begins. The last crawl's export is what its user has."""
-    feed = tmp_path / "books.jsonl"
+    """browsertrix-crawler#1075: Redis is away when a crawl begins. The last crawl's export is what its user has. Pipelines are opened."""
+    feed, noted = tmp_path / "books.jsonl", tmp_path / "noted"
     feed.write_text("yesterday")
     feeds = {str(feed): {"format": "jsonlines", "overwrite": True}}
     with served(Handler) as site:
-        crawling = {**ADDON, **settings, "TBLOOM_RETRY_FOR": 0, "FEEDS": feeds}
+        more = {"ITEM_PIPELINES": {Opens: 1}, "NOTED": str(noted)}
+        crawling = {**ADDON, **settings, "TBLOOM_RETRY_FOR": 0, "FEEDS": feeds, **more}
         end = crawl.start("ten_and_hundred", site.url, crawling).result()
     assert "tbloom_error" == end["finish_reason"]
     assert "yesterday" == feed.read_text()
+    assert ["opened", "closed"] == noted.read_text().split()
 
 
 def test_an_import_without_scrapy_names_the_extra() -> None:

@@ -92,9 +92,9 @@ def command(*, memory: int | None, table: bool, server: Server | None, **paramet
     if traffic is not None:
         others = given.keys() & {"capacity", "bits"}
         others |= {name for name, value in {"memory": memory, "table": table}.items() if value}
-        for name in sorted(others):
+        if others:
             raise CommandError(
-                f"--{name}: expected no {traffic.option}, from which the capacity follows"
+                f"--{min(others)}: expected no {traffic.option}, from which the capacity follows"
             )
         carried = _carrying(traffic, given, server)
         output.show(carried, lambda: _carrying_text(carried))

@@ -223,19 +223,18 @@ class ClaimedRequests(PendingRequests):
     def _not_queued(self, pending: PendingRequest, token: Token, error: Exception) -> None:
         """Give up a request for which the project's scheduler has raised the exception.
 
-        The page of a retry or a redirect has failed. A new link is released, unless it may be in the queue. Any other request
-        keeps its claim and its note: the next crawl takes it over.
+        The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released, unless they may be in a
+        shared queue. Any other request keeps its claim and its note: the next crawl takes it over.
         """
-        page = pending.page
+        page, give_up = pending.page, self.committer.release
+        if self._shared and isinstance(error, RedisError):
+            # Redis may have queued it, and the reply was lost: released, it would be queued, and fetched, once more.
+            give_up = self._seen.hand_over
         if page:
-            self.committer.release(item for item in token.items if item not in page.token.items)
+            give_up([item for item in token.items if item not in page.token.items])
             self.tracker.leave(page, f"queue/{type(error).__name__}")
         elif pending.fingerprint is not None:
-            if self._shared and isinstance(error, RedisError):
-                # It may be in the queue although the reply was lost: released, it would be queued, and fetched, twice.
-                self._seen.hand_over(token.items)
-            else:
-                self.committer.release(token.items)
+            give_up(token.items)
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
         """End a page whose redirect is not new. The page is done if the page to which it leads is done."""

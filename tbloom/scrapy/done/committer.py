@@ -174,9 +174,8 @@ class Committer:
     def _told(self, call: Future[None]) -> None:
         self._is_telling = False
         error = call.exception()
-        if isinstance(error, Exception) and not is_outage(
-            error
-        ):  # an outage has its line in the log
+        # An outage has its line in the log.
+        if isinstance(error, Exception) and not is_outage(error):
             self._crawl.fail(error)
         self.soon()
 
@@ -190,9 +189,8 @@ class Committer:
         await self.stored.closed()
         if self._crawl.answers.has_unsent:
             self._crawl.answers.circuit.try_again()
-            with suppress(
-                RedisError, TBloomError
-            ):  # the end of the crawl tries again, and says why
+            # The end of the crawl tries again, and says why.
+            with suppress(RedisError, TBloomError):
                 await self._crawl.calls.run(self._crawl.answers.hand_over)
         # Meanwhile, other handlers of spider_closed may store more.
         await self._crawl.commit_calls.run(lambda: None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from inspect import Parameter, signature
 from typing import Any, Self
 
@@ -16,6 +15,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from tbloom.scrapy.compat import next_turn
 from tbloom.scrapy.crawl import crawl_of
 
+#: The event loop has a turn after so many requests of ``start``. With a turn after each, few share a call.
+_TURNS_EVERY = 20
 #: Stands for the class that the setting DOWNLOADER names, which takes its place in the order of methods (``addon``).
 _Project: Any = object
 
@@ -69,17 +70,23 @@ class PageSpiderMiddleware:
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield what ``start`` yields, while few requests wait, until the crawl closes.
 
-        Hold CloseSpider back until the engine has taken these requests, as it does without tbloom.
+        Give the event loop its turns: while enough pages are in work, Scrapy takes requests from a ``start`` that awaits nothing,
+        and does nothing else. Hold CloseSpider back until the engine has taken these requests, as it does without tbloom.
         """
+        yielded = 0
         try:
             async for output in start:
                 yield output
-                if (pending := self._crawl.pending) is None:
-                    await next_turn()
-                    continue
-                with suppress(CancelledError):  # of another reactor: the engine stops
-                    await pending.have_room()
-                if pending.is_closing:
+                yielded += 1
+                pending = self._crawl.pending
+                try:
+                    if yielded % _TURNS_EVERY == 0:
+                        await next_turn()
+                    if pending:
+                        await pending.have_room()
+                except CancelledError:  # of another reactor than asyncio's: the engine stops
+                    return
+                if pending and pending.is_closing:
                     return
         except CloseSpider:
             if pending := self._crawl.pending:
