@@ -1,4 +1,4 @@
-"""Calls in processes forked from one that has imported Scrapy already, because that import takes a second."""
+"""Calls in processes forked from one that has imported Scrapy already, because that takes longer than most crawls."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ from typing import Any
 
 from tbloom.demo import guard
 
-#: What a crawl imports only when it begins, too.
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([
-    *("tests.helpers.crawl", "aiohttp", "tldextract", "scrapy.core.downloader.handlers.s3"),
-    *("scrapy.extensions.feedexport", "scrapy.extensions.telnet", "scrapy_redis.scheduler"),
-    "tbloom.scrapy",
-])  # fmt: skip
+_FORKS.set_forkserver_preload(["tests.helpers.preloaded"])
 
 
 class Forked:
