@@ -350,8 +350,11 @@ class WindowAccount(Account):
         for answer, after in super().apply(op, item, state):
             if op.verb == "reconfigure":
                 yield answer, after._replace(parameters=own)
-            elif own == state.parameters or len(after.pending) < len(state.pending):
+            elif own == state.parameters:
                 yield answer, after
+            elif len(after.pending) < len(state.pending):
+                # It has the answer of before, and has added nothing to the current slice.
+                yield answer, state._replace(pending=after.pending)
             elif op.beside and answer is False and after == state:
                 # It has fetched an answer from before, and another call of its object has taken it.
                 yield answer, after
