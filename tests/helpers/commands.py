@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +17,7 @@ import click
 from tbloom.cli import main
 from tbloom.cli import tbloom as group
 from tbloom.cli.kit.entries import COMMANDS
+from tests.helpers.forked import Forked
 
 TBLOOM = [sys.executable, "-m", "tbloom"]
 _PIPE_BYTES = 1 << 16
@@ -74,6 +76,16 @@ def tbloom_bytes(
             stack.enter_context(patch(name, text))
         code = main(words)
     return subprocess.CompletedProcess(words, code, *(output.getvalue() for output in outputs))
+
+
+def tbloom_in(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a folder, and in a process that has imported Scrapy already."""
+    return Forked(_run_in, folder, arguments).result()
+
+
+def _run_in(folder: Path, arguments: tuple[object, ...]) -> subprocess.CompletedProcess[str]:
+    os.chdir(folder)
+    return tbloom(*arguments)
 
 
 def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[bytes]:

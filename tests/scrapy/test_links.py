@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,7 +18,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.scheduler import Scheduler as SharedScheduler
 
-from tests.helpers.commands import TBLOOM
+from tests.helpers.commands import tbloom_in
 from tests.helpers.crawl import Part
 from tests.helpers.projects import Project, marked, path_of, queued, times
 from tests.helpers.proxy import Fault, Proxy
@@ -507,13 +505,6 @@ def test_doctor_names_a_scheduler_that_asks_no_dupefilter(
         (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
         lines = [f"{key} = {value!r}\n" for key, value in given.items()]
         (tmp_path / "settings.py").write_text("".join(lines))
-        done = subprocess.run(
-            [*TBLOOM, "doctor"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = tbloom_in(tmp_path, "doctor")
         assert found == done.returncode, done.stderr
         assert found == done.stdout.count("AsksNobody")

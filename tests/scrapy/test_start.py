@@ -27,7 +27,7 @@ from tbloom.scrapy.extras.doctor import faults
 from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
 from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
-from tests.helpers.commands import TBLOOM, tbloom
+from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
@@ -384,8 +384,7 @@ def write_project(folder: Path, *lines: str) -> None:
 
 def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     def doctor() -> tuple[int, str]:
-        words = [*TBLOOM, "doctor"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = tbloom_in(tmp_path, "doctor")
         return done.returncode, done.stdout or done.stderr
 
     code, line = doctor()
@@ -419,8 +418,7 @@ def test_doctor_names_a_scrapy_cfg_that_leads_to_no_settings(
     """Scrapy would take its defaults, or name only a part of the module (scrapy#849, scrapy#141)."""
     (tmp_path / "shop.py").write_text("")
     (tmp_path / "scrapy.cfg").write_text(text)
-    words = [*TBLOOM, "doctor"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = tbloom_in(tmp_path, "doctor")
     assert done.stderr.startswith("tbloom: the project's settings can't be imported: ")
     assert (2, True, 1) == (done.returncode, said in done.stderr, done.stderr.count("\n"))
 
@@ -430,8 +428,7 @@ def doctor_of(folder: Path, url: str, spiders: str, *lines: str) -> tuple[int, l
     modules, addon = "SPIDER_MODULES = ['spiders']", "ADDONS = {'tbloom.scrapy.Addon': 500}"
     write_project(folder, modules, addon, f"REDIS_URL = {url!r}", *lines)
     (folder / "spiders.py").write_text(spiders)
-    words = [*TBLOOM, "doctor"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    done = tbloom_in(folder, "doctor")
     assert "" == done.stderr
     return done.returncode, done.stdout.splitlines()
 
