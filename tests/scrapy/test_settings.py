@@ -159,9 +159,12 @@ def test_a_key_has_the_spiders_name(key: str, name: str) -> None:
 @given(st.dictionaries(st.sampled_from([*_REDIS, *sorted(KNOWN)]), anything, min_size=1))
 @example({"BLOOMFILTER_BIT": 40, "TBLOOM_CAPACITY": 1000})
 @example({"TBLOOM_GROW": Decimal("sNaN")})
+@example({"TBLOOM_GROW": False})
 def test_any_setting_works_or_is_named(values: dict[str, Any]) -> None:
+    """Or one that it needs."""
     argument = refused(lambda: read_options(Settings(values), "spider"))
-    assert {*(argument or "").split(", ")} <= {"", *values, "BLOOMFILTER_HASH_NUMBER"}
+    needed = {"BLOOMFILTER_HASH_NUMBER", *(["TBLOOM_CAPACITY"] if "TBLOOM_GROW" in values else [])}
+    assert {*(argument or "").split(", ")} <= {"", *values, *needed}
 
 
 def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
