@@ -399,14 +399,18 @@ class TwoLinksToOne(Project):
 
 
 class LosesReply(SharedScheduler):
-    """scrapy-redis' scheduler: Redis has queued a request, but the reply is lost."""
+    """scrapy-redis' scheduler: Redis has queued a request of the first crawl, but the reply is lost."""
 
     loses = True
 
+    def is_lost(self, request: scrapy.Request) -> bool:
+        is_lost = path_of(request) == "third" and self.loses and self.spider.number == 0
+        self.loses &= not is_lost
+        return is_lost
+
     def enqueue_request(self, request: scrapy.Request) -> bool:
         queued = super().enqueue_request(request)
-        if path_of(request) == "third" and self.loses:
-            self.loses = False
+        if self.is_lost(request):
             raise redis.ConnectionError("Connection closed by server.")
         return bool(queued)
 
@@ -415,8 +419,7 @@ class NotQueued(LosesReply):
     """Redis has not queued it."""
 
     def enqueue_request(self, request: scrapy.Request) -> bool:
-        if path_of(request) == "third" and self.loses:
-            self.loses = False
+        if self.is_lost(request):
             raise redis.ConnectionError("Connection refused.")
         return bool(super().enqueue_request(request))
 
@@ -429,6 +432,19 @@ def test_a_page_that_may_be_in_a_shared_queue_is_fetched_once(
     more = {**marked("done", tmp_path), "SCHEDULER": scheduler}
     crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
     assert {"a": [1, 1], "b": [1, 0], "third": [1, 0]} == times(crawls)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "redirected", "third"),
+    [(LosesReply, [1, 0], [1, 0]), (NotQueued, [1, 1], [0, 1])],
+)
+def test_a_redirect_that_may_be_in_a_shared_queue_is_fetched_once(
+    project: Any, tmp_path: Path, scheduler: Any, redirected: list[int], third: list[int]
+) -> None:
+    """If it is not in the queue, by the next crawl, which fetches the page again that redirects."""
+    more = {**marked("done", tmp_path), "SCHEDULER": scheduler, "answers": {"/a": ["/third"]}}
+    crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
+    assert {"a": redirected, "b": [1, 0], "third": third} == times(crawls)
 
 
 @DONE_MARKS
