@@ -86,10 +86,10 @@ def _fill(seen: TimeBloom, items: int, prefix: str = "item") -> None:
     [
         {"grow": False},
         pytest.param({"grow": False, "slices": 1}, marks=check),
-        pytest.param({"grow": False, "slices": 672}, marks=check),
+        pytest.param({"grow": False, "slices": 168}, marks=check),
         {"shards": 3},
     ],
-    ids=["fixed", "one slice", "672 slices", "sharded"],
+    ids=["fixed", "one slice", "168 slices", "sharded"],
 )
 def test_a_full_window_keeps_the_error_rate(
     url: str, error_rate: float, items: int, filters: int, parameters: dict[str, Any]

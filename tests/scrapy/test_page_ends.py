@@ -214,7 +214,7 @@ class Game:
             assert self.holders <= page.holders, "items are not waited for"
 
 
-@pytest.mark.parametrize("depth", [4, pytest.param(6, marks=pytest.mark.check)])
+@pytest.mark.parametrize("depth", [4, pytest.param(5, marks=pytest.mark.check)])
 def test_a_page_ends_once_in_every_order(monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
     later: list[Callable[[], Any]] = []
     monkeypatch.setattr(module, "call_soon", lambda *call: later.append(partial(*call)))
