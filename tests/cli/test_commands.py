@@ -236,7 +236,7 @@ def test_plan_refuses_fewer_shards_than_servers() -> None:
 def test_plan_measures_a_server_and_leaves_no_key(own: redis.Redis, own_url: str) -> None:
     """By a filter with the prefix, for a user who may use no other keys. Its time is a factor of all cores, and of no bytes."""
     own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", "~app1:*", "+@all")
-    # So few links that one Redis carries them, however slow the measured one is: more of them would take other shards.
+    # So few links that one Redis is enough, even a slow one: with two, the plan would have more shards.
     line = ["plan", "--links", "100/s", "--json"]
     url = own_url.replace("//", "//app1:pw@")
     before = {*own.keys()}

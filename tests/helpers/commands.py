@@ -85,6 +85,8 @@ def tbloom_in(folder: Path, *arguments: object) -> subprocess.CompletedProcess[s
 
 def _run_in(folder: Path, arguments: tuple[object, ...]) -> subprocess.CompletedProcess[str]:
     os.chdir(folder)
+    # A project may be written anew within the second that a compiled module's time is exact to.
+    sys.dont_write_bytecode = True
     return tbloom(*arguments)
 
 

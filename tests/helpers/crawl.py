@@ -262,6 +262,8 @@ def run(
     rounds: Iterable[list[tuple[type[scrapy.Spider], dict[str, Any]]]], **settings: Any
 ) -> list[dict[str, Any]]:
     """Makes crawls, those of a round at once, of spiders with these arguments; returns how each ended."""
+    # Otherwise an idle engine looks into its queue only every 5 s.
+    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1
     process = CrawlerProcess({**SETTINGS, **settings}, install_root_handler=False)
     waiting, crawls = iter(rounds), list[tuple[Any, list[str]]]()
 
@@ -298,8 +300,6 @@ def run(
 
 def one(spider: str, site: str, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
     """Crawls in a process of its own; the pages fetched, the stats, and the log."""
-    # An idle engine looks into its queue every 5 s.
-    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1
     log, fetched = io.StringIO(), list[str]()
     logging.basicConfig(stream=log, level=logging.DEBUG)
     given = {"site": site, "fetched": fetched, **arguments}

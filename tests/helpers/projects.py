@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import scrapy
-from scrapy.core.engine import ExecutionEngine
 from scrapy.http import Response
 
 from tests.helpers import crawl
@@ -130,7 +129,6 @@ def crawl_in_turn(
     ``port``: the site's, which is a part of its pages' fingerprints; 0: any.
     """
     warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
-    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
     log, given, places = Log(), list[dict[str, Any]](), list[int]()
     logging.getLogger().addHandler(log)
 

@@ -15,7 +15,6 @@ from urllib.request import urlopen
 import scrapy
 from scrapy import signals
 from scrapy.core.downloader import Downloader
-from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import get_retry_request
@@ -519,7 +518,6 @@ class _Log(logging.Handler):
 def crawl_all(jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Crawls in this process, one after the other; how each ended, as ``crawl.run`` tells it, and with its errors."""
     warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
-    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
     log = _Log(logging.ERROR)
     logging.getLogger().addHandler(log)
     rounds = []

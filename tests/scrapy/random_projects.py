@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import scrapy
-from scrapy.core.engine import ExecutionEngine
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import DropItem, IgnoreRequest
 from scrapy.extensions.feedexport import BlockingFeedStorage
@@ -530,7 +529,6 @@ def crawl_plans(seeds: list[int], url: str) -> dict[int, list[dict[str, Any]]]:
     """Crawls these projects in this process; for each of them what its crawls have done."""
     warnings.simplefilter("ignore")
     logging.raiseExceptions = False
-    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.05
     log, plans = Log(), {seed: plan_of(seed) for seed in seeds}
     logging.getLogger().addHandler(log)
     known = list[tuple[int, int, dict[str, Any]]]()

@@ -352,7 +352,7 @@ class WindowAccount(Account):
                 yield answer, after._replace(parameters=own)
             elif own == state.parameters:
                 yield answer, after
-            elif len(after.pending) < len(state.pending):
+            elif kind_of(op) == "add" and len(after.pending) < len(state.pending):
                 # It has the answer of before, and has added nothing to the current slice.
                 yield answer, state._replace(pending=after.pending)
             elif op.beside and answer is False and after == state:
