@@ -66,7 +66,7 @@ class Call:
     The reply is in bytes, whatever the client's ``decode_responses`` is.
     """
 
-    #: The command and its arguments.
+    #: The command and its arguments. Numbers are turned into text.
     words: tuple[Any, ...]
     #: A key on the node that executes the call; empty: the call's first key selects the node.
     at: Any = ""
@@ -74,6 +74,13 @@ class Call:
     script: Any = None
     #: True: an earlier copy got no reply, and may still be executed.
     is_resent: bool = False
+
+    def __post_init__(self) -> None:
+        # hiredis, which is given these words, makes the interpreter crash if a signal handler raises an error (as Ctrl-C does)
+        # while it makes the text of a number.
+        self.words = tuple(
+            [str(word) if isinstance(word, int | float) else word for word in self.words]
+        )
 
     @property
     def key(self) -> Any:

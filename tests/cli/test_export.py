@@ -273,6 +273,18 @@ def test_a_restore_that_ends_in_the_middle_installs_nothing(
     client.delete(*left)
 
 
+def test_ctrl_c_ends_a_restore_at_any_moment(url: str, client: redis.Redis, large: str) -> None:
+    """The interpreter crashes if a signal handler raises an error while hiredis makes the text of a number, here that of a lifetime (ms),
+    which comes after a megabyte: see ``Call``."""
+    for pause in range(8):
+        running = started("restore", "--url", url, large, "--quiet", text=True)
+        while not client.keys("*:incoming:*"):
+            assert running.poll() is None
+        time.sleep(0.003 * pause)
+        running.send_signal(signal.SIGINT)
+        assert (running.communicate()[1], running.returncode) == ("tbloom: interrupted\n", 130)
+
+
 @pytest.mark.parametrize("end", ["full disk", "Ctrl-C", "kill"])
 def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str) -> None:
     """The limit of a file's size stands for the end of a disk."""

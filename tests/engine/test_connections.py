@@ -18,6 +18,8 @@ import redis
 import redis.asyncio
 
 from tbloom import TimeBloom
+from tbloom.engine.flow import Call
+from tbloom.engine.scripts import Script
 from tbloom.engine.sending import redis_error
 from tests.helpers.localredis import LocalRedis, again_and_again
 from tests.helpers.making import in_child, needs_fork
@@ -27,6 +29,13 @@ from tests.helpers.stores import BLOOM
 each_client = pytest.mark.parametrize(
     "callers", [False, True], ids=["from_url", "a caller's client"]
 )
+
+
+def test_redis_py_is_given_no_number() -> None:
+    call = Script("bloom/add").call(["key", b"key"], [1, 2.5, "text", b"bytes"])
+    words = "EVALSHA", Script("bloom/add").sha, "2", "key", b"key", "1", "2.5", "text", b"bytes"
+    assert words == call.words
+    assert ("BITCOUNT", "key", "8", "16") == Call(("BITCOUNT", "key", 8, 16)).words
 
 
 def connections(client: redis.Redis, name: str) -> list[str]:
