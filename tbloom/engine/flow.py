@@ -59,6 +59,10 @@ class Status(IntEnum):
     IN_USE = 9
 
 
+#: Made once, because each call of a store uses it.
+_NUMBER = int | float
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """A command, or the call of a script.
@@ -79,7 +83,7 @@ class Call:
         # hiredis, which is given these words, makes the interpreter crash if a signal handler raises an error (as Ctrl-C does)
         # while it makes the text of a number.
         self.words = tuple(
-            [str(word) if isinstance(word, int | float) else word for word in self.words]
+            [str(word) if isinstance(word, _NUMBER) else word for word in self.words]
         )
 
     @property
