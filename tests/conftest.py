@@ -19,6 +19,7 @@ import redis
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.demo.localredis import product
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.engine.flow import Call
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import servers, website
 from tests.helpers.clock import Clockwork
@@ -32,6 +33,17 @@ hypothesis.settings.load_profile("few")
 
 #: The setting from whose number the simulation's random schedules follow.
 SEED = "TBLOOM_SIMULATION_SEED"
+
+_make_call = Call.__init__
+
+
+def _made_of_text(call: Call, words: tuple[Any, ...], *more: Any, **given: Any) -> None:
+    """Looks at each call that a test makes, and finds no number in it: see ``Call.words``."""
+    assert not [word for word in words if isinstance(word, int | float)], words
+    _make_call(call, words, *more, **given)
+
+
+Call.__init__ = _made_of_text  # type: ignore[method-assign]
 
 _main = pytest.StashKey[tuple[str, str]]()
 _stack = pytest.StashKey[ExitStack]()

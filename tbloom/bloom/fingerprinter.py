@@ -22,7 +22,7 @@ def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Fl
     [known] = [None] if is_new else (yield from request([Call(("GET", key))]))
     if known is not None and checked(known) not in ("", ours):
         return checked(known)
-    yield from request([Call(("SET", key, ours, *(() if ttl_ms is None else ("PX", ttl_ms))))])
+    yield from request([Call(("SET", key, ours, *(() if ttl_ms is None else ("PX", str(ttl_ms)))))])
     return ours
 
 

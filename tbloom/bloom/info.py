@@ -279,7 +279,7 @@ def _count_bits(bits: int, key: str) -> Flow[int]:
     """Return the number of set bits in a part."""
     size = key_bytes(bits)
     calls = [
-        Call(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
+        Call(("BITCOUNT", key, str(start), str(min(start + _COUNT_BYTES, size) - 1)))
         for start in range(0, size, _COUNT_BYTES)
     ]
     return sum((yield from request_all(calls)))

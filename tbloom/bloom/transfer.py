@@ -128,13 +128,13 @@ class Upload:
         """Upload a part."""
         key = self._config.keys.incoming(part.label, part.shard, part.number, self._token)
         self._keys[part] = key
-        self._run(Call(("SET", key, data, "PX", _LIFE_MS)))
+        self._run(Call(("SET", key, data, "PX", str(_LIFE_MS))))
 
     def install(self, layouts: Sequence[Layout], fingerprinter: str) -> None:
         """Install all parts, by one script call for each shard."""
         config, keys = self._config, self._config.keys
         expires = shard_expiry(config, max(part.expires for part in self._keys), None)
-        until = () if expires == ALWAYS.end else ("PXAT", expires)
+        until = () if expires == ALWAYS.end else ("PXAT", str(expires))
         parameters = Call(("SET", keys.root, config.stored, "NX", *until))
         if config.shards > 1 and self._run(parameters) is None:
             raise self._begun()

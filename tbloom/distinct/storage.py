@@ -47,7 +47,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
     dispatcher.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
     former = keys.forgotten(), keys.forgotten_counters()
-    [generation] = yield from request([Call(("GETRANGE", own[1], 0, 15))])
+    [generation] = yield from request([Call(("GETRANGE", own[1], "0", "15"))])
     swept, is_done = "-", False
     while not is_done:
         call = _FORGET.call((*own, *former), (config.stored_mapping, generation, swept))

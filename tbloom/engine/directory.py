@@ -84,7 +84,7 @@ def read_directory(name: str, key: str, remedy: str = "clear()") -> Flow[Directo
     layout, is_whole = b"", False
     while not is_whole and len(layout) <= _LONGEST:
         last = len(layout) + _READ_AT_ONCE - 1
-        [some] = yield from request([Call(("GETRANGE", key, len(layout), last))])
+        [some] = yield from request([Call(("GETRANGE", key, str(len(layout)), str(last)))])
         layout, is_whole = layout + some, len(some) < _READ_AT_ONCE
     generation = text(layout[:_GENERATION])
     if layout and (

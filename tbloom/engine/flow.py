@@ -59,10 +59,6 @@ class Status(IntEnum):
     IN_USE = 9
 
 
-#: Made once, because each call of a store uses it.
-_NUMBER = int | float
-
-
 @dataclass(slots=True, eq=False)
 class Call:
     """A command, or the call of a script.
@@ -70,7 +66,8 @@ class Call:
     The reply is in bytes, whatever the client's ``decode_responses`` is.
     """
 
-    #: The command and its arguments. Numbers are turned into text.
+    #: The command and its arguments, in text or bytes. A number would make hiredis crash the interpreter if a signal handler
+    #: raises an error, as Ctrl-C does, while hiredis makes the number's text.
     words: tuple[Any, ...]
     #: A key on the node that executes the call; empty: the call's first key selects the node.
     at: Any = ""
@@ -78,13 +75,6 @@ class Call:
     script: Any = None
     #: True: an earlier copy got no reply, and may still be executed.
     is_resent: bool = False
-
-    def __post_init__(self) -> None:
-        # hiredis, which is given these words, makes the interpreter crash if a signal handler raises an error (as Ctrl-C does)
-        # while it makes the text of a number.
-        self.words = tuple(
-            [str(word) if isinstance(word, _NUMBER) else word for word in self.words]
-        )
 
     @property
     def key(self) -> Any:

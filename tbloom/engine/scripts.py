@@ -15,6 +15,8 @@ from typing import Any
 
 from tbloom.engine.flow import Call
 
+#: Made once, because each call looks for numbers (see ``Call.words``).
+_NUMBER = int | float
 _INCLUDES = re.compile(r"^(-- Includes +(.*))$", re.MULTILINE)
 #: The folder with the scripts: in the installed package, or in the checkout. (An editable install doesn't map that folder into
 #: the package: setuptools #4943.)
@@ -47,7 +49,11 @@ class Script:
 
     def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Call:
         """Return a call of the script by its hash."""
-        return Call(("EVALSHA", self.sha, len(keys), *keys, *args), script=self)
+        words = ["EVALSHA", self.sha, len(keys), *keys, *args]
+        for place, word in enumerate(words):
+            if isinstance(word, _NUMBER):
+                words[place] = str(word)
+        return Call(tuple(words), script=self)
 
 
 def _with_included(name: str, included: set[str]) -> str:

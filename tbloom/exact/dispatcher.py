@@ -117,7 +117,7 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         Before an add, also store them there. They expire after all items that are added before the next comparison.
         """
         root, stored, ttl = self.config.keys.root, self.config.stored, batch.ttl
-        first = [Call(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
+        first = [Call(("SET", root, stored, "PX", str(2 * ttl), "NX"))] if ttl else []
         replies = yield from request([*first, Call(("GET", root)), Call(("PTTL", root))])
         found, left = replies[-2:]
         if found is None and ttl:
@@ -125,7 +125,7 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         if found is not None and text(found) != stored:
             raise mismatch(self.config, found)
         if 0 <= left < 1.5 * ttl:
-            yield from request([Call(("PEXPIRE", root, 2 * ttl))])
+            yield from request([Call(("PEXPIRE", root, str(2 * ttl)))])
         self._compared = time.monotonic() + (ttl / 2000 or _COMPARE_EVERY), ttl
         batch.compared = True
 
