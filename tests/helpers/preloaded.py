@@ -14,9 +14,8 @@ from scrapy.settings import default_settings
 def modules(setting: Any) -> Iterator[str]:
     """The modules of Scrapy in a setting."""
     if isinstance(setting, dict):
-        for values in (setting.keys(), setting.values()):
-            for value in values:
-                yield from modules(value)
+        for value in (*setting, *setting.values()):
+            yield from modules(value)
     elif isinstance(setting, str) and setting.startswith("scrapy."):
         yield setting.rpartition(".")[0]
 
