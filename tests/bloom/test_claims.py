@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -230,3 +230,48 @@ def test_an_item_in_work_here_is_busy_though_a_copy_of_its_request_names_another
         ours._send_heartbeat()
         assert [Claim.BUSY] * 2 == theirs.claim_many(["a", "b"])
         assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
+
+
+@pytest.mark.parametrize(
+    ("fault", "resend"), [(Fault.LOSE, True), (Fault.LOSE, False), (Fault.CUT_REQUEST, False)]
+)
+async def test_a_claim_that_was_handed_over_outlives_lost_claims_of_its_item(
+    make: Any, url: str, fault: Fault, resend: bool
+) -> None:
+    """As where Redis is killed while a crawler meets further links to a page that waits in a shared queue."""
+    faults, theirs = list[Fault](), make()
+    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
+        ours = make(url=proxy.url, resend=resend)
+        assert NEW is await ours.claim("a")
+        own = getattr(ours, "_seen", ours)
+        own.hand_over(["a"])
+        for _ in range(2):
+            faults[:] = [fault]
+            with nullcontext() if resend else pytest.raises(redis.ConnectionError):
+                assert BUSY is await ours.claim("a")
+            assert not faults
+            assert BUSY is await ours.claim("a")
+            await ours._send_heartbeat()
+            assert [BUSY, BUSY] == [await ours.claim("a"), await theirs.claim("a")]
+        assert NEW is await theirs.claim("a", None, "", own.session)
+        await ours.aclose()
+
+
+async def test_a_lost_claim_with_which_its_own_session_gets_an_item_back_is_released(
+    make: Any, url: str
+) -> None:
+    """It was handed over, and its crawler takes the request out of the queue itself: nobody else knows of it."""
+    for fault in (Fault.LOSE, Fault.CUT_REQUEST):
+        faults, theirs = list[Fault](), make()
+        with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:  # noqa: B023
+            ours = make(url=proxy.url, resend=False)
+            assert NEW is await ours.claim("a")
+            own = getattr(ours, "_seen", ours)
+            own.hand_over(["a"])
+            faults[:] = [fault]
+            with pytest.raises(redis.ConnectionError):
+                await ours.claim("a", None, "", own.session)
+            await ours._send_heartbeat()
+            assert NEW is await theirs.claim("a")
+            await theirs.release("a")
+            await ours.aclose()

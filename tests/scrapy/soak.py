@@ -9,15 +9,18 @@ Every crawler that ends is replaced. Once each page is stored, the account is ma
 
 The account: each page is stored once. A store *is lost* if its crawler was killed, or the server was away for longer than calls
 wait, after the page was stored and before it was marked; the soak looks into the filter to know which these are. A crawl that an
-outage ends marks nothing more (docs/scrapy.md). After a lost store, the page may be stored again. A crawler ends for no other
-reason than that nothing is left, a signal or an outage.
+outage ends marks nothing more (docs/scrapy.md). A store is lost, too, if its crawler's log says that the page has failed
+because a link could not be queued: scrapy-redis waits for no server that is away. After a lost store, the page may be stored again. A crawler
+ends for no other reason than that nothing is left, a signal or an outage.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -64,6 +67,8 @@ PATIENCE = 10 * SESSION_TTL
 CAPACITY = {"capacity": 100_000, "error_rate": 1e-9}
 #: What happens to a page whose draw is below the number (and not below the one before). No page has two of them.
 FATES = {0.04: "status", 0.06: "no answer", 0.08: "callback", 0.1: "item", 0.98: "", 1.0: "late"}
+#: What the log says of a page that has failed because a link of its could not be queued.
+LEFT = re.compile(r"/(\d+)> has failed \(link/\w+\)")
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 
 
@@ -149,9 +154,17 @@ def stored_file(folder: str | Path, number: int) -> Path:
     return Path(folder, f"stored-{number}")
 
 
+def log_file(folder: str | Path, number: int) -> Path:
+    return Path(folder, f"log-{number}")
+
+
 def one(settings: dict[str, Any], **known: Any) -> str:
     """One crawl, in a process of its own; returns why it has ended."""
     warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
+    log = logging.FileHandler(log_file(known["folder"], known["number"]))
+    log.setFormatter(logging.Formatter("%(created).3f %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[log], level=logging.INFO)
+    logging.getLogger("tbloom").setLevel(logging.DEBUG)
     [end] = crawl.run([[(Soaked, known)]], **settings)
     return f"{end['finish_reason']} {end['failures'] or ''}"
 
@@ -254,6 +267,13 @@ class Round:
                 found += [Stored(int(page), float(at), number) for page, at in pairs]
         return found
 
+    def _left(self, number: int) -> set[int]:
+        """The pages that have failed in this crawl because links of theirs could not be queued."""
+        with suppress(FileNotFoundError):
+            log = log_file(self._folder, number).read_text(encoding="utf-8")
+            return {int(page) for page in LEFT.findall(log)}
+        return set()  # it was ended before it could begin
+
     def strike(self, dice: random.Random) -> None:
         """One fault."""
         [what] = dice.choices([*FAULTS], [*FAULTS.values()])
@@ -327,6 +347,9 @@ class Round:
             stored[one.page].append(one)
         missing = {*range(1, PAGES)} - stored.keys()
         unmarked = {*self._unmarked(missing)}
+        for number in range(self._started):
+            left = self._left(number)
+            self._lost.update(one for one in self.stored(number) if one.page in left)
         wrong = [
             f"{page}: not stored, and {'not ' * (page in unmarked)}marked; its fate: {fate_of(self._seed, page) or 'none'}"
             for page in sorted(missing)

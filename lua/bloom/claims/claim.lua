@@ -16,8 +16,8 @@
 -- ARGV[6]    the previous owner: the session that has handed these items over; '': none
 -- ARGV[7]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 -- ARGV[8]    the number of this call in the session, 8 hexadecimal digits
--- ARGV[9]    for each item, the number up to which the session's claims of it are lost: nobody works on them, and this call
---            replaces them; 8 hexadecimal digits. '': none are lost
+-- ARGV[9]    for each item, the numbers of the first and the last of the session's calls whose claims of it are lost: nobody
+--            works on them, and this call replaces them; 8 hexadecimal digits each, zeros: none. '': none of any item
 -- ARGV[10..] a note for each item, stored with its claim; may be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
@@ -48,9 +48,9 @@ for at = 1, #items, item_bytes do
     local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
-    local lost_as = string.sub(lost, 8 * #answers + 1, 8 * #answers + 8)
-    local again = owner == session and (claimed_as == number or claimed_as <= lost_as)
-    if not owner or again or owner == previous_owner or not is_alive(sessions, owner, now) then
+    local is_lost = owner == session and is_among(claimed_as, lost, #answers)
+    local again = owner == session and claimed_as == number
+    if not owner or again or is_lost or owner == previous_owner or not is_alive(sessions, owner, now) then
       answer, any_new = '1', true
       redis.call('HSET', claims, digest, session .. number .. within .. note)
     else

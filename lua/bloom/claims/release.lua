@@ -9,7 +9,8 @@
 -- ARGV[2]    'release' deletes the client's claims. 'abandon' does too, but keeps claims with a note for other sessions to
 --            take over. 'dead' deletes the claims of dead sessions instead, because their items are seen
 -- ARGV[3]    the items' digests, 16 bytes each
--- ARGV[4]    the number of each item's last claim, 8 hexadecimal digits; '' with 'dead'
+-- ARGV[4]    for each item, the numbers of the first and the last of the session's calls whose claims end, 8 hexadecimal
+--            digits each; '' with 'dead'. The claim of an earlier call was handed over
 -- ARGV[5]    the session's least number, 8 hexadecimal digits: no later call of the session has a lower one
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it had no such claim
@@ -26,13 +27,13 @@ redis.call('HLEN', sessions)
 
 local answers = {}
 for item = 0, #digests / 16 - 1 do
-  local digest, number = string.sub(digests, 16 * item + 1, 16 * item + 16), string.sub(numbers, 8 * item + 1, 8 * item + 8)
+  local digest = string.sub(digests, 16 * item + 1, 16 * item + 16)
   local owner, claimed_as, within, note = owner_of(claims, digest)
   local ends
   if how == 'dead' then
     ends = owner and not is_alive(sessions, owner, now)
   else
-    ends = owner == session and claimed_as <= number -- a lower number: a late copy of an earlier call has claimed the item
+    ends = owner == session and is_among(claimed_as, numbers, item) -- a late copy of an earlier call may have claimed it
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
 from tbloom.bloom.batch import FilterBatch
-from tbloom.bloom.claims.session import Session
+from tbloom.bloom.claims.session import Calls, Session
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 
@@ -18,6 +18,9 @@ _ABANDONED = Script("bloom/claims/abandoned")
 
 #: Return a number in the format of the scripts. It is a bound method, because every claim uses it.
 _hex: Callable[[int], str] = "{:08x}".format
+
+#: Number of the first and of the last call, where no call is meant.
+_NONE = "0" * 16
 
 #: The keys of a shard's claims, and of its sessions.
 Keys = tuple[str, str]
@@ -45,12 +48,12 @@ def claim(
     *,
     ttl_ms: int,
     previous_owner: str,
-    lost: Mapping[bytes, int],
+    lost: Mapping[bytes, Calls | None],
     notes: Mapping[bytes, str],
 ) -> Call:
     """Return a call that claims the items, with their notes. ``number`` is its number in the session.
 
-    It replaces the session's claims up to the ``lost`` number of each item.
+    It replaces the session's claims by the ``lost`` calls of each item.
     """
     header, keys = batch.header, batch.header.view.config.keys
     config, state, *parts = header.keys
@@ -65,7 +68,7 @@ def claim(
             previous_owner,
             header.pack(batch.digests, with_digests=True),
             _hex(number),
-            "".join(_hex(lost[digest]) for digest in batch.digests) if any(lost.values()) else "",
+            _packed(map(lost.__getitem__, batch.digests)) if any(lost.values()) else "",
             *(map(notes.__getitem__, batch.digests) if notes else ()),
         ),
     )
@@ -84,13 +87,15 @@ def commit(batch: FilterBatch, session: str = "") -> Call:
 
 
 def release(
-    keys: Keys, session: Session, how: str, digests: Iterable[bytes], numbers: Iterable[int] = ()
+    keys: Keys,
+    session: Session,
+    how: str,
+    digests: Iterable[bytes],
+    claimed_by: Iterable[Calls] = (),
 ) -> Call:
-    """Return a call that ends claims up to these numbers. ``release.lua`` has the values of ``how``."""
-    claimed_as = "".join(map(_hex, numbers))
-    return _RELEASE.call(
-        keys, (session.name, how, b"".join(digests), claimed_as, _hex(session.least))
-    )
+    """Return a call that ends the claims by these calls. ``release.lua`` has the values of ``how``."""
+    words = session.name, how, b"".join(digests), _packed(claimed_by), _hex(session.least)
+    return _RELEASE.call(keys, words)
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int, least: int) -> Call:
@@ -104,3 +109,7 @@ def abandoned(
     """Return a call that finds claims of dead sessions on one page, and deletes the ``handled`` sessions."""
     words = [word for session in handled.items() for word in session]
     return _ABANDONED.call(keys, (cursor, count, int(wanted), prefix, *words))
+
+
+def _packed(calls: Iterable[Calls | None]) -> str:
+    return "".join(_hex(each.first) + _hex(each.last) if each else _NONE for each in calls)

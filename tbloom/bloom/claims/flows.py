@@ -15,7 +15,7 @@ from threading import RLock
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
-from tbloom.bloom.claims.session import Session
+from tbloom.bloom.claims.session import Calls, Session
 from tbloom.bloom.claims.takeover import Abandoned, Searches, Sessions
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.engine.batches import Agreement
@@ -77,7 +77,7 @@ class Claims(ResetsInChild):
     ) -> Flow[dict[bytes, Claim]]:
         """Claim the items that are new, and return the answer for each item. ``number`` is the call's number in the session."""
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        reserved = session.reserve(answers, number, again=previous_owner == session.name)
+        reserved = session.reserve(answers, number, previous_owner)
         batches = self._dispatcher.batches(reserved, within)
         for batch in batches:
             session.shards.add(batch.shard)
@@ -145,18 +145,18 @@ class Claims(ResetsInChild):
             Agreement.NONE,
         )
 
-    def _release(self, session: Session, numbers: dict[bytes, int], how: str) -> Flow[None]:
+    def _release(self, session: Session, claimed_by: dict[bytes, Calls], how: str) -> Flow[None]:
         def call_for(batch: FilterBatch) -> Call:
-            claimed_as = [numbers[digest] for digest in batch.digests]
-            return calls.release(self._keys(batch.shard), session, how, batch.digests, claimed_as)
+            keys, of_batch = self._keys(batch.shard), map(claimed_by.__getitem__, batch.digests)
+            return calls.release(keys, session, how, batch.digests, of_batch)
 
-        batches, refused_below = self._dispatcher.batches(numbers, 1), session.refused_below
+        batches, refused_below = self._dispatcher.batches(claimed_by, 1), session.refused_below
         try:
             yield from self._dispatcher.send(batches, call_for, Agreement.NONE)
         finally:
-            released = {digest: numbers.pop(digest) for digest in _answers(batches)}
+            released = {digest: claimed_by.pop(digest) for digest in _answers(batches)}
             session.released(released, refused_below)
-            session.release_failed(numbers)
+            session.release_failed(claimed_by)
 
     def retry(self) -> Flow[None]:
         """Repeat commits and releases that ended in an error, and release claims whose answers were lost.

@@ -23,6 +23,13 @@ class State(Enum):
     TO_COMMIT = auto()
 
 
+class Calls(NamedTuple):
+    """The numbers of the calls by which an item may be claimed."""
+
+    first: int
+    last: int
+
+
 class Lease(NamedTuple):
     """A session's lease on an item. It is immutable: each transition returns another lease."""
 
@@ -33,24 +40,44 @@ class Lease(NamedTuple):
     #: The number of the last call that may claim the item without its caller's knowledge, because its reply was lost, or because
     #: a copy of it may arrive late; 0: no such call. It is not above the ``number`` of an owned claim.
     late: int = 0
+    #: The number of the first call of the lease; 0: none. The claim of an earlier call was handed over, and no release may end it.
+    first: int = 0
+    #: Whether the claim was handed over while a release, for the call ``late``, must still be sent.
+    handed_over: bool = False
     #: The age of the slice of the commit; 0: the current slice.
     age: int = 0
 
     @property
     def last(self) -> int:
-        """The number of the last call that may have claimed the item. A release with it ends earlier claims, too."""
+        """The number of the last call that may have claimed the item."""
         return self.number or self.late
 
-    def owned(self, number: int) -> Lease:
-        """Return the lease after a caller gets the claim by this call. A release need no longer be sent; a commit must be."""
+    @property
+    def calls(self) -> Calls | None:
+        """The calls whose claims a release must end; None: there are none."""
+        return Calls(self.first, self.last) if self.last else None
+
+    @property
+    def lost(self) -> Calls | None:
+        """The calls of whose claims no caller knows; None: there are none."""
+        return Calls(self.first, self.late) if self.late else None
+
+    def owned(self, number: int, first: int = 0) -> Lease:
+        """Return the lease after a caller gets the claim by this call. A release need no longer be sent; a commit must be.
+
+        ``first``: from which call on claims are the caller's; 0: as before.
+        """
         state = self.state if self.state is State.TO_COMMIT else State.CLAIMED
-        return self._replace(state=state, number=number)
+        return Lease(state, number, self.late, first or self.first or number, age=self.age)
 
     def disowned(self, late: int) -> Lease:
         """Return the lease after its caller has lost the claim. The call ``late`` may have claimed the item, or may still do so."""
+        first = self.first or late
         if self.state is State.TO_COMMIT:
-            return self._replace(number=0, late=late)
-        return Lease(State.TO_RELEASE, late=late) if late else FREE
+            return self._replace(number=0, late=late, first=first)
+        if not late:
+            return FREE
+        return Lease(State.TO_RELEASE, late=late, first=first, handed_over=self.handed_over)
 
     def without_commit(self) -> Lease:
         """Return the lease after its commit was dropped. The claim stays."""
@@ -124,22 +151,28 @@ class Session:
         with self._lock:
             return min(self._running, default=self._next)
 
-    def reserve(self, digests: Iterable[bytes], number: int, *, again: bool) -> dict[bytes, int]:
-        """Reserve items for the call with this number. Return the reserved ones, each with the number of its last lost call, or 0.
+    def reserve(
+        self, digests: Iterable[bytes], number: int, previous_owner: str = ""
+    ) -> dict[bytes, Calls | None]:
+        """Reserve items for the call with this number. Return the reserved ones, each with its lost calls.
 
-        Until the server answers, no other caller here claims them. With ``again``, items that a caller here owns are claimed
-        again.
+        Until the server answers, no other caller here claims them. If this session is the ``previous_owner``, items that a caller
+        here owns, or has handed over, are claimed again.
         """
-        leases, reserved, claimed = self._leases, dict[bytes, int](), Lease(State.CLAIMED, number)
+        leases, reserved = self._leases, dict[bytes, Calls | None]()
+        again = previous_owner == self.name
+        first = 1 if again else 0
+        claimed = FREE.owned(number, first)
         with self._lock:
             for digest in digests:
                 lease = leases.setdefault(digest, claimed)
                 if lease is not claimed:
+                    is_busy = lease.number or (lease.handed_over and not previous_owner)
                     # A release of a later, lost call may be in flight. It would end this call's claim.
-                    if lease.late > number or (lease.number and not again):
+                    if lease.late > number or (is_busy and not again):
                         continue
-                    leases[digest] = lease.owned(number)
-                reserved[digest] = lease.late
+                    leases[digest] = lease.owned(number, first)
+                reserved[digest] = lease.lost
         return reserved
 
     def end_reservations(self, digests: Iterable[bytes]) -> None:
@@ -175,48 +208,50 @@ class Session:
             if lease.state is not State.CLAIMED:
                 return lease
             # A release with the claim's own number would end it.
-            return lease.disowned(lease.late if lease.late < lease.number else 0)
+            late = lease.late if lease.late < lease.number else 0
+            return lease._replace(handed_over=True).disowned(late)
 
         self.handed_over = True
         self._change(digests, change)
 
-    def to_release(self) -> dict[bytes, int]:
-        """Return the items to release, each with the number of its last call."""
-        return {digest: lease.last for digest, lease in self._in_state(State.TO_RELEASE)}
+    def to_release(self) -> dict[bytes, Calls]:
+        """Return the items to release, each with its calls."""
+        to_release = self._in_state(State.TO_RELEASE)
+        return {digest: calls for digest, lease in to_release if (calls := lease.calls)}
 
-    def releasing(self, digests: Iterable[bytes]) -> dict[bytes, int]:
-        """Drop the commits of items to release. Return the items that may be claimed, each with the number of its last call."""
-        numbers: dict[bytes, int] = {}
+    def releasing(self, digests: Iterable[bytes]) -> dict[bytes, Calls]:
+        """Drop the commits of items to release. Return the items that may be claimed, each with its calls."""
+        may_be_claimed: dict[bytes, Calls] = {}
         for digest in digests:
             lease = self._leases.get(digest, FREE)
             if lease.state is State.TO_COMMIT:
                 self.drop_commits([digest])
-            if last := lease.last:
-                numbers[digest] = last
-        return numbers
+            if calls := lease.calls:
+                may_be_claimed[digest] = calls
+        return may_be_claimed
 
-    def released(self, numbers: Mapping[bytes, int], refused_below: int) -> None:
-        """End claims whose releases with these numbers were confirmed.
+    def released(self, claimed_by: Mapping[bytes, Calls], refused_below: int) -> None:
+        """End claims whose releases for these calls were confirmed.
 
         ``refused_below`` is the session's value at the time when the release was sent. If a late copy was not refused at that
         time, it may have claimed the item since, so the item must be released again.
         """
 
         def change(digest: bytes, lease: Lease) -> Lease:
-            if lease.last > numbers[digest]:  # claimed since
+            if lease.last > claimed_by[digest].last:  # claimed since
                 return lease
             return lease.disowned(lease.late if lease.late >= refused_below else 0)
 
-        self._change(numbers, change)
+        self._change(claimed_by, change)
 
-    def release_failed(self, numbers: Mapping[bytes, int]) -> None:
-        """Mark claims whose releases with these numbers failed, so that they are released again."""
+    def release_failed(self, claimed_by: Mapping[bytes, Calls]) -> None:
+        """Mark claims whose releases for these calls failed, so that they are released again."""
 
         def change(digest: bytes, lease: Lease) -> Lease:
-            is_meant = lease.state is State.CLAIMED and lease.number <= numbers[digest]
+            is_meant = lease.state is State.CLAIMED and lease.number <= claimed_by[digest].last
             return lease._replace(state=State.TO_RELEASE) if is_meant else lease
 
-        self._change(numbers, change)
+        self._change(claimed_by, change)
 
     def to_commit(self) -> dict[int, list[bytes]]:
         """Return the items to commit again, by the age of their slice."""
@@ -244,7 +279,7 @@ class Session:
                 if is_lost and lease.number:
                     taken_over.append(digest)
                 if lease.late >= self.refused_below:
-                    leases[digest] = Lease(State.TO_RELEASE, late=lease.late)
+                    leases[digest] = lease.disowned(lease.late)
         return taken_over
 
     def _change(self, digests: Iterable[bytes], change: Callable[[bytes, Lease], Lease]) -> None:

@@ -71,6 +71,7 @@ class Failures:
 
     def add(self, page: Page, reason: str) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
+        logger.debug("%s has failed (%s)", page.request, reason)
         if WITHIN not in page.request.meta:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
