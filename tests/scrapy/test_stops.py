@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import redis
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
@@ -26,8 +27,8 @@ from tests.helpers.schedulers import ADDON
 PAGES, STOPS = 150, 8
 #: Pages that are fetched between two stops.
 BETWEEN = 8
-#: Pages of a tree with four crawlers.
-FLEET_PAGES = 200
+#: Pages of a tree with four crawlers, and the most requests that one of them has at once.
+FLEET_PAGES, FEW = 200, 32
 CAPACITY, ERROR_RATE = 10_000, 1e-9
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 QUEUES: dict[str, dict[str, Any]] = {"memory": {}, "disk": {}, "scrapy-redis": SHARED}
@@ -207,19 +208,49 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
     tree = plant(FLEET_PAGES, "done", queue)
     for _ in range(4):
         tree.start()
-    pages = random.randrange(1, FLEET_PAGES * 8 // 10)
-    while tree.fetched().total() < pages:
-        time.sleep(0.01)
+    pages = wait_for_some(tree)
     victim = random.choice([*tree.crawls])
     tree.crawls[victim].kill()
+    fetched_before = tree.fetched().total()
     if restart:
         tree.start()
     for crawl in tree.crawls.values():
         print(crawl.result())
+    if fetched_before > FLEET_PAGES - FEW:
+        # The kill came late. Nothing else was left to fetch, and the others may have ended while this crawler was alive.
+        tree.start().result()
     fetched = tree.fetched()
     # The filter is not asked for the start page, and each crawler fetches it.
     twice = {page for page, times in fetched.items() if times > 1} - {0}
-    print(f"killed after {pages} pages; {len(fetched)} fetched, {len(twice)} of them twice")
+    counts = (
+        f"{fetched_before} before the kill, {len(fetched)} in the end, {len(twice)} of them twice"
+    )
+    print(f"to be killed after {pages} pages; {counts}")
     assert {*range(FLEET_PAGES)} == {*fetched}
     assert twice <= {*pages_in(victim)}
-    assert len(twice) <= 32  # the requests that one crawler runs at once
+    assert len(twice) <= FEW
+
+
+@pytest.mark.check
+def test_requests_are_fetched_though_the_crawler_that_took_them_has_claimed_none(
+    plant: Any, url: str, name: str
+) -> None:
+    """It dies right after it has taken them out of the queue, and has no session for whose end others would wait."""
+    tree = plant(FLEET_PAGES, "done", "scrapy-redis")
+    for _ in range(3):
+        tree.start()
+    wait_for_some(tree)
+    with redis.Redis.from_url(url) as dying:
+        taken = dying.zpopmin(f"{name}:requests", 16)
+    for crawl in tree.crawls.values():
+        print(crawl.result())
+    print(f"{len(taken)} requests were taken")
+    assert {*range(FLEET_PAGES)} == {*tree.fetched()}
+
+
+def wait_for_some(tree: Tree) -> int:
+    """Waits until a random number of pages is fetched; returns it."""
+    pages = random.randrange(1, FLEET_PAGES * 8 // 10)
+    while tree.fetched().total() < pages:
+        time.sleep(0.01)
+    return pages
