@@ -15,7 +15,7 @@ from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.hasher import digest
 from tests.helpers import servers
 from tests.helpers.clock import Clockwork
-from tests.helpers.flows import flow_of, lose, replies_to, run
+from tests.helpers.flows import flow_of, lose, replies_to, run, script_of
 from tests.helpers.making import needed
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -76,6 +76,23 @@ def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, open_one: Any) ->
     assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
     clockwork.set("2019-06-04 18:00:00")
     assert [NEW, NEW] == theirs.claim_many(["a", "b"])
+
+
+def test_a_session_that_comes_back_while_others_search_keeps_its_work(
+    clockwork: Any, open_one: Any
+) -> None:
+    """queue-jobs-worker#6: whether it is dead is looked at once more in the call that takes its work over."""
+    late, ours = open_one(session_ttl=A_DAY), open_one()
+    late._keep_session = lambda: None  # no heartbeat but the test's
+    assert NEW is late.claim("a", note="the work")
+    clockwork.set("2019-06-05 12:00:00")
+    search = flow_of(ours, "take_over")
+    calls = next(search)
+    while "bloom/claims/claim" not in map(script_of, calls):
+        calls = search.send(replies_to(ours.client, calls))
+    late._send_heartbeat()
+    assert [] == run(ours.client, search, replies_to(ours.client, calls))[0]
+    assert BUSY is ours.claim("a")
 
 
 def test_only_claims_of_dead_sessions_are_removed(

@@ -17,6 +17,7 @@ import pytest
 import redis
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
+from scrapy.utils.request import fingerprint
 
 from tbloom import LocalBloom, TimeBloom
 from tests.helpers.crawl import Part
@@ -220,6 +221,28 @@ def test_a_page_that_kills_its_crawler_is_taken_over_three_times(
     assert (1, 4) == (fetched.count("good"), fetched.count("deadly"))
     assert [True] * 4 + [False] * 2 == [end is None for end in ends]
     assert [1, 0] == [len(end[0].warnings("/deadly")) for end in ends[4:]]
+
+
+class Blocking(Project):
+    """Blocks the event loop for longer than its session lives without a sign of life, and claims the page as another crawler."""
+
+    pages = ("a",)
+
+    def parse(self, response: Response) -> Any:
+        settings = self.settings
+        with TimeBloom.open(settings["REDIS_URL"], settings["TBLOOM_KEY"]) as other:
+            for _ in range(5):
+                time.sleep(0.5)
+                self.said.append(other.claim(fingerprint(response.request)).value)
+        return super().parse(response)
+
+
+def test_a_crawler_whose_callback_blocks_the_event_loop_is_not_dead(
+    project: Any, tmp_path: Path
+) -> None:
+    """bull#1416: its signs of life come from another thread."""
+    [end] = project(Blocking, **marked("done", tmp_path), TBLOOM_SESSION_TTL=1)
+    assert (["busy"] * 5, 1) == (end.said, len(end.items))
 
 
 # Without a server: one process at a time
