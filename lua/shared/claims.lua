@@ -14,12 +14,6 @@ local function owner_of(claims, digest)
   return claim_parts(redis.call('HGET', claims, digest))
 end
 
--- Returns true if a call's number is from the first to the last of those of an item (the first item is 0), which the client packs.
-local function is_among(number, numbers, item)
-  local first, last = string.sub(numbers, 16 * item + 1, 16 * item + 8), string.sub(numbers, 16 * item + 9, 16 * item + 16)
-  return first <= number and number <= last
-end
-
 -- Returns the fields of a session: until when it counts as alive (ms), and its least number. Returns zeros if the entry is missing
 -- or damaged. A time more than two days ahead is damage: a session lives for at most a day after its last heartbeat, and the
 -- clock may have been set back by another day.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tbloom import Claim, TimeBloom
 from tbloom.engine.flow import Call
-from tests.helpers.flows import flow_of, replies_to, run
+from tests.helpers.flows import flow_of, lose, replies_to, run
 
 #: What may happen to a call: it is answered; it is executed twice; its reply, or the call, is lost.
 ANSWERED, TWICE, REPLY_LOST, CALL_LOST = "answered", "twice", "reply lost", "call lost"
@@ -78,6 +78,13 @@ class Item:
             assert answer is Claim.NEW, "it comes out of the queue, and nobody works on it"
             self.worker, self.queued = number, ""
 
+    def stale(self, number: int, fate: str) -> None:
+        """A request comes out of the queue that another session has put there long ago."""
+        if self._claim(number, fate, "f" * 16) is Claim.NEW:
+            assert self.worker is None, "a stale request gets it though a process works on it"
+            assert not self.queued, "a stale request gets it though it is in the queue"
+            self.worker = number
+
     def release(self, _: int, __: str) -> None:
         if self.worker is not None:
             self._clients[self.worker].release(self._name)
@@ -105,7 +112,7 @@ class Item:
         return self._claim(0, ANSWERED, "") is Claim.NEW
 
 
-EVENTS = ("link", "push", "pop", "release", "beat", "late")
+EVENTS = ("link", "push", "pop", "stale", "release", "beat", "late")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -145,3 +152,47 @@ def test_an_item_is_in_one_place_and_free_in_the_end(
     for event, number, fate in events:
         getattr(item, event)(number, fate)
     assert item.is_free_in_the_end()
+
+
+def test_a_link_that_is_answered_late_does_not_end_the_work_of_another_thread(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """The item waits in a queue. While a link to it is asked about, another thread takes it out of the queue."""
+    assert Claim.NEW is ours.claim("a")
+    ours.hand_over(["a"])
+    link = flow_of(ours, "claim", "a")
+    replies = replies_to(ours.client, calls := next(link))
+    assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
+    calls[0].is_resent = True
+    assert Claim.BUSY is run(ours.client, link, replies)[0]
+    assert Claim.BUSY is ours.claim("a")
+    ours.release("a")
+    assert Claim.NEW is theirs.claim("a")
+
+
+def test_a_link_that_is_answered_late_does_not_end_what_another_thread_has_handed_over(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    assert Claim.NEW is ours.claim("a")
+    ours.hand_over(["a"])
+    link = flow_of(ours, "claim", "a")
+    replies = replies_to(ours.client, calls := next(link))
+    assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
+    ours.hand_over(["a"])
+    calls[0].is_resent = True
+    assert Claim.BUSY is run(ours.client, link, replies)[0]
+    lose(ours.client, flow_of(ours, "claim", "a"))
+    ours._send_heartbeat()
+    assert Claim.BUSY is theirs.claim("a")
+
+
+def test_a_commit_that_is_answered_at_its_second_try_is_not_sent_again(ours: TimeBloom) -> None:
+    """The claim was sent twice, so that a late copy of it may have to be released."""
+    claim = flow_of(ours, "claim", "a")
+    replies = replies_to(ours.client, calls := next(claim))
+    calls[0].is_resent = True
+    assert Claim.NEW is run(ours.client, claim, replies)[0]
+    lose(ours.client, flow_of(ours, "commit", "a"))
+    assert ours._claims.uncommitted
+    ours.commit("a")
+    assert not ours._claims.uncommitted

@@ -28,7 +28,7 @@ PAGES, STOPS = 150, 8
 #: Pages that are fetched between two stops.
 BETWEEN = 8
 #: Pages of a tree with four crawlers, and the most requests that one of them has at once.
-FLEET_PAGES, FEW = 200, 32
+FLEET_PAGES, MOST_AT_ONCE = 200, 32
 CAPACITY, ERROR_RATE = 10_000, 1e-9
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 QUEUES: dict[str, dict[str, Any]] = {"memory": {}, "disk": {}, "scrapy-redis": SHARED}
@@ -216,7 +216,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
         tree.start()
     for crawl in tree.crawls.values():
         print(crawl.result())
-    if fetched_before > FLEET_PAGES - FEW:
+    if fetched_before >= FLEET_PAGES - MOST_AT_ONCE:
         # The kill came late. Nothing else was left to fetch, and the others may have ended while this crawler was alive.
         tree.start().result()
     fetched = tree.fetched()
@@ -228,7 +228,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
     print(f"to be killed after {pages} pages; {counts}")
     assert {*range(FLEET_PAGES)} == {*fetched}
     assert twice <= {*pages_in(victim)}
-    assert len(twice) <= FEW
+    assert len(twice) <= MOST_AT_ONCE
 
 
 @pytest.mark.check
@@ -241,7 +241,9 @@ def test_requests_are_fetched_though_the_crawler_that_took_them_has_claimed_none
         tree.start()
     wait_for_some(tree)
     with redis.Redis.from_url(url) as dying:
-        taken = dying.zpopmin(f"{name}:requests", 16)
+        taken = []
+        while not taken and any(crawl.is_running for crawl in tree.crawls.values()):
+            taken = dying.zpopmin(f"{name}:requests", 16)
     for crawl in tree.crawls.values():
         print(crawl.result())
     print(f"{len(taken)} requests were taken")

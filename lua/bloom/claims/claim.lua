@@ -16,8 +16,8 @@
 -- ARGV[6]    the previous owner: the session that has handed these items over; '': none
 -- ARGV[7]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 -- ARGV[8]    the number of this call in the session, 8 hexadecimal digits
--- ARGV[9]    for each item, the numbers of the first and the last of the session's calls whose claims of it are lost: nobody
---            works on them, and this call replaces them; 8 hexadecimal digits each, zeros: none. '': none of any item
+-- ARGV[9]    for each item, the number of the session's first call that may have claimed it without anybody's knowledge: this
+--            call replaces a claim by that call or a later one; 8 hexadecimal digits. '': this call's number for all
 -- ARGV[10..] a note for each item, stored with its claim; may be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
@@ -31,7 +31,7 @@
 local config_key, state, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local begins, ends, expires, _, _, columns, version, _, _, sizes = read_header(ARGV[1])
 local session, life, within, previous_owner = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6]
-local items, number, lost, FIRST_NOTE = ARGV[7], ARGV[8], ARGV[9], 10
+local items, number, first_calls, FIRST_NOTE = ARGV[7], ARGV[8], ARGV[9], 10
 local item_bytes = columns + 4 * #sizes / 3 + 16
 
 local now, refused = refusal(begins, ends, redis.call('HGET', state, 'layout'), version, config_key)
@@ -48,9 +48,9 @@ for at = 1, #items, item_bytes do
     local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
-    local is_lost = owner == session and is_among(claimed_as, lost, #answers)
-    local again = owner == session and claimed_as == number
-    if not owner or again or is_lost or owner == previous_owner or not is_alive(sessions, owner, now) then
+    local first = first_calls == '' and number or string.sub(first_calls, 8 * #answers + 1, 8 * #answers + 8)
+    local again = owner == session and first <= claimed_as and claimed_as <= number
+    if not owner or again or owner == previous_owner or not is_alive(sessions, owner, now) then
       answer, any_new = '1', true
       redis.call('HSET', claims, digest, session .. number .. within .. note)
     else

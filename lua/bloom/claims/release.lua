@@ -10,7 +10,7 @@
 --            take over. 'dead' deletes the claims of dead sessions instead, because their items are seen
 -- ARGV[3]    the items' digests, 16 bytes each
 -- ARGV[4]    for each item, the numbers of the first and the last of the session's calls whose claims end, 8 hexadecimal
---            digits each; '' with 'dead'. The claim of an earlier call was handed over
+--            digits each; '' with 'dead'. A claim by an earlier call stays, because it may be handed over
 -- ARGV[5]    the session's least number, 8 hexadecimal digits: no later call of the session has a lower one
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it had no such claim
@@ -33,7 +33,8 @@ for item = 0, #digests / 16 - 1 do
   if how == 'dead' then
     ends = owner and not is_alive(sessions, owner, now)
   else
-    ends = owner == session and is_among(claimed_as, numbers, item) -- a late copy of an earlier call may have claimed it
+    local first, last = string.sub(numbers, 16 * item + 1, 16 * item + 8), string.sub(numbers, 16 * item + 9, 16 * item + 16)
+    ends = owner == session and first <= claimed_as and claimed_as <= last
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)

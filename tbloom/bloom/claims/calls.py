@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
 from tbloom.bloom.batch import FilterBatch
-from tbloom.bloom.claims.session import Calls, Session
+from tbloom.bloom.claims.session import CallRange, Reserved, Session
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 
@@ -18,9 +18,6 @@ _ABANDONED = Script("bloom/claims/abandoned")
 
 #: Return a number in the format of the scripts. It is a bound method, because every claim uses it.
 _hex: Callable[[int], str] = "{:08x}".format
-
-#: Number of the first and of the last call, where no call is meant.
-_NONE = "0" * 16
 
 #: The keys of a shard's claims, and of its sessions.
 Keys = tuple[str, str]
@@ -44,19 +41,20 @@ CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 def claim(
     batch: FilterBatch,
     session: Session,
-    number: int,
+    reserved: Reserved,
     *,
     ttl_ms: int,
     previous_owner: str,
-    lost: Mapping[bytes, Calls | None],
     notes: Mapping[bytes, str],
 ) -> Call:
-    """Return a call that claims the items, with their notes. ``number`` is its number in the session.
+    """Return a call that claims the items, with their notes.
 
-    It replaces the session's claims by the ``lost`` calls of each item.
+    It replaces the session's claims of an item since the first call of its lease: nobody works on them.
     """
     header, keys = batch.header, batch.header.view.config.keys
     config, state, *parts = header.keys
+    number, first_calls = reserved
+    first = map(first_calls.__getitem__, batch.digests)
     return _CLAIM.call(
         (config, state, keys.claims(batch.shard), keys.sessions(batch.shard), *parts),
         (
@@ -68,7 +66,7 @@ def claim(
             previous_owner,
             header.pack(batch.digests, with_digests=True),
             _hex(number),
-            _packed(map(lost.__getitem__, batch.digests)) if any(lost.values()) else "",
+            "" if {*first_calls.values()} == {number} else "".join(map(_hex, first)),
             *(map(notes.__getitem__, batch.digests) if notes else ()),
         ),
     )
@@ -91,10 +89,11 @@ def release(
     session: Session,
     how: str,
     digests: Iterable[bytes],
-    claimed_by: Iterable[Calls] = (),
+    claimed_by: Iterable[CallRange] = (),
 ) -> Call:
     """Return a call that ends the claims by these calls. ``release.lua`` has the values of ``how``."""
-    words = session.name, how, b"".join(digests), _packed(claimed_by), _hex(session.least)
+    numbers = "".join(_hex(first) + _hex(last) for first, last in claimed_by)
+    words = session.name, how, b"".join(digests), numbers, _hex(session.least)
     return _RELEASE.call(keys, words)
 
 
@@ -109,7 +108,3 @@ def abandoned(
     """Return a call that finds claims of dead sessions on one page, and deletes the ``handled`` sessions."""
     words = [word for session in handled.items() for word in session]
     return _ABANDONED.call(keys, (cursor, count, int(wanted), prefix, *words))
-
-
-def _packed(calls: Iterable[Calls | None]) -> str:
-    return "".join(_hex(each.first) + _hex(each.last) if each else _NONE for each in calls)

@@ -15,7 +15,7 @@ from threading import RLock
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
-from tbloom.bloom.claims.session import Calls, Session
+from tbloom.bloom.claims.session import CallRange, Reserved, Session
 from tbloom.bloom.claims.takeover import Abandoned, Searches, Sessions
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.engine.batches import Agreement
@@ -68,17 +68,16 @@ class Claims(ResetsInChild):
     def claim(
         self,
         session: Session,
-        number: int,
+        reserved: Reserved,
         digests: Iterable[bytes],
         within: int,
         notes: Mapping[bytes, str],
         *,
         previous_owner: str = "",
     ) -> Flow[dict[bytes, Claim]]:
-        """Claim the items that are new, and return the answer for each item. ``number`` is the call's number in the session."""
+        """Claim the items that are new, and return the answer for each item. ``reserved``: those of them that may be claimed here."""
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        reserved = session.reserve(answers, number, previous_owner)
-        batches = self._dispatcher.batches(reserved, within)
+        batches = self._dispatcher.batches(reserved.first_calls, within)
         for batch in batches:
             session.shards.add(batch.shard)
         sent: list[Call] = []
@@ -87,10 +86,9 @@ class Claims(ResetsInChild):
             call = calls.claim(
                 batch,
                 session,
-                number,
+                reserved,
                 ttl_ms=self._ttl_ms,
                 previous_owner=previous_owner,
-                lost=reserved,
                 notes=notes,
             )
             sent.append(call)
@@ -105,9 +103,9 @@ class Claims(ResetsInChild):
                     not_new.append(digest)
         for call in sent:
             if call.is_resent:
-                session.record_late_copies(reserved, number)
+                session.record_late_copies(reserved)
         if not_new:
-            session.end_reservations(not_new)
+            session.end_reservations(not_new, reserved.number)
         return answers
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[list[bytes]]:
@@ -145,7 +143,9 @@ class Claims(ResetsInChild):
             Agreement.NONE,
         )
 
-    def _release(self, session: Session, claimed_by: dict[bytes, Calls], how: str) -> Flow[None]:
+    def _release(
+        self, session: Session, claimed_by: dict[bytes, CallRange], how: str
+    ) -> Flow[None]:
         def call_for(batch: FilterBatch) -> Call:
             keys, of_batch = self._keys(batch.shard), map(claimed_by.__getitem__, batch.digests)
             return calls.release(keys, session, how, batch.digests, of_batch)
@@ -212,8 +212,8 @@ class Claims(ResetsInChild):
         before = len(taken)
         for within in {claim.slices for claim in abandoned.values()}:
             notes = {key: claim.note for key, claim in abandoned.items() if claim.slices == within}
-            with session.calling(notes) as number:
-                answers = yield from self.claim(session, number, notes, within, notes)
+            with session.calling(notes) as reserved:
+                answers = yield from self.claim(session, reserved, notes, within, notes)
                 taken |= {key: notes[key] for key in notes if answers[key] is Claim.NEW}
             # The work on a seen item is done. Its session died before it ended the claim, or only seemed dead.
             if seen := [key for key, answer in answers.items() if answer is Claim.SEEN]:

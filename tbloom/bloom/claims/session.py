@@ -23,11 +23,20 @@ class State(Enum):
     TO_COMMIT = auto()
 
 
-class Calls(NamedTuple):
-    """The numbers of the calls by which an item may be claimed."""
+class CallRange(NamedTuple):
+    """The numbers of some calls of ``claim``, both ends included."""
 
     first: int
     last: int
+
+
+class Reserved(NamedTuple):
+    """The items that are reserved for a call of ``claim``."""
+
+    #: The call's number.
+    number: int
+    #: The number of the first call of each item's lease.
+    first_calls: dict[bytes, int]
 
 
 class Lease(NamedTuple):
@@ -40,10 +49,11 @@ class Lease(NamedTuple):
     #: The number of the last call that may claim the item without its caller's knowledge, because its reply was lost, or because
     #: a copy of it may arrive late; 0: no such call. It is not above the ``number`` of an owned claim.
     late: int = 0
-    #: The number of the first call of the lease; 0: none. The claim of an earlier call was handed over, and no release may end it.
+    #: The number of the first call of the lease; 0: none. A claim by an earlier call is not this lease's: it was handed over, and no
+    #: release may end it.
     first: int = 0
-    #: Whether the claim was handed over while a release, for the call ``late``, must still be sent.
-    handed_over: bool = False
+    #: Whether the item's claim was handed over while a release, of what the calls up to ``late`` have claimed, must still be sent.
+    is_queued: bool = False
     #: The age of the slice of the commit; 0: the current slice.
     age: int = 0
 
@@ -53,31 +63,20 @@ class Lease(NamedTuple):
         return self.number or self.late
 
     @property
-    def calls(self) -> Calls | None:
-        """The calls whose claims a release must end; None: there are none."""
-        return Calls(self.first, self.last) if self.last else None
+    def calls(self) -> CallRange:
+        """The calls whose claims a release must end."""
+        return CallRange(self.first, self.last)
 
-    @property
-    def lost(self) -> Calls | None:
-        """The calls of whose claims no caller knows; None: there are none."""
-        return Calls(self.first, self.late) if self.late else None
-
-    def owned(self, number: int, first: int = 0) -> Lease:
-        """Return the lease after a caller gets the claim by this call. A release need no longer be sent; a commit must be.
-
-        ``first``: from which call on claims are the caller's; 0: as before.
-        """
+    def owned(self, number: int, first: int) -> Lease:
+        """Return the lease after a caller gets the claim by this call. A release need no longer be sent; a commit must be."""
         state = self.state if self.state is State.TO_COMMIT else State.CLAIMED
-        return Lease(state, number, self.late, first or self.first or number, age=self.age)
+        return Lease(state, number, self.late, first, age=self.age)
 
     def disowned(self, late: int) -> Lease:
         """Return the lease after its caller has lost the claim. The call ``late`` may have claimed the item, or may still do so."""
-        first = self.first or late
         if self.state is State.TO_COMMIT:
-            return self._replace(number=0, late=late, first=first)
-        if not late:
-            return FREE
-        return Lease(State.TO_RELEASE, late=late, first=first, handed_over=self.handed_over)
+            return self._replace(number=0, late=late)
+        return self._replace(state=State.TO_RELEASE, number=0, late=late) if late else FREE
 
     def without_commit(self) -> Lease:
         """Return the lease after its commit was dropped. The claim stays."""
@@ -127,17 +126,22 @@ class Session:
         self._leases.clear()
 
     @contextmanager
-    def calling(self, digests: Collection[bytes]) -> Iterator[int]:
-        """Yield a number for a call of ``claim``. Disown the call's claims if it ends in an exception.
+    def calling(self, digests: Collection[bytes], previous_owner: str = "") -> Iterator[Reserved]:
+        """Reserve items for a call of ``claim``, and yield them.
 
-        They are disowned even if the server has answered. After the call has ended, the server may refuse late copies of it.
+        Disown the call's claims if it ends in an exception, even if the server has answered. After the call has ended, the server
+        may refuse late copies of it.
         """
-        with self._lock:
-            number = self._next
-            self._next += 1
-            self._running.add(number)
+        number = -1
         try:
-            yield number
+            with (
+                self._lock
+            ):  # so that no claim with a higher number is handed over before the items are reserved
+                number = self._next
+                self._next += 1
+                self._running.add(number)
+                reserved = self._reserve(digests, number, previous_owner)
+            yield reserved
         except BaseException:  # also GeneratorExit: the driver was cancelled
             self.disown(digests, number)
             raise
@@ -151,42 +155,48 @@ class Session:
         with self._lock:
             return min(self._running, default=self._next)
 
-    def reserve(
-        self, digests: Iterable[bytes], number: int, previous_owner: str = ""
-    ) -> dict[bytes, Calls | None]:
-        """Reserve items for the call with this number. Return the reserved ones, each with its lost calls.
+    def _reserve(self, digests: Iterable[bytes], number: int, previous_owner: str) -> Reserved:
+        """Reserve items for the call with this number.
 
         Until the server answers, no other caller here claims them. If this session is the ``previous_owner``, items that a caller
         here owns, or has handed over, are claimed again.
         """
-        leases, reserved = self._leases, dict[bytes, Calls | None]()
+        leases, first_calls = self._leases, dict[bytes, int]()
         again = previous_owner == self.name
-        first = 1 if again else 0
+        # Whoever claims an item again has all earlier claims of this session.
+        first = 1 if again else number
         claimed = FREE.owned(number, first)
-        with self._lock:
-            for digest in digests:
-                lease = leases.setdefault(digest, claimed)
-                if lease is not claimed:
-                    is_busy = lease.number or (lease.handed_over and not previous_owner)
-                    # A release of a later, lost call may be in flight. It would end this call's claim.
-                    if lease.late > number or (is_busy and not again):
-                        continue
-                    leases[digest] = lease.owned(number, first)
-                reserved[digest] = lease.lost
-        return reserved
+        for digest in dict.fromkeys(digests):
+            lease = leases.setdefault(digest, claimed)
+            if lease is not claimed:
+                is_busy = lease.number or (lease.is_queued and not previous_owner)
+                # A release of a later, lost call may be in flight. It would end this call's claim.
+                if lease.late > number or (is_busy and not again):
+                    continue
+                if again or not lease.is_queued:
+                    lease = lease.owned(number, min(first, lease.first or first))
+                else:  # another session's claim; what the calls up to ``late`` may yet claim lasts until the session ends
+                    lease = claimed
+                leases[digest] = lease
+            first_calls[digest] = lease.first
+        return Reserved(number, first_calls)
 
-    def end_reservations(self, digests: Iterable[bytes]) -> None:
-        """End the reservations of items that are seen, or that other sessions have claimed."""
-        self._change(digests, lambda _, lease: lease.disowned(lease.late))
-
-    def record_late_copies(self, digests: Iterable[bytes], number: int) -> None:
-        """Record that a late copy of this call may claim the items."""
+    def end_reservations(self, digests: Iterable[bytes], number: int) -> None:
+        """End the reservations, for the call with this number, of items that are seen, or that other sessions have claimed."""
 
         def change(_: bytes, lease: Lease) -> Lease:
-            late = max(lease.late, number)
-            return lease._replace(late=late) if lease.number else lease.disowned(late)
+            return lease.disowned(lease.late) if lease.number == number else lease
 
         self._change(digests, change)
+
+    def record_late_copies(self, reserved: Reserved) -> None:
+        """Record that a late copy of this call may claim the items, where a caller here owns them."""
+
+        def change(_: bytes, lease: Lease) -> Lease:
+            late = max(lease.late, reserved.number)
+            return lease._replace(late=late) if lease.number else lease
+
+        self._change(reserved.first_calls, change)
 
     def disown(self, digests: Iterable[bytes], number: int = 0) -> None:
         """Mark claims to be released, because their callers don't learn of them; with ``number``, only this call's claims."""
@@ -199,7 +209,11 @@ class Session:
 
     def own(self, digests: Iterable[bytes]) -> None:
         """Own claims that were to be released, because the caller works on the items."""
-        self._change(digests, lambda _, lease: lease.owned(lease.last) if lease.last else lease)
+
+        def change(_: bytes, lease: Lease) -> Lease:
+            return lease.owned(lease.last, lease.first) if lease.last else lease
+
+        self._change(digests, change)
 
     def hand_over(self, digests: Iterable[bytes]) -> None:
         """Forget claims, because other sessions will claim the items and end these claims."""
@@ -207,30 +221,30 @@ class Session:
         def change(_: bytes, lease: Lease) -> Lease:
             if lease.state is not State.CLAIMED:
                 return lease
-            # A release with the claim's own number would end it.
-            late = lease.late if lease.late < lease.number else 0
-            return lease._replace(handed_over=True).disowned(late)
+            late = min(
+                lease.late, lease.number - 1
+            )  # a release of the claim's own call would end it
+            return lease._replace(is_queued=True).disowned(late if late >= lease.first else 0)
 
         self.handed_over = True
         self._change(digests, change)
 
-    def to_release(self) -> dict[bytes, Calls]:
+    def to_release(self) -> dict[bytes, CallRange]:
         """Return the items to release, each with its calls."""
-        to_release = self._in_state(State.TO_RELEASE)
-        return {digest: calls for digest, lease in to_release if (calls := lease.calls)}
+        return {digest: lease.calls for digest, lease in self._in_state(State.TO_RELEASE)}
 
-    def releasing(self, digests: Iterable[bytes]) -> dict[bytes, Calls]:
+    def releasing(self, digests: Iterable[bytes]) -> dict[bytes, CallRange]:
         """Drop the commits of items to release. Return the items that may be claimed, each with its calls."""
-        may_be_claimed: dict[bytes, Calls] = {}
+        may_be_claimed: dict[bytes, CallRange] = {}
         for digest in digests:
             lease = self._leases.get(digest, FREE)
             if lease.state is State.TO_COMMIT:
                 self.drop_commits([digest])
-            if calls := lease.calls:
-                may_be_claimed[digest] = calls
+            if lease.last:
+                may_be_claimed[digest] = lease.calls
         return may_be_claimed
 
-    def released(self, claimed_by: Mapping[bytes, Calls], refused_below: int) -> None:
+    def released(self, claimed_by: Mapping[bytes, CallRange], refused_below: int) -> None:
         """End claims whose releases for these calls were confirmed.
 
         ``refused_below`` is the session's value at the time when the release was sent. If a late copy was not refused at that
@@ -244,7 +258,7 @@ class Session:
 
         self._change(claimed_by, change)
 
-    def release_failed(self, claimed_by: Mapping[bytes, Calls]) -> None:
+    def release_failed(self, claimed_by: Mapping[bytes, CallRange]) -> None:
         """Mark claims whose releases for these calls failed, so that they are released again."""
 
         def change(digest: bytes, lease: Lease) -> Lease:
@@ -279,7 +293,7 @@ class Session:
                 if is_lost and lease.number:
                     taken_over.append(digest)
                 if lease.late >= self.refused_below:
-                    leases[digest] = lease.disowned(lease.late)
+                    leases[digest] = Lease(State.TO_RELEASE, late=lease.late, first=lease.first)
         return taken_over
 
     def _change(self, digests: Iterable[bytes], change: Callable[[bytes, Lease], Lease]) -> None:

@@ -189,9 +189,9 @@ class ClaimVerbs(Verbs[Client]):
     ) -> Flow[list[Claim]]:
         to_send = digests if previous_owner else self._not_cached(digests, within)
         session, view = self._claims.session, self._dispatcher.current_view()
-        with session.calling(to_send) as number:
+        with session.calling(to_send, previous_owner) as reserved:
             answers = yield from self._claims.claim(
-                session, number, to_send, within, notes, previous_owner=previous_owner
+                session, reserved, to_send, within, notes, previous_owner=previous_owner
             )
             if self._cache.size:
                 seen = [key for key, answer in answers.items() if answer is Claim.SEEN]
