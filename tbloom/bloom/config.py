@@ -94,7 +94,7 @@ class Config:
         if not isinstance(self.grow, bool):
             raise ConfigError("grow", self.grow, "True or False")
         if self.capacity is None and not self.grow:
-            raise ConfigError("capacity", None, "a whole number, because grow is False")
+            raise ConfigError("capacity", None, "a whole number, because a full slice may not grow")
         least = sizing.least_shards(self.bits)
         if self.shards < least:
             expected = (
