@@ -124,7 +124,8 @@ class ClaimVerbs(Verbs[Client]):
     def hand_over(self, items: Iterable[Item]) -> None:
         """Hand claimed items over to another process, which claims them with this session as ``previous_owner``.
 
-        Until then, this session keeps the claims alive, and asks Redis about them.
+        Until then, this session keeps the claims alive, and asks Redis about them. Don't ask about such an item in two threads at
+        once: one of them may get BUSY though nobody works on it.
         """
         self._claims.session.hand_over(self.config.digests_of(items))
 
