@@ -9,9 +9,10 @@ Every crawler that ends is replaced. Once each page is stored, the account is ma
 
 The account: each page is stored once. A store *is lost* if its crawler was killed, or the server was away for longer than calls
 wait, after the page was stored and before it was marked; the soak looks into the filter to know which these are. A crawl that an
-outage ends marks nothing more (docs/scrapy.md). A store is lost, too, if its crawler's log says that the page has failed
-because a link could not be queued: scrapy-redis waits for no server that is away. After a lost store, the page may be stored again. A crawler
-ends for no other reason than that nothing is left, a signal or an outage.
+outage ends marks nothing more (docs/scrapy.md): what it stores from a second before its log says so is lost. A store is lost,
+too, if its crawler's log says that the page has failed because a link could not be queued: scrapy-redis waits for no server that
+is away. After a lost store, the page may be stored again. A crawler ends for no other reason than that nothing is left, a signal
+or an outage.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ CAPACITY = {"capacity": 100_000, "error_rate": 1e-9}
 #: What happens to a page whose draw is below the number (and not below the one before). No page has two of them.
 FATES = {0.04: "status", 0.06: "no answer", 0.08: "callback", 0.1: "item", 0.98: "", 1.0: "late"}
 #: What the log says of a page that has failed because a link of its could not be queued.
-LEFT = re.compile(r"/(\d+)> has failed \(link/\w+\)")
+FAILED = re.compile(r"/(\d+)> has failed \(link/\w+\)")
+#: What the log of a crawl says once an outage ends it, and how long before that it may have stored what it does not mark (s).
+ENDS, LAST_SECONDS = re.compile(r"^([0-9.]+) ERROR tbloom.*[Tt]he crawl ends", re.MULTILINE), 1.0
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 
 
@@ -252,7 +255,7 @@ class Round:
             expected |= {"shutdown ", "None ", None}
         waits_for_none = shares_queue(number) and self._away[number] > 0  # as scrapy-redis does
         if was_away or waits_for_none:
-            expected.add("tbloom_error ")
+            expected |= {"tbloom_error ", "shutdown ", "None "}  # the latter if it had not begun
         was_refused = waits_for_none and any(name in (end or "") for name in REFUSALS)
         if end not in expected and not was_refused:
             self._wrong.append(f"crawler {number} ended: {end}")
@@ -267,12 +270,20 @@ class Round:
                 found += [Stored(int(page), float(at), number) for page, at in pairs]
         return found
 
-    def _left(self, number: int) -> set[int]:
+    def _failed(self, number: int) -> set[int]:
         """The pages that have failed in this crawl because links of theirs could not be queued."""
         with suppress(FileNotFoundError):
             log = log_file(self._folder, number).read_text(encoding="utf-8")
-            return {int(page) for page in LEFT.findall(log)}
+            return {int(page) for page in FAILED.findall(log)}
         return set()  # it was ended before it could begin
+
+    def _told_end(self, number: int) -> float:
+        """When this crawl's log says that an outage ends it (s since the epoch)."""
+        with suppress(FileNotFoundError):
+            log = log_file(self._folder, number).read_text(encoding="utf-8")
+            if found := ENDS.search(log):
+                return float(found[1])
+        return float("inf")
 
     def strike(self, dice: random.Random) -> None:
         """One fault."""
@@ -348,8 +359,12 @@ class Round:
         missing = {*range(1, PAGES)} - stored.keys()
         unmarked = {*self._unmarked(missing)}
         for number in range(self._started):
-            left = self._left(number)
-            self._lost.update(one for one in self.stored(number) if one.page in left)
+            failed, ends = self._failed(number), self._told_end(number)
+            self._lost.update(
+                one
+                for one in self.stored(number)
+                if one.page in failed or one.at > ends - LAST_SECONDS
+            )
         wrong = [
             f"{page}: not stored, and {'not ' * (page in unmarked)}marked; its fate: {fate_of(self._seed, page) or 'none'}"
             for page in sorted(missing)
