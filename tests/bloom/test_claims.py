@@ -257,21 +257,20 @@ async def test_a_claim_that_was_handed_over_outlives_lost_claims_of_its_item(
         await ours.aclose()
 
 
+@pytest.mark.parametrize("fault", [Fault.LOSE, Fault.CUT_REQUEST])
 async def test_a_lost_claim_with_which_its_own_session_gets_an_item_back_is_released(
-    make: Any, url: str
+    make: Any, url: str, fault: Fault
 ) -> None:
     """It was handed over, and its crawler takes the request out of the queue itself: nobody else knows of it."""
-    for fault in (Fault.LOSE, Fault.CUT_REQUEST):
-        faults, theirs = list[Fault](), make()
-        with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:  # noqa: B023
-            ours = make(url=proxy.url, resend=False)
-            assert NEW is await ours.claim("a")
-            own = getattr(ours, "_seen", ours)
-            own.hand_over(["a"])
-            faults[:] = [fault]
-            with pytest.raises(redis.ConnectionError):
-                await ours.claim("a", None, "", own.session)
-            await ours._send_heartbeat()
-            assert NEW is await theirs.claim("a")
-            await theirs.release("a")
-            await ours.aclose()
+    faults, theirs = list[Fault](), make()
+    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
+        ours = make(url=proxy.url, resend=False)
+        assert NEW is await ours.claim("a")
+        own = getattr(ours, "_seen", ours)
+        own.hand_over(["a"])
+        faults[:] = [fault]
+        with pytest.raises(redis.ConnectionError):
+            await ours.claim("a", None, "", own.session)
+        await ours._send_heartbeat()
+        assert NEW is await theirs.claim("a")
+        await ours.aclose()

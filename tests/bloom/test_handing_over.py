@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
@@ -104,9 +105,8 @@ class Item:
         self.release(0, "")
         self.pop(0, ANSWERED)
         self.release(0, "")
-        for _ in range(
-            2
-        ):  # the first one refuses late copies, and the second one ends what they have claimed
+        # The first heartbeat refuses late copies, and the second one ends what they have claimed.
+        for _ in range(2):
             for number in range(len(self._clients)):
                 self.beat(number, "")
         return self._claim(0, ANSWERED, "") is Claim.NEW
@@ -156,17 +156,23 @@ def test_an_item_is_in_one_place_and_free_in_the_end(
     assert item.is_free_in_the_end()
 
 
-def test_a_link_that_is_answered_late_does_not_end_the_work_of_another_thread(
-    ours: TimeBloom, theirs: TimeBloom
-) -> None:
-    """The item waits in a queue. While a link to it is asked about, another thread takes it out of the queue."""
+def link_to_come(ours: TimeBloom) -> Callable[[], Claim]:
+    """Hands an item over, and asks about a link to it. The call that is returned brings the answer, after the call was sent again."""
     assert Claim.NEW is ours.claim("a")
     ours.hand_over(["a"])
     link = flow_of(ours, "claim", "a")
     replies = replies_to(ours.client, calls := next(link))
-    assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
     calls[0].is_resent = True
-    assert Claim.BUSY is run(ours.client, link, replies)[0]
+    return lambda: run(ours.client, link, replies)[0]
+
+
+def test_a_link_that_is_answered_late_does_not_end_the_work_of_another_thread(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """The other thread takes the item out of the queue meanwhile."""
+    answer = link_to_come(ours)
+    assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
+    assert Claim.BUSY is answer()
     assert Claim.BUSY is ours.claim("a")
     ours.release("a")
     assert Claim.NEW is theirs.claim("a")
@@ -175,14 +181,11 @@ def test_a_link_that_is_answered_late_does_not_end_the_work_of_another_thread(
 def test_a_link_that_is_answered_late_does_not_end_what_another_thread_has_handed_over(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
-    assert Claim.NEW is ours.claim("a")
-    ours.hand_over(["a"])
-    link = flow_of(ours, "claim", "a")
-    replies = replies_to(ours.client, calls := next(link))
+    """The other thread takes the item out of the queue, and puts it back, meanwhile."""
+    answer = link_to_come(ours)
     assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
     ours.hand_over(["a"])
-    calls[0].is_resent = True
-    assert Claim.BUSY is run(ours.client, link, replies)[0]
+    assert Claim.BUSY is answer()
     lose(ours.client, flow_of(ours, "claim", "a"))
     ours._send_heartbeat()
     assert Claim.BUSY is theirs.claim("a")

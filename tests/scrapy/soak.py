@@ -255,7 +255,8 @@ class Round:
             expected |= {"shutdown ", "None ", None}
         waits_for_none = shares_queue(number) and self._away[number] > 0  # as scrapy-redis does
         if was_away or waits_for_none:
-            expected |= {"tbloom_error ", "shutdown ", "None "}  # the latter if it had not begun
+            # The last two: the server was away when the crawl began.
+            expected |= {"tbloom_error ", "shutdown ", "None "}
         was_refused = waits_for_none and any(name in (end or "") for name in REFUSALS)
         if end not in expected and not was_refused:
             self._wrong.append(f"crawler {number} ended: {end}")
@@ -270,20 +271,15 @@ class Round:
                 found += [Stored(int(page), float(at), number) for page, at in pairs]
         return found
 
-    def _failed(self, number: int) -> set[int]:
-        """The pages that have failed in this crawl because links of theirs could not be queued."""
-        with suppress(FileNotFoundError):
-            log = log_file(self._folder, number).read_text(encoding="utf-8")
-            return {int(page) for page in FAILED.findall(log)}
-        return set()  # it was ended before it could begin
-
-    def _told_end(self, number: int) -> float:
-        """When this crawl's log says that an outage ends it (s since the epoch)."""
-        with suppress(FileNotFoundError):
-            log = log_file(self._folder, number).read_text(encoding="utf-8")
-            if found := ENDS.search(log):
-                return float(found[1])
-        return float("inf")
+    def _lost_by_its_log(self, number: int) -> list[Stored]:
+        """What this crawl has stored, though its log says that the page has failed, or that an outage ends the crawl."""
+        path = log_file(self._folder, number)
+        if not path.exists():  # it was ended before it could begin
+            return []
+        log = path.read_text(encoding="utf-8")
+        failed, ends = {*map(int, FAILED.findall(log))}, ENDS.search(log)
+        until = float(ends[1]) - LAST_SECONDS if ends else float("inf")
+        return [one for one in self.stored(number) if one.page in failed or one.at > until]
 
     def strike(self, dice: random.Random) -> None:
         """One fault."""
@@ -359,12 +355,7 @@ class Round:
         missing = {*range(1, PAGES)} - stored.keys()
         unmarked = {*self._unmarked(missing)}
         for number in range(self._started):
-            failed, ends = self._failed(number), self._told_end(number)
-            self._lost.update(
-                one
-                for one in self.stored(number)
-                if one.page in failed or one.at > ends - LAST_SECONDS
-            )
+            self._lost.update(self._lost_by_its_log(number))
         wrong = [
             f"{page}: not stored, and {'not ' * (page in unmarked)}marked; its fate: {fate_of(self._seed, page) or 'none'}"
             for page in sorted(missing)

@@ -224,7 +224,8 @@ def test_a_page_that_kills_its_crawler_is_taken_over_three_times(
 
 
 class Blocking(Project):
-    """Blocks the event loop for longer than its session lives without a sign of life, and claims the page as another crawler."""
+    """Blocks the event loop for longer than its session lives without a sign of life. Meanwhile, it asks as another crawler whether
+    the page is free."""
 
     pages = ("a",)
 
@@ -232,7 +233,7 @@ class Blocking(Project):
         settings = self.settings
         with TimeBloom.open(settings["REDIS_URL"], settings["TBLOOM_KEY"]) as other:
             for _ in range(5):
-                time.sleep(0.5)
+                time.sleep(1)
                 self.said.append(other.claim(fingerprint(response.request)).value)
         return super().parse(response)
 
@@ -241,7 +242,7 @@ def test_a_crawler_whose_callback_blocks_the_event_loop_is_not_dead(
     project: Any, tmp_path: Path
 ) -> None:
     """bull#1416: its signs of life come from another thread."""
-    [end] = project(Blocking, **marked("done", tmp_path), TBLOOM_SESSION_TTL=1)
+    [end] = project(Blocking, **marked("done", tmp_path), TBLOOM_SESSION_TTL=4)
     assert (["busy"] * 5, 1) == (end.said, len(end.items))
 
 

@@ -132,7 +132,7 @@ class Session:
         Disown the call's claims if it ends in an exception, even if the server has answered. After the call has ended, the server
         may refuse late copies of it.
         """
-        number = -1
+        number = -1  # of no call
         try:
             with (
                 self._lock
@@ -221,9 +221,8 @@ class Session:
         def change(_: bytes, lease: Lease) -> Lease:
             if lease.state is not State.CLAIMED:
                 return lease
-            late = min(
-                lease.late, lease.number - 1
-            )  # a release of the claim's own call would end it
+            # A release for the claim's own call would end it.
+            late = min(lease.late, lease.number - 1)
             return lease._replace(is_queued=True).disowned(late if late >= lease.first else 0)
 
         self.handed_over = True
