@@ -48,6 +48,22 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
         assert ["0"] == crawl("outcomes", DONE, ["0"])["fetched"]
 
 
+def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(
+    crawl: Any, url: str, name: str, site: str
+) -> None:
+    """By then, this crawler has done all other work. Of two deaths, chance may be the reason, but not in one order again and again."""
+    died = dict(zip("abcdefghijk", [2, 1] * 5 + [0], strict=True))
+    with TimeBloom.from_url(url, name, capacity=1000) as dead:
+        for page, deaths in died.items():
+            request = Request(f"{site}{page}")
+            token = Token("0", (fingerprint(request).hex(),), deaths)
+            fields = json.dumps({"url": request.url, "callback": "parse"})
+            dead.claim(fingerprint(request), note=f"running tests\n{token}\n{fields}")
+    fetched = crawl("outcomes", DONE)["fetched"]
+    assert {*died} == {*fetched}
+    assert sorted(died.values()) == [died[page] for page in fetched]
+
+
 def test_a_crawl_says_how_many_of_its_pages_others_have_taken_over(crawl: Any) -> None:
     """Once, at its end. They are marked."""
     pages = [["a", end("is_taken_over")], ["b", {}], ["c", end("is_taken_over")]]

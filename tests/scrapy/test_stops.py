@@ -74,14 +74,21 @@ class Tree:
         texts = [read(path) for path in self._folder.glob("items*")]
         return {int(number) for text in texts for number in re.findall(r"page (\d+)\b", text)}
 
-    def is_marked(self) -> bool:
-        """Whether the filter has seen all pages but the first."""
-        pages = [Request(f"{self._site}{page}") for page in range(1, self._pages)]
+    def is_marked(self, but: set[int]) -> bool:
+        """Whether the filter has seen all pages but these."""
+        pages = [Request(f"{self._site}{page}") for page in {*range(self._pages)} - but]
         size: Any = {"capacity": CAPACITY, "error_rate": ERROR_RATE}
         place = self._settings["REDIS_URL"], self._settings["TBLOOM_KEY"]
         path = self._settings.get("TBLOOM_PATH")
         with LocalBloom(path=path, **size) if path else TimeBloom.from_url(*place, **size) as seen:
             return all(seen.contains_many(map(fingerprint, pages)))
+
+    def finish(self) -> set[int]:
+        """A crawl that is not stopped; the pages that it has given up, because crawlers have died of them."""
+        log = self.start().result()["log"]
+        print(*(line for line in log.splitlines() if line.startswith(("WARNING", "ERROR"))))
+        given_up = re.findall(rf"<GET {self._site}(\d+)>: 4 crawlers have died of it", log)
+        return {*map(int, given_up)}
 
     def stop(self, how: str) -> None:
         """A crawl that is stopped once it has fetched some pages, unless it finishes before."""
@@ -176,21 +183,27 @@ LONG = [
 )
 def test_a_crawl_that_is_stopped_eight_times(plant: Any, tmp_path: Path, row: Row) -> None:
     """Pages and items are missing only where nothing else is promised. With "done", all pages are marked; and
-    none is fetched twice, unless the crawl is killed. (The filter is not asked for the start page.)"""
+    none is fetched twice, unless the crawl is killed. (The filter is not asked for the start page.)
+
+    Where four crawlers were killed while they worked on the same page, at least twice on no other one, it is given up. On a slow
+    machine, the crawls get so far that this happens by chance.
+    """
     tree = plant(PAGES, row.mark, row.queue, row.feed, row.store)
     for _ in range(STOPS):
         tree.stop(row.how)
         if row.how in KILLS:
             shutil.rmtree(tmp_path / "job", ignore_errors=True)
-    print(tree.start().result())
+    given_up = tree.finish()
     fetched = tree.fetched()
-    pages, items = {*range(PAGES)} - {*fetched}, {*range(PAGES)} - tree.items()
+    expected = {*range(PAGES)} - given_up
+    pages, items = expected - {*fetched}, expected - tree.items()
     twice = {page for page, times in fetched.items() if times > 1} - {0}
-    print(f"{pages=} {items=} missing; {twice=}")
+    print(f"{pages=} {items=} missing; {twice=} {given_up=}")
+    assert len(given_up) <= (STOPS // 2 if row.how in KILLS else 0)
     assert row.pages in (None, bool(pages))
     assert row.items in (None, bool(items))
     assert not twice or row.how in KILLS
-    assert row.pages or tree.is_marked()
+    assert row.pages or tree.is_marked(but={0} | given_up)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -62,8 +62,9 @@ class TakeOver:
         self.is_searching = False
         #: Whether the log says that this crawl waits for others.
         self._has_logged_wait = False
-        #: Pages of which crawlers have perhaps died. Each is fetched alone, so that no other page is blamed for a death.
-        self._suspects = deque[tuple[Request, Token]]()
+        #: Pages of which crawlers have perhaps died, those with the fewest deaths first. Each is fetched alone, so that no other page
+        #: is blamed for a death.
+        self._suspects: list[tuple[Request, Token]] = []
         #: The crawl's moves when nothing was left to be taken over.
         self._finished_at = -1
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
@@ -84,7 +85,7 @@ class TakeOver:
         if self._crawl.is_ending:
             return True
         if self._suspects:
-            self._enqueue(*self._suspects.popleft())
+            self._enqueue(*self._suspects.pop(0))
             return False
         is_finished = self._finished_at == self.moves
         if not is_finished:
@@ -162,7 +163,7 @@ class TakeOver:
         for request, token in taken:
             self._crawl.count("tbloom/taken_over")
             if token.deaths >= _SUSPECT_DEATHS:
-                self._suspects.append((request, token))
+                insort(self._suspects, (request, token), key=lambda suspect: suspect[1].deaths)
             else:
                 self._enqueue(request, token)
 
