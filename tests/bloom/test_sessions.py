@@ -95,6 +95,81 @@ def test_a_session_that_comes_back_while_others_search_keeps_its_work(
     assert BUSY is ours.claim("a")
 
 
+def test_a_session_that_searches_after_a_long_pause_keeps_its_entry(
+    clockwork: Any, open_one: Any
+) -> None:
+    """Without it, nobody would look for its work if it died now."""
+    late, ours = open_one(session_ttl=A_DAY), open_one()
+    late._keep_session = lambda: None  # no heartbeat
+    assert NEW is late.claim("a", note="the work")
+    assert [] == ours.take_over()
+    clockwork.set("2019-06-05 12:00:00")
+    assert [] == late.take_over()
+    assert ["the work"] == ours.take_over()
+
+
+def test_work_that_one_thread_has_not_got_is_found_by_the_next_search(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """Another thread finds it while the first one asks for it; then the first one's call is lost before it reaches the server."""
+    theirs.claim("a", note="the work")
+    theirs.close()
+    search = flow_of(ours, "take_over")
+    calls = next(search)
+    while "bloom/claims/claim" not in map(script_of, calls):
+        calls = search.send(replies_to(ours.client, calls))
+    assert [] == ours.take_over()
+    search.close()
+    assert ["the work"] == ours.take_over()
+
+
+def test_work_is_found_though_the_server_has_lost_all_sessions(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """As where keys are evicted."""
+    assert [] == ours.take_over()
+    theirs.claim("a", note="the work")
+    sessions, claims = f"{{{ours.name}}}:sessions", f"{{{ours.name}}}:claims"
+    client.delete(sessions)
+    theirs.abandon_many(["a"])
+    assert 0 < client.pttl(sessions) <= client.pttl(claims) + 1
+    assert ["the work"] == ours.take_over()
+
+
+def test_work_that_comes_back_from_another_session_is_found(clockwork: Any, open_one: Any) -> None:
+    """Its first owner was silent, and has not noticed that another one has taken it over, and has died of it."""
+    ours, theirs = open_one(session_ttl=A_DAY), open_one()
+    ours._keep_session = lambda: None  # no heartbeat
+    assert NEW is ours.claim("a", note="the work")
+    clockwork.set("2019-06-05 12:00:00")
+    assert ["the work"] == theirs.take_over()
+    theirs.end_session()
+    clockwork.set("2019-06-05 12:00:01")
+    assert [] == ours.take_over()
+    ours.release("a")
+    assert ["the work"] == ours.take_over()
+
+
+def test_searches_with_different_prefixes_do_not_hinder_each_other(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """Each of two threads begins a search of its own."""
+    notes = [f"{kind} {i}" for i in range(500) for kind in "ab"]
+    theirs.claim_many(notes, notes=notes)
+    theirs.close()
+    searches = [flow_of(ours, "take_over", 1000, prefix) for prefix in "abc"]
+    taken, replies = list[list[str]](), dict[Any, Any]()
+    for _ in range(1000):
+        for search in searches:
+            try:
+                replies[search] = replies_to(ours.client, search.send(replies.get(search)))
+            except StopIteration as end:
+                taken.append(end.value)
+                searches.remove(search)
+    assert [] == searches
+    assert [[], notes[::2], notes[1::2]] == sorted(sorted(each, key=notes.index) for each in taken)
+
+
 def test_only_claims_of_dead_sessions_are_removed(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
@@ -173,6 +248,44 @@ async def test_claims_that_are_abandoned_during_a_search_are_found(make: Any) ->
     while some := await ours.take_over(1000):
         taken += some
     assert 1300 == len(set(taken)) == len(taken)
+
+
+@pytest.mark.parametrize("found_before", [False, True])
+def test_nothing_is_taken_over_only_if_there_is_nothing(
+    ours: TimeBloom, theirs: TimeBloom, *, found_before: bool
+) -> None:
+    """However many claims of living sessions are between, and wherever the search before has stopped."""
+    work = [f"work {i}" for i in range(3)]
+    if found_before:
+        before = [f"before {i}" for i in range(200)]
+        with TimeBloom(ours.client, ours.name, capacity=1000) as dead:
+            dead.claim_many(before, notes=before)
+    ours.claim_many(map(str, range(40_000)))
+    theirs.claim_many(work, notes=work)
+    if found_before:
+        assert 199 == len(ours.take_over(199))
+    theirs.close()
+    taken = []
+    while some := ours.take_over():
+        taken += some
+    assert {*work} <= {*taken}
+    assert len(work) + found_before == len(taken)
+
+
+def test_work_whose_take_over_got_no_answer_is_taken_over_by_the_next(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """By then, the session that has searched holds the claim. It releases it first."""
+    assert NEW is theirs.claim("a", note="the work")
+    theirs.close()
+    search = flow_of(ours, "take_over")
+    calls = next(search)
+    while "bloom/claims/claim" not in map(script_of, calls):
+        calls = search.send(replies_to(ours.client, calls))
+    replies_to(ours.client, calls)
+    with pytest.raises(redis.ConnectionError):
+        search.throw(redis.ConnectionError())
+    assert ["the work"] == ours.take_over()
 
 
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:

@@ -38,8 +38,10 @@ for item = 0, #digests / 16 - 1 do
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)
-    -- A dead session makes other clients search for its claims. (Without the key, they search in any case.)
-    if redis.call('EXISTS', sessions) == 1 then redis.call('HSET', sessions, NOBODY, session_entry(now, 0)) end
+    -- A dead session makes other clients search for its claims.
+    redis.call('HSET', sessions, NOBODY, session_entry(now, 0))
+    local left = redis.call('PTTL', claims)
+    if left > 0 and redis.call('PTTL', sessions) == -1 then redis.call('PEXPIRE', sessions, left) end -- the key was lost
   elseif ends then
     redis.call('HDEL', claims, digest)
   end

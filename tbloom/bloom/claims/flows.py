@@ -161,12 +161,10 @@ class Claims(ResetsInChild):
     def retry(self) -> Flow[None]:
         """Repeat commits and releases that ended in an error, and release claims whose answers were lost.
 
-        Released claims with a note wait to be taken over. A refused commit is dropped; its error is raised at the end.
+        A refused commit is dropped; its error is raised at the end.
         """
+        yield from self._release_lost()
         session = self.session
-        # Items stay marked until the server answers, so that a concurrent claim of one of them replaces the lost one.
-        if to_release := session.to_release():
-            yield from self._release(session, to_release, "abandon")
         refused = None
         for age, digests in session.to_commit().items():
             # Batches are sent one by one, so that a full slice refuses only the items of one shard.
@@ -180,13 +178,19 @@ class Claims(ResetsInChild):
         if refused is not None:
             raise refused
 
+    def _release_lost(self) -> Flow[None]:
+        """Release claims whose answers were lost. Claims with a note wait to be taken over."""
+        # Items stay marked until the server answers, so that a concurrent claim of one of them replaces the lost one.
+        if to_release := self.session.to_release():
+            yield from self._release(self.session, to_release, "abandon")
+
     def heartbeat(self) -> Flow[None]:
         """Keep the session alive if it is in use, clean up after dead sessions, and repeat calls that ended in an error."""
         if self.is_used:
             session = self.session
             sessions = yield from self._beat(session, self._ttl_ms, session.shards)
             if any(of_shard.any_dead for of_shard in sessions.values()):
-                yield from self._searches.advance(sessions)
+                yield from self._searches.clean_up(sessions)
             yield from self.retry()
 
     def sessions(self) -> Flow[dict[int, Sessions]]:
@@ -194,12 +198,17 @@ class Claims(ResetsInChild):
         return self._ask("", 0, range(self._dispatcher.config.shards), 0)
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
-        """Claim at most ``limit`` items that dead sessions have left with a note, and return the notes."""
+        """Claim items that dead sessions have left with a note, ``limit`` of them or all, and return the notes."""
         session, taken = self.session, dict[bytes, str]()
+        yield from self._release_lost()  # which an earlier search may have claimed
         try:
             sessions = yield from self.sessions()
+            for of_shard in (
+                sessions.values()
+            ):  # after a long pause, this session seems dead until its next heartbeat
+                of_shard.alive_until.pop(session.name, None)
             claim = partial(self._claim_abandoned, session, taken)
-            yield from self._searches.advance(sessions, claim, limit, prefix)
+            yield from self._searches.take_over(sessions, claim, limit, prefix)
         except BaseException:  # also GeneratorExit; the caller does not get these claims
             session.disown(taken)
             raise

@@ -15,7 +15,7 @@ from tbloom.bloom.claims import calls
 from tbloom.bloom.config import Config
 from tbloom.engine.flow import Flow, request, text
 
-#: The approximate number of claims that one call looks at, and the most calls to a shard in one turn of a search.
+#: The approximate number of claims that one call looks at, and the most calls to a shard in one turn of a clean-up.
 _PAGE, _PAGES = 100, 50
 
 
@@ -54,6 +54,7 @@ class _Search:
     #: search, unless some of their claims remain.
     dead: dict[str, int]
     cursor: str | None = "0"
+    #: Whether the search has left claims with a note to others.
     some_remain: bool = False
 
 
@@ -62,47 +63,68 @@ class Searches:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        #: By shard, and by whether the search takes over claims. There are two, because two threads may search at once.
+        #: By shard, and by whether the search takes over claims: heartbeats have searches of their own.
         self._searches: dict[tuple[int, bool], _Search] = {}
 
-    def advance(
-        self,
-        sessions: dict[int, Sessions],
-        claim: Claimer | None = None,
-        limit: int = 0,
-        prefix: str = "",
-    ) -> Flow[None]:
-        """Advance the searches. Delete claims without a note, and ``claim`` up to ``limit`` items whose notes begin with ``prefix``."""
-        claimed = 0
+    def clean_up(self, sessions: dict[int, Sessions]) -> Flow[None]:
+        """Delete claims without a note. Look at some of the claims, where there are many; the next call goes on from there."""
         for shard, of_shard in sessions.items():
-            search = self._search(shard, of_shard, prefix, takes_over=claim is not None)
+            search = self._searches.get((shard, False))
+            if search is None or (search.cursor is None and of_shard.any_dead):
+                search = self._begin(shard, of_shard, takes_over=False)
             for _ in range(_PAGES):
-                if search.cursor is None or (claim and claimed >= limit):
+                if search.cursor is None:
                     break
-                cursor, remaining, found = yield from self._page(search, wanted=claim is not None)
-                wanted = dict(islice(found.items(), limit - claimed))
-                if claim and wanted:
-                    claimed += yield from claim(wanted)
-                if len(wanted) < len(found):
-                    continue  # the limit is reached, so the next turn reads this page again
-                search.some_remain |= remaining > 0
-                search.cursor = None if cursor == "0" else cursor
-                if search.cursor is None and not search.some_remain:
-                    yield from self._page(search, wanted=False, handled=search.dead)
+                yield from self._next_page(search)
 
-    def _search(self, shard: int, sessions: Sessions, prefix: str, *, takes_over: bool) -> _Search:
-        """Return the current search in a shard. Begin another one if the last one has ended and there are dead sessions."""
-        search = self._searches.get((shard, takes_over))
-        # The first search looks at all claims, because their sessions may have been deleted.
-        if (
-            search is None
-            or search.prefix != prefix
-            or (search.cursor is None and sessions.any_dead)
-        ):
-            # A session that died in this millisecond may still claim items in it, so it must not be deleted yet.
-            dead = {name: end for name, end in sessions.alive_until.items() if end < sessions.now}
-            search = self._searches[shard, takes_over] = _Search(shard, prefix, dead)
+    def take_over(
+        self, sessions: dict[int, Sessions], claim: Claimer, limit: int, prefix: str
+    ) -> Flow[None]:
+        """``claim`` items whose notes begin with ``prefix``: ``limit`` of them, or all."""
+        for shard, of_shard in sessions.items():
+            search = self._searches.get((shard, True))
+            if search and search.prefix == prefix:  # it may have stopped at its limit
+                limit = yield from self._finish(search, claim, limit)
+            # The first search looks at all claims, because their sessions may have been deleted.
+            if limit and (search is None or search.prefix != prefix or of_shard.any_dead):
+                search = self._begin(shard, of_shard, prefix, takes_over=True)
+                limit = yield from self._finish(search, claim, limit)
+
+    def _finish(self, search: _Search, claim: Claimer, limit: int) -> Flow[int]:
+        """Go on with a search to its end, or to its limit. Return how many more items may be claimed."""
+        while search.cursor and limit:
+            limit -= yield from self._next_page(search, claim, limit)
+        return limit
+
+    def _begin(
+        self, shard: int, sessions: Sessions, prefix: str = "", *, takes_over: bool
+    ) -> _Search:
+        # A session that died in this millisecond may still claim items in it, behind the search.
+        dead = {name: end for name, end in sessions.alive_until.items() if end < sessions.now}
+        search = self._searches[shard, takes_over] = _Search(shard, prefix, dead)
         return search
+
+    def _next_page(
+        self, search: _Search, claim: Claimer | None = None, limit: int = 0
+    ) -> Flow[int]:
+        """Look at the next page of a search. ``claim`` up to ``limit`` of its items, and return how many were new."""
+        cursor, remaining, found = yield from self._page(search, wanted=claim is not None)
+        claimed = 0
+        while claim and found:
+            if claimed == limit:
+                return claimed  # the next turn reads this page again
+            some = dict(islice(found.items(), limit - claimed))
+            new = yield from claim(some)
+            # This process may be busy with the others. They stay with the dead session, for a later search.
+            search.some_remain |= new < len(some)
+            claimed += new
+            for digest in some:
+                del found[digest]
+        search.some_remain |= remaining > 0
+        search.cursor = None if cursor == "0" else cursor
+        if search.cursor is None and not search.some_remain:
+            yield from self._page(search, wanted=False, handled=search.dead)
+        return claimed
 
     def _page(
         self, search: _Search, *, wanted: bool, handled: dict[str, int] | None = None

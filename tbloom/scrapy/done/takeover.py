@@ -28,6 +28,9 @@ _WAITS = (
 
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0
+#: A search takes the server 3 us per claim. If a busy crawl searches for long, the pause is so many times as long as the search, up to this
+#: time (seconds).
+_PAUSE_FACTOR, _LONGEST_PAUSE = 20, 60.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds). Each further pause is twice as long, up to a third of
 #: the time between two heartbeats.
 _WAIT_SECONDS = 0.5
@@ -55,7 +58,8 @@ class TakeOver:
         self._enqueue = enqueue
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
-        self._next_search = 0.0
+        #: When the current search has begun, and when a busy crawl begins the next one.
+        self._began = self._next_search = 0.0
         #: Whether pages that earlier crawls have left may still be there.
         self._may_find_left = True
         #: Whether a search, or the pause after a search, is under way.
@@ -95,8 +99,7 @@ class TakeOver:
     def _search(self, kind: str) -> None:
         if self.is_searching or self._crawl.is_ending or self._crawl.is_closed:
             return
-        self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
-        self.is_searching = True
+        self.is_searching, self._began = True, time.monotonic()
         # The search for failed pages precedes the first links in their thread: a link to such a page would begin its count of failures
         # anew. A later search has another thread, so that no link waits for it.
         calls = self._crawl.commit_calls if kind == RUNNING else self._crawl.calls
@@ -117,6 +120,9 @@ class TakeOver:
         return seen.look_around(_BATCH, prefix)
 
     def _found(self, kind: str, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
+        now = time.monotonic()
+        longer = min(_PAUSE_FACTOR * (now - self._began), _LONGEST_PAUSE)
+        self._next_search = now + max(min(_SEARCH_SECONDS, self._seen.session_ttl / 4), longer)
         pause, then = self._pause if kind == _IDLE else 0.0, ""  # after an error too
         with self._crawl.logging_errors("taken over"):
             others, notes = searched.result()
