@@ -254,7 +254,7 @@ async def test_claims_that_are_abandoned_during_a_search_are_found(make: Any) ->
 def test_nothing_is_taken_over_only_if_there_is_nothing(
     ours: TimeBloom, theirs: TimeBloom, *, found_before: bool
 ) -> None:
-    """However many claims of living sessions are between, and wherever the search before has stopped."""
+    """opik#8137: however many claims of living sessions are between, and wherever the search before has stopped."""
     work = [f"work {i}" for i in range(3)]
     if found_before:
         before = [f"before {i}" for i in range(200)]

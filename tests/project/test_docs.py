@@ -165,7 +165,7 @@ def _described(settings: dict[str, Any]) -> list[Any]:
 
 def test_the_page_of_reports_has_those_that_tests_name_and_no_others() -> None:
     """Each row's test names the report in its docstring, as ``project#number``."""
-    link = r"\[(([\w.-]+)#(\d+))\]\(https://github\.com/[\w-]+/\2/issues/\3\)"
+    link = r"\[(([\w.-]+)#(\d+))\]\(https://github\.com/[\w-]+/\2/(?:issues|pull)/\3\)"
     row = re.compile(rf"\| {link} \| .+ \| .*`([\w/]+\.py)::(\w+)`.* \|")
     lines = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8").splitlines()
     found = [(line, row.fullmatch(line)) for line in lines if line.startswith("| [")]

@@ -51,7 +51,8 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
 def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(
     crawl: Any, url: str, name: str, site: str
 ) -> None:
-    """By then, this crawler has done all other work. Of two deaths, chance may be the reason, but not in one order again and again."""
+    """jobseek#5794: a crawler that needs more and more memory dies soon after some page, and then of a page again and again.
+    If each time another page is last, none is given up for it."""
     died = dict(zip("abcdefghijk", [2, 1] * 5 + [0], strict=True))
     with TimeBloom.from_url(url, name, capacity=1000) as dead:
         for page, deaths in died.items():
@@ -93,6 +94,7 @@ def test_a_page_is_marked_at_once_and_its_items_are_in_the_file(
 def test_a_feed_that_ends_in_half_a_line_is_continued_in_a_new_one(
     crawl: Any, tmp_path: Path, half: str
 ) -> None:
+    """alltheplaces#17554"""
     feed = tmp_path / "items.jl"
     feed.write_text(half, encoding="utf-8")
     feeds = {"FEEDS": {str(feed): {"format": "jsonlines", "fields": ["fate"]}}}
