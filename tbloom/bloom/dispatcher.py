@@ -9,7 +9,7 @@ from tbloom.bloom import calls
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.config import FIRST_CAPACITY, Config, from_stored
 from tbloom.bloom.hasher import shard_of
-from tbloom.bloom.info import items_in, parts_of
+from tbloom.bloom.info import MISSING, items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.view import Header, View
 from tbloom.engine.batches import Agreement, Dispatcher
@@ -155,9 +155,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         view, layout, keys = known.view, known.layout, self.config.keys
         label, header = view.labels[0], view.header_without_items(shard, layout.version)
         fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
-        commands = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
-        [counts, has_begun] = yield from request([*map(Call, commands)])
-        if has_begun:  # it began with the usual part, before the server's clock was set back
+        commands = ("HMGET", keys.state(shard), *fields), ("PTTL", keys.slice(label, shard))
+        [counts, time_left] = yield from request([*map(Call, commands)])
+        if time_left != MISSING:
+            # It began with the usual part, before the server's clock was set back.
             entries = layout.grown(label, view.labels, unsent)
         else:
             part = layout.beginning(sum(map(items_in, counts)), unsent)

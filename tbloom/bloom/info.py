@@ -25,7 +25,7 @@ _SLICES = 8
 _FIELD = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)?")
 _COUNT = re.compile("[0-9]{1,15}", re.ASCII)
 #: The reply of PTTL for a missing key.
-_MISSING = -2
+MISSING = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
     )
     heads = {}
     for part, [ttl] in replies.items():
-        if ttl != _MISSING:
+        if ttl != MISSING:
             heads[part] = counts[part], ttl
         else:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
@@ -208,7 +208,7 @@ def _slice_info(
     before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
     """Return the contents of one slice. ``keys`` maps the key of each part to the shard and the part."""
-    items, ttls = zip(*[seen.parts.get(key, (0, _MISSING)) for key in keys], strict=True)
+    items, ttls = zip(*[seen.parts.get(key, (0, MISSING)) for key in keys], strict=True)
     sizes = [seen.sizes.get(key, 0) for key in keys]
     ttl = max(ttls)
     expires = from_ms(seen.now + ttl, config.window.zone) if ttl >= 0 else None
