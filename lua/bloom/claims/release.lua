@@ -41,7 +41,7 @@ for item = 0, #digests / 16 - 1 do
     -- A dead session makes other clients search for its claims.
     redis.call('HSET', sessions, NOBODY, session_entry(now, 0))
     local left = redis.call('PTTL', claims)
-    if left > 0 and redis.call('PTTL', sessions) == -1 then redis.call('PEXPIRE', sessions, left) end -- the key was lost
+    if left > 0 and redis.call('PTTL', sessions) == -1 then redis.call('PEXPIREAT', sessions, now + left) end -- the key was lost
   elseif ends then
     redis.call('HDEL', claims, digest)
   end
