@@ -15,7 +15,7 @@ from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.hasher import digest
 from tests.helpers import servers
 from tests.helpers.clock import Clockwork
-from tests.helpers.flows import flow_of, lose, replies_to, run, script_of
+from tests.helpers.flows import flow_of, lose, replies_to, run, until
 from tests.helpers.making import needed
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -87,9 +87,7 @@ def test_a_session_that_comes_back_while_others_search_keeps_its_work(
     assert NEW is late.claim("a", note="the work")
     clockwork.set("2019-06-05 12:00:00")
     search = flow_of(ours, "take_over")
-    calls = next(search)
-    while "bloom/claims/claim" not in map(script_of, calls):
-        calls = search.send(replies_to(ours.client, calls))
+    calls = until(ours.client, search, "bloom/claims/claim")
     late._send_heartbeat()
     assert [] == run(ours.client, search, replies_to(ours.client, calls))[0]
     assert BUSY is ours.claim("a")
@@ -115,9 +113,7 @@ def test_work_that_one_thread_has_not_got_is_found_by_the_next_search(
     theirs.claim("a", note="the work")
     theirs.close()
     search = flow_of(ours, "take_over")
-    calls = next(search)
-    while "bloom/claims/claim" not in map(script_of, calls):
-        calls = search.send(replies_to(ours.client, calls))
+    until(ours.client, search, "bloom/claims/claim")
     assert [] == ours.take_over()
     search.close()
     assert ["the work"] == ours.take_over()
@@ -132,12 +128,13 @@ def test_work_is_found_though_the_server_has_lost_all_sessions(
     sessions, claims = f"{{{ours.name}}}:sessions", f"{{{ours.name}}}:claims"
     client.delete(sessions)
     theirs.abandon_many(["a"])
-    assert 0 < client.pttl(sessions) <= client.pttl(claims) + 1
+    left = client.pttl(claims)
+    assert 0 < client.pttl(sessions) <= left + 1
     assert ["the work"] == ours.take_over()
 
 
 def test_work_that_comes_back_from_another_session_is_found(clockwork: Any, open_one: Any) -> None:
-    """Its first owner was silent, and has not noticed that another one has taken it over, and has died of it."""
+    """Its first owner was silent; another session took it over and died; the owner has noticed neither."""
     ours, theirs = open_one(session_ttl=A_DAY), open_one()
     ours._keep_session = lambda: None  # no heartbeat
     assert NEW is ours.claim("a", note="the work")
@@ -153,14 +150,14 @@ def test_work_that_comes_back_from_another_session_is_found(clockwork: Any, open
 def test_searches_with_different_prefixes_do_not_hinder_each_other(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
-    """Each of two threads begins a search of its own."""
+    """Each of three threads searches for itself."""
     notes = [f"{kind} {i}" for i in range(500) for kind in "ab"]
     theirs.claim_many(notes, notes=notes)
     theirs.close()
     searches = [flow_of(ours, "take_over", 1000, prefix) for prefix in "abc"]
     taken, replies = list[list[str]](), dict[Any, Any]()
     for _ in range(1000):
-        for search in searches:
+        for search in [*searches]:
             try:
                 replies[search] = replies_to(ours.client, search.send(replies.get(search)))
             except StopIteration as end:
@@ -251,25 +248,22 @@ async def test_claims_that_are_abandoned_during_a_search_are_found(make: Any) ->
 
 
 @pytest.mark.parametrize("found_before", [False, True])
-def test_nothing_is_taken_over_only_if_there_is_nothing(
+def test_fewer_than_the_limit_means_that_nothing_is_left(
     ours: TimeBloom, theirs: TimeBloom, *, found_before: bool
 ) -> None:
     """opik#8137: however many claims of living sessions are between, and wherever the search before has stopped."""
-    work = [f"work {i}" for i in range(3)]
+    left = {f"work {i}" for i in range(3)}
+    theirs.claim_many([*left], notes=[*left])
+    ours.claim_many(map(str, range(40_000)))
     if found_before:
         before = [f"before {i}" for i in range(200)]
         with TimeBloom(ours.client, ours.name, capacity=1000) as dead:
             dead.claim_many(before, notes=before)
-    ours.claim_many(map(str, range(40_000)))
-    theirs.claim_many(work, notes=work)
-    if found_before:
-        assert 199 == len(ours.take_over(199))
+        taken = ours.take_over(199)
+        assert 199 == len(taken)
+        left |= {*before} - {*taken}
     theirs.close()
-    taken = []
-    while some := ours.take_over():
-        taken += some
-    assert {*work} <= {*taken}
-    assert len(work) + found_before == len(taken)
+    assert sorted(left) == sorted(ours.take_over())
 
 
 def test_work_whose_take_over_got_no_answer_is_taken_over_by_the_next(
@@ -279,9 +273,7 @@ def test_work_whose_take_over_got_no_answer_is_taken_over_by_the_next(
     assert NEW is theirs.claim("a", note="the work")
     theirs.close()
     search = flow_of(ours, "take_over")
-    calls = next(search)
-    while "bloom/claims/claim" not in map(script_of, calls):
-        calls = search.send(replies_to(ours.client, calls))
+    calls = until(ours.client, search, "bloom/claims/claim")
     replies_to(ours.client, calls)
     with pytest.raises(redis.ConnectionError):
         search.throw(redis.ConnectionError())

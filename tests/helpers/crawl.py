@@ -301,7 +301,10 @@ def run(
 def one(spider: str, site: str, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
     """Crawls in a process of its own; the pages fetched, the stats, and the log."""
     log, fetched = io.StringIO(), list[str]()
-    logging.basicConfig(stream=log, level=logging.DEBUG)
+    handlers: list[logging.Handler] = [logging.StreamHandler(log)]
+    if path := settings.get("LOG_FILE"):  # outlives a crawl that is killed
+        handlers.append(logging.FileHandler(path))
+    logging.basicConfig(handlers=handlers, level=logging.DEBUG)
     given = {"site": site, "fetched": fetched, **arguments}
     [result] = run([[(SPIDERS[spider], given)]], **settings)
     return {**result, "fetched": fetched, "log": log.getvalue()}

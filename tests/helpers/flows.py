@@ -53,6 +53,14 @@ def lose(client: redis.Redis, flow: Any) -> None:
         flow.throw(redis.ConnectionError())
 
 
+def until(client: redis.Redis, flow: Any, script: str) -> list[Call]:
+    """Runs the flow until it calls the script; returns these calls, which are not made."""
+    calls: list[Call] = next(flow)
+    while script not in map(script_of, calls):
+        calls = flow.send(replies_to(client, calls))
+    return calls
+
+
 def script_of(call: Call) -> str:
     """The name of the script that a call is one of; '' for a plain command."""
     return call.script.name if call.script else ""

@@ -25,7 +25,7 @@ local NOBODY, least = string.rep('0', 16), tonumber(ARGV[5], 16)
 local now = server_time()
 redis.call('HLEN', sessions)
 
-local answers = {}
+local answers, leaves_work = {}, false
 for item = 0, #digests / 16 - 1 do
   local digest = string.sub(digests, 16 * item + 1, 16 * item + 16)
   local owner, claimed_as, within, note = owner_of(claims, digest)
@@ -38,16 +38,19 @@ for item = 0, #digests / 16 - 1 do
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)
-    -- A dead session makes other clients search for its claims.
-    redis.call('HSET', sessions, NOBODY, session_entry(now, 0))
-    local left = redis.call('PTTL', claims)
-    if left > 0 and redis.call('PTTL', sessions) == -1 then redis.call('PEXPIREAT', sessions, now + left) end -- the key was lost
+    leaves_work = true
   elseif ends then
     redis.call('HDEL', claims, digest)
   end
   answers[#answers + 1] = ends and '1' or '0'
 end
 
+if leaves_work then
+  -- A dead session makes other clients search for its claims. The key may be new, if the server has lost it.
+  redis.call('HSET', sessions, NOBODY, session_entry(now, 0))
+  local left = redis.call('PTTL', claims)
+  if left > 0 then give_or_extend_ttl(sessions, now + left, now) end
+end
 local alive_until, last_least = session_parts(redis.call('HGET', sessions, session), now)
 if alive_until > 0 and least > last_least then
   -- A server that is out of memory refuses this write, but the release must not fail.

@@ -163,7 +163,7 @@ class Claims(ResetsInChild):
 
         A refused commit is dropped; its error is raised at the end.
         """
-        yield from self._release_lost()
+        yield from self._repeat_releases()
         session = self.session
         refused = None
         for age, digests in session.to_commit().items():
@@ -178,8 +178,8 @@ class Claims(ResetsInChild):
         if refused is not None:
             raise refused
 
-    def _release_lost(self) -> Flow[None]:
-        """Release claims whose answers were lost. Claims with a note wait to be taken over."""
+    def _repeat_releases(self) -> Flow[None]:
+        """Repeat releases that ended in an error, and release claims whose answers were lost. Those with a note wait to be taken over."""
         # Items stay marked until the server answers, so that a concurrent claim of one of them replaces the lost one.
         if to_release := self.session.to_release():
             yield from self._release(self.session, to_release, "abandon")
@@ -200,13 +200,10 @@ class Claims(ResetsInChild):
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claim items that dead sessions have left with a note, ``limit`` of them or all, and return the notes."""
         session, taken = self.session, dict[bytes, str]()
-        yield from self._release_lost()  # which an earlier search may have claimed
+        # An earlier search may have claimed items, and got no answer. This search finds them again.
+        yield from self._repeat_releases()
         try:
             sessions = yield from self.sessions()
-            for of_shard in (
-                sessions.values()
-            ):  # after a long pause, this session seems dead until its next heartbeat
-                of_shard.alive_until.pop(session.name, None)
             claim = partial(self._claim_abandoned, session, taken)
             yield from self._searches.take_over(sessions, claim, limit, prefix)
         except BaseException:  # also GeneratorExit; the caller does not get these claims

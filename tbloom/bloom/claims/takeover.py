@@ -54,7 +54,7 @@ class _Search:
     #: search, unless some of their claims remain.
     dead: dict[str, int]
     cursor: str | None = "0"
-    #: Whether the search has left claims with a note to others.
+    #: Whether claims with a note may remain.
     some_remain: bool = False
 
 
@@ -63,15 +63,15 @@ class Searches:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        #: By shard, and by whether the search takes over claims: heartbeats have searches of their own.
-        self._searches: dict[tuple[int, bool], _Search] = {}
+        #: By shard, and by the prefix of the notes; None: clean-ups.
+        self._searches: dict[tuple[int, str | None], _Search] = {}
 
     def clean_up(self, sessions: dict[int, Sessions]) -> Flow[None]:
         """Delete claims without a note. Look at some of the claims, where there are many; the next call goes on from there."""
         for shard, of_shard in sessions.items():
-            search = self._searches.get((shard, False))
+            search = self._searches.get((shard, None))
             if search is None or (search.cursor is None and of_shard.any_dead):
-                search = self._begin(shard, of_shard, takes_over=False)
+                search = self._begin(shard, None, of_shard)
             for _ in range(_PAGES):
                 if search.cursor is None:
                     break
@@ -82,13 +82,19 @@ class Searches:
     ) -> Flow[None]:
         """``claim`` items whose notes begin with ``prefix``: ``limit`` of them, or all."""
         for shard, of_shard in sessions.items():
-            search = self._searches.get((shard, True))
-            if search and search.prefix == prefix:  # it may have stopped at its limit
+            search = self._searches.get((shard, prefix))
+            if search:  # it may have stopped at its limit
                 limit = yield from self._finish(search, claim, limit)
             # The first search looks at all claims, because their sessions may have been deleted.
-            if limit and (search is None or search.prefix != prefix or of_shard.any_dead):
-                search = self._begin(shard, of_shard, prefix, takes_over=True)
+            if limit and (search is None or of_shard.any_dead):
+                search = self._begin(shard, prefix, of_shard)
                 limit = yield from self._finish(search, claim, limit)
+
+    def _begin(self, shard: int, prefix: str | None, sessions: Sessions) -> _Search:
+        # A session that dies in this millisecond may still claim items that the search has passed, so it is not deleted yet.
+        dead = {name: end for name, end in sessions.alive_until.items() if end < sessions.now}
+        search = self._searches[shard, prefix] = _Search(shard, prefix or "", dead)
+        return search
 
     def _finish(self, search: _Search, claim: Claimer, limit: int) -> Flow[int]:
         """Go on with a search to its end, or to its limit. Return how many more items may be claimed."""
@@ -96,31 +102,25 @@ class Searches:
             limit -= yield from self._next_page(search, claim, limit)
         return limit
 
-    def _begin(
-        self, shard: int, sessions: Sessions, prefix: str = "", *, takes_over: bool
-    ) -> _Search:
-        # A session that died in this millisecond may still claim items in it, behind the search.
-        dead = {name: end for name, end in sessions.alive_until.items() if end < sessions.now}
-        search = self._searches[shard, takes_over] = _Search(shard, prefix, dead)
-        return search
-
     def _next_page(
         self, search: _Search, claim: Claimer | None = None, limit: int = 0
     ) -> Flow[int]:
         """Look at the next page of a search. ``claim`` up to ``limit`` of its items, and return how many were new."""
         cursor, remaining, found = yield from self._page(search, wanted=claim is not None)
         claimed = 0
+        # If none of the claimed items is new, to read the page again might find the same ones, without end.
         while claim and found:
             if claimed == limit:
-                return claimed  # the next turn reads this page again
+                return claimed  # the next call reads this page again
             some = dict(islice(found.items(), limit - claimed))
             new = yield from claim(some)
-            # This process may be busy with the others. They stay with the dead session, for a later search.
-            search.some_remain |= new < len(some)
+            if new < len(some):  # this process may be busy with the others
+                search.some_remain = True
             claimed += new
             for digest in some:
                 del found[digest]
-        search.some_remain |= remaining > 0
+        if remaining:
+            search.some_remain = True
         search.cursor = None if cursor == "0" else cursor
         if search.cursor is None and not search.some_remain:
             yield from self._page(search, wanted=False, handled=search.dead)

@@ -133,9 +133,8 @@ class ClaimVerbs(Verbs[Client]):
     def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:
         """Claim at most ``limit`` items that dead sessions have left with a note, and return these notes.
 
-        If they are fewer, no dead session has left more, except for items on which this object still works itself. With ``prefix``,
-        only claims whose notes begin with it are taken over. Call it at the start and from time to time. Claims without a note
-        simply end.
+        If there are fewer, nothing more is left, except items on which this object itself works. With ``prefix``, only claims whose
+        notes begin with it are taken over. Call it at the start and from time to time. Claims without a note simply end.
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:

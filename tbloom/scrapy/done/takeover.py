@@ -28,8 +28,8 @@ _WAITS = (
 
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0
-#: A search takes the server 3 us per claim. If a busy crawl searches for long, the pause is so many times as long as the search, up to this
-#: time (seconds).
+#: A search looks at every claim (some 3 us of the server's time each). A busy crawl pauses so many times as long as its last search took,
+#: up to this time (seconds).
 _PAUSE_FACTOR, _LONGEST_PAUSE = 20, 60.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds). Each further pause is twice as long, up to a third of
 #: the time between two heartbeats.
@@ -58,10 +58,10 @@ class TakeOver:
         self._enqueue = enqueue
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
-        #: When the current search has begun, and when a busy crawl begins the next one.
-        self._began = self._next_search = 0.0
-        #: Whether pages that earlier crawls have left may still be there.
-        self._may_find_left = True
+        #: When a busy crawl searches again, and how long its last search took.
+        self._next_search = self._took = 0.0
+        #: Whether pages that earlier crawls have left may still be there; and whether the last search has left any page to the next one.
+        self._may_find_left, self._may_find_more = True, False
         #: Whether a search, or the pause after a search, is under way.
         self.is_searching = False
         #: Whether the log says that this crawl waits for others.
@@ -88,10 +88,10 @@ class TakeOver:
         """Return whether nothing can be taken over, now or soon. While a search is under way, return False: its end wakes the engine."""
         if self._crawl.is_ending:
             return True
-        if self._suspects:
+        if self._suspects and not (self.is_searching or self._may_find_more):
             self._enqueue(*self._suspects.pop(0))
             return False
-        is_finished = self._finished_at == self.moves
+        is_finished = not self._suspects and self._finished_at == self.moves
         if not is_finished:
             self._search(_IDLE)
         return is_finished
@@ -99,7 +99,10 @@ class TakeOver:
     def _search(self, kind: str) -> None:
         if self.is_searching or self._crawl.is_ending or self._crawl.is_closed:
             return
-        self.is_searching, self._began = True, time.monotonic()
+        pause = min(_PAUSE_FACTOR * self._took, _LONGEST_PAUSE)
+        shortest = min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
+        self._next_search = time.monotonic() + max(pause, shortest)
+        self.is_searching = True
         # The search for failed pages precedes the first links in their thread: a link to such a page would begin its count of failures
         # anew. A later search has another thread, so that no link waits for it.
         calls = self._crawl.commit_calls if kind == RUNNING else self._crawl.calls
@@ -112,23 +115,25 @@ class TakeOver:
         """
         seen = self._seen
         prefix = prefix_of(self._crawl.spider, LEFT if kind == LEFT else RUNNING)
-        if kind != _IDLE:
-            return {}, seen.take_over(_BATCH, prefix)
         # A process that shares the queue may have died with what it has taken out of it.
-        if seen.has_handed_over and not self._committer.uncommitted:
+        if kind == _IDLE and seen.has_handed_over and not self._committer.uncommitted:
             seen.end_session()
-        return seen.look_around(_BATCH, prefix)
+        began, others = time.monotonic(), dict[str, int]()
+        if kind == _IDLE:
+            others, notes = seen.look_around(_BATCH, prefix)
+        else:
+            notes = seen.take_over(_BATCH, prefix)
+        self._took = time.monotonic() - began
+        return others, notes
 
     def _found(self, kind: str, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
-        now = time.monotonic()
-        longer = min(_PAUSE_FACTOR * (now - self._began), _LONGEST_PAUSE)
-        self._next_search = now + max(min(_SEARCH_SECONDS, self._seen.session_ttl / 4), longer)
         pause, then = self._pause if kind == _IDLE else 0.0, ""  # after an error too
         with self._crawl.logging_errors("taken over"):
             others, notes = searched.result()
             self._take(notes, kind)
+            self._may_find_more = len(notes) == _BATCH
             if kind == LEFT:
-                self._may_find_left = len(notes) == _BATCH
+                self._may_find_left = self._may_find_more
                 then = LEFT if self._may_find_left else RUNNING
             if notes:
                 self._silent, self._pause, pause = None, _WAIT_SECONDS, 0.0
