@@ -22,7 +22,7 @@ local parts = (#KEYS - FIRST_PART + 1) / 2
 local stored = redis.call('GET', config_key)
 if stored then return {2, stored} end
 for part = FIRST_PART, FIRST_PART + parts - 1 do
-  if redis.call('PTTL', KEYS[part]) == -2 then return {8, KEYS[part]} end
+  if redis.call('PTTL', KEYS[part]) == -2 then return {8, KEYS[part]} end -- it is missing
   -- GETBIT raises WRONGTYPE, so that another program's key is not overwritten.
   redis.call('GETBIT', KEYS[part + parts], 0)
 end

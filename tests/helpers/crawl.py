@@ -114,7 +114,7 @@ class Tree(scrapy.Spider):
     name = "tree"
     site: str
     size: int
-    log_file: str
+    fetched_file: str
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
         yield scrapy.Request(f"{self.site}0", dont_filter=True)
@@ -124,8 +124,8 @@ class Tree(scrapy.Spider):
         for child in range(7 * number + 1, min(7 * number + 8, self.size)):
             yield scrapy.Request(f"{self.site}{child}")
         yield {"page": f"page {number}"}
-        with Path(self.log_file).open("a", encoding="utf-8") as log:
-            log.write(f"{number}\n")
+        with Path(self.fetched_file).open("a", encoding="utf-8") as file:
+            file.write(f"{number}\n")
 
 
 class FromRedis(Fetching, RedisSpider):

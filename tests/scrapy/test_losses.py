@@ -17,6 +17,7 @@ from scrapy.utils.request import fingerprint
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import RUNNING, write_note
+from tbloom.scrapy.done.takeover import search_seconds
 from tests.helpers.crawl import Part
 from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, DONE, end
@@ -63,6 +64,17 @@ def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(
     fetched = crawl("outcomes", DONE)["fetched"]
     assert {*died} == {*fetched}
     assert sorted(died.values()) == [died[page] for page in fetched]
+
+
+@pytest.mark.parametrize(
+    ("took", "session_ttl", "seconds"),
+    [(0, 60, 10), (0, 8, 2), (0.5, 8, 10), (0.5, 60, 10), (1, 60, 20), (30, 60, 60)],
+)
+def test_a_crawl_with_very_many_claims_searches_them_less_often(
+    took: float, session_ttl: float, seconds: float
+) -> None:
+    """A twentieth of its time at most, but at least once a minute."""
+    assert seconds == search_seconds(took, session_ttl)
 
 
 def test_a_crawl_says_how_many_of_its_pages_others_have_taken_over(crawl: Any) -> None:

@@ -85,7 +85,7 @@ def start(server: LocalRedis, name: str) -> Iterator[Callable[..., Forked]]:
 
     def start(site: Server, settings: dict[str, Any]) -> Forked:
         own = {"REDIS_URL": server.url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 10_000}
-        tree = {"size": site.pages, "log_file": os.devnull}
+        tree = {"size": site.pages, "fetched_file": os.devnull}
         started.append(crawls.start("tree", f"{site.url}/", {**own, **settings}, **tree))
         return started[-1]
 

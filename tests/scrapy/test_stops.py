@@ -60,15 +60,15 @@ class Tree:
         self.crawls: dict[Path, Forked] = {}
 
     def start(self, **settings: Any) -> Forked:
-        log = self._folder / f"fetched-{len(self.crawls)}"
-        arguments = {"size": self._pages, "log_file": str(log)}
+        file = self._folder / f"fetched-{len(self.crawls)}"
+        arguments = {"size": self._pages, "fetched_file": str(file)}
         own = {**self._settings, **settings}
-        self.crawls[log] = crawls.start("tree", self._site, own, **arguments)
-        return self.crawls[log]
+        self.crawls[file] = crawls.start("tree", self._site, own, **arguments)
+        return self.crawls[file]
 
     def fetched(self) -> Counter[int]:
         """How often the callback of each page has ended."""
-        return Counter(page for log in self.crawls for page in pages_in(log))
+        return Counter(page for file in self.crawls for page in pages_in(file))
 
     def items(self) -> set[int]:
         """Those in the feed's files, also where a text was cut off."""
@@ -112,9 +112,9 @@ def branch(page: int, size: int) -> Iterator[int]:
         yield from branch(child, size)
 
 
-def pages_in(log: Path) -> list[int]:
+def pages_in(file: Path) -> list[int]:
     """The pages that a crawl has fetched."""
-    return [*map(int, log.read_text().split())] if log.exists() else []
+    return [*map(int, file.read_text().split())] if file.exists() else []
 
 
 def read(path: Path) -> str:

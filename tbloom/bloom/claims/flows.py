@@ -75,7 +75,7 @@ class Claims(ResetsInChild):
         *,
         previous_owner: str = "",
     ) -> Flow[dict[bytes, Claim]]:
-        """Claim the items that are new, and return the answer for each item. ``reserved``: those of them that may be claimed here."""
+        """Claim the items that are new, and return the answer for each item. Only ``reserved`` items are claimed."""
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
         batches = self._dispatcher.batches(reserved.first_calls, within)
         for batch in batches:
@@ -179,7 +179,10 @@ class Claims(ResetsInChild):
             raise refused
 
     def _repeat_releases(self) -> Flow[None]:
-        """Repeat releases that ended in an error, and release claims whose answers were lost. Those with a note wait to be taken over."""
+        """Repeat releases that ended in an error, and release claims whose answers were lost.
+
+        Claims with a note then wait to be taken over.
+        """
         # Items stay marked until the server answers, so that a concurrent claim of one of them replaces the lost one.
         if to_release := self.session.to_release():
             yield from self._release(self.session, to_release, "abandon")
@@ -198,7 +201,10 @@ class Claims(ResetsInChild):
         return self._ask("", 0, range(self._dispatcher.config.shards), 0)
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
-        """Claim items that dead sessions have left with a note, ``limit`` of them or all, and return the notes."""
+        """Claim at most ``limit`` items that dead sessions have left with a note, and return the notes.
+
+        Fewer notes mean that nothing more is left, except items on which this session works.
+        """
         session, taken = self.session, dict[bytes, str]()
         # An earlier search may have claimed items, and got no answer. This search finds them again.
         yield from self._repeat_releases()

@@ -52,7 +52,7 @@ class Lease(NamedTuple):
     #: The number of the first call of the lease; 0: none. A claim by an earlier call is not this lease's: it was handed over, and no
     #: release may end it.
     first: int = 0
-    #: Whether the item's claim was handed over while a release, of what the calls up to ``late`` have claimed, must still be sent.
+    #: Whether the claim was handed over, although later calls, up to ``late``, may have claimed the item and must still be released.
     is_queued: bool = False
     #: The age of the slice of the commit; 0: the current slice.
     age: int = 0
@@ -134,9 +134,8 @@ class Session:
         """
         number = -1  # of no call
         try:
-            with (
-                self._lock
-            ):  # so that no claim with a higher number is handed over before the items are reserved
+            # No claim with a higher number may be handed over before the items are reserved.
+            with self._lock:
                 number = self._next
                 self._next += 1
                 self._running.add(number)
@@ -175,7 +174,8 @@ class Session:
                     continue
                 if again or not lease.is_queued:
                     lease = lease.owned(number, min(first, lease.first or first))
-                else:  # another session's claim; what the calls up to ``late`` may yet claim lasts until the session ends
+                else:
+                    # Another session's claim. If a late copy of a call claims the item again, that lasts until the session ends.
                     lease = claimed
                 leases[digest] = lease
             first_calls[digest] = lease.first

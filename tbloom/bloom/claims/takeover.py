@@ -67,7 +67,7 @@ class Searches:
         self._searches: dict[tuple[int, str | None], _Search] = {}
 
     def clean_up(self, sessions: dict[int, Sessions]) -> Flow[None]:
-        """Delete claims without a note. Look at some of the claims, where there are many; the next call goes on from there."""
+        """Delete claims without a note. If there are very many claims, look at some of them; the next call continues."""
         for shard, of_shard in sessions.items():
             search = self._searches.get((shard, None))
             if search is None or (search.cursor is None and of_shard.any_dead):
@@ -80,7 +80,7 @@ class Searches:
     def take_over(
         self, sessions: dict[int, Sessions], claim: Claimer, limit: int, prefix: str
     ) -> Flow[None]:
-        """``claim`` items whose notes begin with ``prefix``: ``limit`` of them, or all."""
+        """``claim`` at most ``limit`` items whose notes begin with ``prefix``. Stop earlier only if no more are left."""
         for shard, of_shard in sessions.items():
             search = self._searches.get((shard, prefix))
             if search:  # it may have stopped at its limit
@@ -97,7 +97,7 @@ class Searches:
         return search
 
     def _finish(self, search: _Search, claim: Claimer, limit: int) -> Flow[int]:
-        """Go on with a search to its end, or to its limit. Return how many more items may be claimed."""
+        """Continue a search until it ends or reaches the limit. Return how many more items may be claimed."""
         while search.cursor and limit:
             limit -= yield from self._next_page(search, claim, limit)
         return limit
@@ -108,7 +108,7 @@ class Searches:
         """Look at the next page of a search. ``claim`` up to ``limit`` of its items, and return how many were new."""
         cursor, remaining, found = yield from self._page(search, wanted=claim is not None)
         claimed = 0
-        # If none of the claimed items is new, to read the page again might find the same ones, without end.
+        # The page is not read again after each call: if none of its items is new, that would never end.
         while claim and found:
             if claimed == limit:
                 return claimed  # the next call reads this page again

@@ -28,8 +28,8 @@ _WAITS = (
 
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0
-#: A search looks at every claim (some 3 us of the server's time each). A busy crawl pauses so many times as long as its last search took,
-#: up to this time (seconds).
+#: A search looks at every claim, which takes some 3 us of the server's time each. A busy crawl searches again after so many times the time
+#: that its last search took, if that is longer, but at most after this time (seconds).
 _PAUSE_FACTOR, _LONGEST_PAUSE = 20, 60.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds). Each further pause is twice as long, up to a third of
 #: the time between two heartbeats.
@@ -41,6 +41,12 @@ _SUSPECT_DEATHS = 2
 
 #: Search mode of an idle crawl: it looks for requests that other crawlers are working on.
 _IDLE = "idle"
+
+
+def search_seconds(took: float, session_ttl: float) -> float:
+    """Return the time from one search of a busy crawl to the next (s). ``took``: how long the search before took (s)."""
+    shortest = min(_SEARCH_SECONDS, session_ttl / 4)
+    return max(shortest, min(_PAUSE_FACTOR * took, _LONGEST_PAUSE))
 
 
 class TakeOver:
@@ -99,9 +105,7 @@ class TakeOver:
     def _search(self, kind: str) -> None:
         if self.is_searching or self._crawl.is_ending or self._crawl.is_closed:
             return
-        pause = min(_PAUSE_FACTOR * self._took, _LONGEST_PAUSE)
-        shortest = min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
-        self._next_search = time.monotonic() + max(pause, shortest)
+        self._next_search = time.monotonic() + search_seconds(self._took, self._seen.session_ttl)
         self.is_searching = True
         # The search for failed pages precedes the first links in their thread: a link to such a page would begin its count of failures
         # anew. A later search has another thread, so that no link waits for it.
@@ -115,11 +119,11 @@ class TakeOver:
         """
         seen = self._seen
         prefix = prefix_of(self._crawl.spider, LEFT if kind == LEFT else RUNNING)
-        # A process that shares the queue may have died with what it has taken out of it.
-        if kind == _IDLE and seen.has_handed_over and not self._committer.uncommitted:
-            seen.end_session()
         began, others = time.monotonic(), dict[str, int]()
         if kind == _IDLE:
+            # A process that shares the queue may have died with requests that it has taken out of it.
+            if seen.has_handed_over and not self._committer.uncommitted:
+                seen.end_session()
             others, notes = seen.look_around(_BATCH, prefix)
         else:
             notes = seen.take_over(_BATCH, prefix)
