@@ -20,7 +20,6 @@ from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
     LOST,
     is_cluster,
-    is_full,
     most_calls,
     next_renewal,
     options_of,
@@ -43,10 +42,7 @@ class AsyncSender:
         self._client: Any = client
         self._plain = plain_options(client)
         self._pool: Any = getattr(client, "connection_pool", None)
-        self._most = most_calls(client)
-        self._room = Semaphore(self._most)
-        #: By how many calls at a time the room is smaller now, because the server refuses more connections.
-        self._dropped = 0
+        self._room = Semaphore(most_calls(client))
         #: The time limit for replies (s); None: redis-py limits the time itself.
         self._time_limit: float | None = None
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
@@ -64,39 +60,22 @@ class AsyncSender:
     async def send(self, calls: Sequence[Call]) -> list[Any]:
         """Send these calls together and return their replies, or redis-py's errors."""
         first, client = calls[0], self._client
-        await self._room.acquire()
-        is_dropped = False
-        try:
-            if monotonic_ns() >= self._renewal:
-                await self._renew()
-            async with timeout(self._time_limit):
-                if len(calls) == 1:
-                    options = self._plain or options_of(client, first)
-                    return [await client.execute_command(*first.words, **options)]
-                replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
-                return replies
-        except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
-            failure = redis_error(error)
-            if isinstance(failure, LOST):
-                await self.close_idle()
-            if is_full(failure):  # fewer calls may run than do now
-                while self._dropped < self._most - 1 and not is_dropped:
-                    is_dropped = self._room.locked()
-                    if not is_dropped:
-                        await self._room.acquire()
-                    self._dropped += 1
-            return [failure] * len(calls)
-        finally:
-            if not is_dropped:
-                self._room.release()
-
-    async def _renew(self) -> None:
-        """Close idle connections, and try again as many as the client may have."""
-        self._renewal = next_renewal()
-        await self.close_idle()
-        for _ in range(self._dropped):
-            self._room.release()
-        self._dropped = 0
+        async with self._room:
+            try:
+                if monotonic_ns() >= self._renewal:
+                    self._renewal = next_renewal()
+                    await self.close_idle()
+                async with timeout(self._time_limit):
+                    if len(calls) == 1:
+                        options = self._plain or options_of(client, first)
+                        return [await client.execute_command(*first.words, **options)]
+                    replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
+                    return replies
+            except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
+                failure = redis_error(error)
+                if isinstance(failure, LOST):
+                    await self.close_idle()
+                return [failure] * len(calls)
 
     async def close_idle(self) -> None:
         """Close idle connections, of a server whose client follows no cluster itself.

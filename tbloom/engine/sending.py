@@ -49,11 +49,6 @@ def is_pipeline(client: Any) -> bool:
     return isinstance(client, with_valkeys(Pipeline, ClusterPipeline, AsyncPipeline))
 
 
-def is_full(error: Exception) -> bool:
-    """Return True if the server refuses one more connection."""
-    return "max number of clients reached" in str(error)
-
-
 def most_calls(client: Any) -> int:
     """Return how many calls may be in flight: as many as the client may have connections to a server, but at most 50."""
     if is_cluster(client):

@@ -19,7 +19,6 @@ from tbloom.engine.places import Places
 from tbloom.engine.sending import (
     LOST,
     is_cluster,
-    is_full,
     most_calls,
     next_renewal,
     options_of,
@@ -63,14 +62,17 @@ class Sender(ResetsInChild):
         try:
             self._places.take()
             if monotonic_ns() >= self._renewal:
-                self._renew()
+                self._renewal = next_renewal()
+                self.close_idle()
             if len(calls) == 1:
                 options = self._plain or options_of(client, first)
                 if not self.keeps:
                     return [client.execute_command(*first.words, **options)]
-                with suppress(IndexError):
+                try:
                     kept = self._kept.pop()
-                # This is outside of the ``with``, so that an error does not have the IndexError as its context.
+                except IndexError:
+                    pass
+                # This is outside of the ``try``, so that an error does not have the IndexError as its context.
                 if kept is None:
                     kept = client.client()
                 reply = kept.execute_command(*first.words, **options)
@@ -97,15 +99,7 @@ class Sender(ResetsInChild):
             raise
         if isinstance(failure, LOST):
             self.close_idle()
-        if is_full(failure):
-            self._places.drop()
         return failure
-
-    def _renew(self) -> None:
-        """Close idle connections, and try again as many as the client may have."""
-        self._renewal = next_renewal()
-        self.close_idle()
-        self._places.restore()
 
     def release_kept(self) -> None:
         """Give the kept connections back to the pool."""
