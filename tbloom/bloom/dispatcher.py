@@ -14,13 +14,12 @@ from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.view import Header, View
 from tbloom.engine.batches import Agreement, Dispatcher
 from tbloom.engine.flow import (
-    MAX_CORRECTIONS,
     Call,
     Flow,
     Status,
+    corrected,
     request,
     text,
-    too_many_corrections,
 )
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
@@ -81,17 +80,17 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
     def clear(self, shard: int) -> Flow[None]:
         """Clear a shard."""
         batch = FilterBatch([], shard, self.lanes.take())
-        for _ in range(MAX_CORRECTIONS):
+
+        def attempt() -> Flow[bool | None]:
             # The state is read at each try, because other clients may begin parts in between. If the server's clock was set
             # back, the state also has parts of slices that are later than the current one.
             [fields] = yield from request([Call(("HKEYS", self.config.keys.state(shard)))])
             counted = parts_of(self.config, shard, fields)
             [reply] = yield from request([calls.clear(batch, self.current_view(), counted)])
             self._learn(batch, reply)
-            if batch.answers is not None:
-                break
-        else:
-            raise too_many_corrections(self._name, self._correction_cause)
+            return True if batch.answers is not None else None
+
+        yield from corrected(self._name, self._correction_cause, attempt)
         self.lanes.free.append(batch.lane)
         self.learn_layout(shard, "")
 
@@ -201,7 +200,6 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             raise damaged(self.config, stored, shard)
         self.current_view().learn_layout(shard, layout if stored else None)
         self._full.pop(shard, None)
-        self.pending_answers.note_generation(shard, layout.generation)
 
     def replay(self, batch: FilterBatch) -> Call:
         """Return a call of ``lua/bloom/add.lua`` without items."""

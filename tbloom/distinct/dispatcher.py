@@ -256,7 +256,6 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
             self._correction_cause = CLOCK_CHANGED
         elif status == Status.LAYOUT:
             self._generation = text(more[0])
-            self.pending_answers.note_generation(batch.shard, self._generation)
             if self.config.mapping is not None and text(payload) != self.directory().generation:
                 self.outdated.add(batch.shard)
         else:

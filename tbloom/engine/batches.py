@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
-from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from tbloom.engine.flow import (
@@ -18,6 +17,7 @@ from tbloom.engine.flow import (
     Status,
     check_replies,
     chunks,
+    corrected,
     text,
     together,
     too_many_corrections,
@@ -148,20 +148,22 @@ class Dispatcher(ResetsInChild, Generic[B]):
 
     def _prepare(self, batch: B, agreement: Agreement) -> Flow[None]:
         """Run the flows that must precede a batch's call."""
-        for _ in range(MAX_CORRECTIONS):
+
+        def attempt() -> Flow[bool | None]:
             step = self._next_step(batch, agreement)
             if step is None:
-                return
+                return True
             yield from step
-        raise too_many_corrections(self._name, self._correction_cause)
+            return None
+
+        yield from corrected(self._name, self._correction_cause, attempt)
 
     def add(self, digests: list[Any], batches: list[B], call: Callable[[B], Call]) -> Flow[Answers]:
         """Send batches that add these items, and return their answers. An item without an answer is seen."""
         pending = self.pending_answers
         try:
-            if pending.has_any:
-                yield from self.fetch_lost(digests)
-                pending.check_room(self._name, digests)
+            if pending.kept:
+                yield from self.fetch_lost(batches)
             # Items with a pending answer "new" are sent too, because the store may have forgotten them since.
             try:
                 for batch in batches:
@@ -171,30 +173,30 @@ class Dispatcher(ResetsInChild, Generic[B]):
                     self.lanes.free.append(batch.lane)
             except TBloomError:
                 # Later calls will be refused, after a reconfigure() for example, so return the pending answers now.
-                if not pending.all_new(digests):
+                if not {*digests} <= pending.known_new(batches).keys():
                     raise
-            if not pending.has_any:
-                return answers_of(batches)
-            # A late reply to an earlier call may have noted an older generation meanwhile.
-            for batch in filter(attrgetter("answers"), batches):
-                pending.note_generation(batch.shard, batch.generation)
-            return answers_of(batches) | pending.pop_new(digests)
+            answers = answers_of(batches)
+            return answers | pending.pop_new(batches) if pending.new else answers
         except BaseException:  # GeneratorExit too, after a cancellation
             self.keep(batches)
             raise
 
-    def fetch_lost(self, digests: list[Any]) -> Flow[None]:
-        """Fetch the lost answers to these items. If too many answers are lost, fetch the oldest, too."""
-        lost = self.pending_answers.lost(digests)
+    def fetch_lost(self, batches: list[B]) -> Flow[None]:
+        """Fetch the lost answers of earlier calls to the shards of these batches."""
+        lost = self.pending_answers.lost({batch.shard for batch in batches})
         if not lost:
             return
         replays = [self._BATCH([], kept.batch.shard, kept.batch.lane) for kept in lost]
         # If the server refuses a replay, because of changed parameters for example, it will refuse the caller's call, too.
         with suppress(TBloomError):
-            yield from self.send(replays, self.replay, Agreement.NONE, self._learn_replayed)
+            yield from self.fetch(replays)
         for kept, replay in zip(lost, replays, strict=True):
             if replay.answers is not None:
-                self.pending_answers.store_answers(kept, replay.answers)
+                self.pending_answers.found(kept, replay.answers)
+
+    def fetch(self, replays: list[B]) -> Flow[None]:
+        """Fetch the answers to lost calls. ``replays`` have their tokens, and no items."""
+        yield from self.send(replays, self.replay, Agreement.NONE, self._learn_replayed)
 
     def keep_new(self, digest: Any, batch: B) -> None:
         """Keep a new item whose task was cancelled.

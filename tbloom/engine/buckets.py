@@ -37,9 +37,9 @@ class BucketDispatcher(Dispatcher[B]):
         pending, new = self.pending_answers, dict[int, PendingBatch]()
         if pending.has_any:
             # Otherwise a late copy of an add could be executed after the removal, and its answer would reach nobody.
-            yield from self.fetch_lost(digests)
+            yield from self.fetch_lost(batches)
             # Only answers that are pending now are dropped below: a call that is lost later may be executed after the removal.
-            new = pending.known_new(digests)
+            new = pending.known_new(batches)
         yield from self.send_with_tokens(batches, call)
         # They are dropped only now, so that an add that is repeated during the removal still gets "new".
         pending.drop_new(new)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import repeat
 from threading import RLock
 from typing import Any, NamedTuple
 
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, Lane
-from tbloom.errors import TBloomError
 
 #: The answer for an item whose bucket the client did not know; the item is sent again.
 MOVED = "2"
-#: The most items whose answers are lost. Beyond this limit, each call first fetches the oldest lost answers; none is dropped.
-#: An item takes up to 500 bytes, because each may have had a call of its own.
-MAX_LOST = 10_000
-#: The most items that are known to be new, some 90 MB. Beyond this limit, calls with other items are refused, and not sent.
-MAX_NEW = 1_000_000
 #: How often expired answers are removed (ms). Until then they are ignored, but take memory.
 _SWEPT_EVERY_MS = 60_000
 
@@ -78,6 +72,8 @@ class PendingBatch(NamedTuple):
     batch: Batch
     #: Until when the answers are valid (ms, monotonic). After that, the server may have forgotten them.
     until: int
+    #: Items whose answers the caller does not want any more.
+    unwanted: set[Any]
 
 
 class PendingAnswers(ResetsInChild):
@@ -85,29 +81,28 @@ class PendingAnswers(ResetsInChild):
 
     This client's next call with such an item must return the first answer. The server keeps it under the call's token for
     ``LANE_TTL_MS``. If the server does not have it, the call was not executed. The token is then voided, so that a late copy
-    of the call is not executed either.
+    of the call is not executed either. Lost batches are fetched before the next call, so they are as few as calls at once.
     """
 
-    __slots__ = ("_generations", "_inbox", "_lock", "_lost", "_new", "_sweep_at", "has_any")
+    __slots__ = ("_lock", "_sweep_at", "kept", "new")
 
     def __init__(self) -> None:
-        #: False: no answer is pending.
-        self.has_any: bool = False
-        #: Batches that are not sorted yet, with their answers; None: the reply was lost. It needs no lock, because the garbage
-        #: collector may end a call, and so call ``keep``, at any moment.
-        self._inbox: deque[tuple[PendingBatch, str | None]] = deque()
-        #: The last known generation of each shard.
-        self._generations: dict[int, str] = {}
-        #: For each item whose answer is lost: the batches with it that got no reply.
-        self._lost: dict[Any, list[PendingBatch]] = {}
+        #: Batches that were kept since the last call. It needs no lock, because the garbage collector may end a call, and so call
+        #: ``keep``, at any moment.
+        self.kept: deque[PendingBatch] = deque()
         #: The items that are known to be new, each with the batch that found it new.
-        self._new: dict[Any, PendingBatch] = {}
+        self.new: dict[Any, PendingBatch] = {}
         self._sweep_at = 0
         super().__init__()
 
     def reset(self) -> None:
         """Make a new lock. In a forked child, a thread of the parent may hold the old one forever."""
         self._lock = RLock()  # a signal handler may call within a call
+
+    @property
+    def has_any(self) -> bool:
+        """False: no answer is pending."""
+        return bool(self.kept or self.new)
 
     def keep(self, batch: Batch, lifetime_ms: int) -> None:
         """Keep a batch as long as the server may have its answers and its new items.
@@ -116,135 +111,63 @@ class PendingAnswers(ResetsInChild):
         """
         now = now_ms()
         until = min(now + lifetime_ms, (batch.sent or now) + LANE_TTL_MS)
-        self._inbox.append((PendingBatch(batch, until), batch.answers))
-        self.has_any = True
+        self.kept.append(PendingBatch(batch, until, set()))
 
-    def store_answers(self, lost: PendingBatch, answers: str) -> None:
-        """Store the answers to a batch without a reply. They are ignored if another call has fetched them."""
-        self._inbox.append((lost, answers))
+    def lost(self, shards: Container[int]) -> list[PendingBatch]:
+        """Return these shards' batches without a reply: another shard's node may be away. Move the new items of the others to those that are known to be new."""
+        now, lost = now_ms(), list[PendingBatch]()
+        for kept in self.kept.copy():
+            if kept.batch.answers is not None or kept.until <= now:
+                self.found(kept, kept.batch.answers or "")
+            elif kept.batch.shard in shards:
+                lost.append(kept)
+        if now >= self._sweep_at:
+            self._sweep_at = now + _SWEPT_EVERY_MS
+            with self._lock:
+                self.new = {key: kept for key, kept in self.new.copy().items() if kept.until > now}
+        return lost
 
-    def lost(self, digests: Iterable[Any]) -> list[PendingBatch]:
-        """Return the batches without a reply that have one of these items.
-
-        If more than ``MAX_LOST`` items are lost, return the batches of the oldest, too.
-        """
+    def found(self, kept: PendingBatch, answers: str) -> None:
+        """Note the answers to a batch, unless another call has found them."""
         with self._lock:
-            self._sort_inbox()
-            oldest = islice(self._lost, max(0, len(self._lost) - MAX_LOST))
-            return self._lost_with([*digests, *oldest])
+            if kept in self.kept:
+                for key, answer in zip(kept.batch.digests, answers, strict=False):
+                    if answer == "1" and key not in kept.unwanted:
+                        self.new[key] = kept
+                self.kept.remove(kept)  # this comes last, so that an interrupt loses nothing
 
-    def pop_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
-        """Pop the given items that are known to be new. Return each with the batch that found it new."""
-        if not self.has_any:
-            return {}
+    def known_new(self, batches: Iterable[Batch]) -> dict[Any, PendingBatch]:
+        """Return the items of these batches that are known to be new in their generation, each with the batch that found it new."""
+        now, new = now_ms(), dict[Any, PendingBatch]()
+        for batch in batches:
+            for key in batch.digests:
+                kept = self.new.get(key)
+                if kept and kept.until > now and kept.batch.generation == batch.generation:
+                    new[key] = kept
+        return new
+
+    def drop_new(self, new: dict[Any, PendingBatch]) -> dict[Any, Batch]:
+        """Drop these answers, and return them, but for those that another call has taken or replaced meanwhile."""
         with self._lock:
-            self._sort_inbox()
-            known = [*dict.fromkeys(filter(self._is_new, digests))]
+            mine = [key for key, kept in new.items() if self.new.get(key) is kept]
             # One step, so that a signal can't interrupt it.
-            new = dict(zip(known, map(self._new.pop, known), strict=True))
-            self.has_any = False
-            # This is checked after the assignment, because ``keep`` may run in between.
-            if self._inbox or self._lost or self._new:
-                self.has_any = True
-            return {key: kept.batch for key, kept in new.items()}
+            return {key: kept.batch for key, kept in zip(mine, map(self.new.pop, mine), strict=True)}
 
-    def check_room(self, name: str, digests: Iterable[Any]) -> None:
-        """Raise TBloomError if too many items are known to be new, unless one of the given items is among them."""
-        if len(self._new) < MAX_NEW and not self._inbox:
-            return
-        with self._lock:
-            self._sort_inbox()
-            if len(self._new) >= MAX_NEW:
-                self._new = {key: self._new[key] for key in self._new if self._is_new(key)}
-            if len(self._new) < MAX_NEW or any(map(self._is_new, digests)):
-                return
-        raise TBloomError(
-            f"{name!r}: {MAX_NEW:,} new items wait to be asked for again, because their calls ended in an error; "
-            "repeat those calls first (this call changed nothing)"
-        )
-
-    def known_new(self, digests: Iterable[Any]) -> dict[Any, PendingBatch]:
-        """Return the given items that are known to be new, each with the batch that found it new."""
-        with self._lock:
-            self._sort_inbox()
-            return {key: self._new[key] for key in digests if self._is_new(key)}
-
-    def drop_new(self, new: dict[Any, PendingBatch]) -> None:
-        """Drop these answers, unless another call has taken or replaced them meanwhile."""
-        with self._lock:
-            for key, kept in new.items():
-                if self._new.get(key) is kept:
-                    del self._new[key]
-
-    def all_new(self, digests: Iterable[Any]) -> bool:
-        """Return True if all of these items are known to be new."""
-        with self._lock:
-            self._sort_inbox()
-            return all(map(self._is_new, digests))
+    def pop_new(self, batches: Iterable[Batch]) -> dict[Any, Batch]:
+        """Pop the items of these batches that are known to be new. Return each with the batch that found it new."""
+        return self.drop_new(self.known_new(batches)) if self.new else {}
 
     def forget(self, digests: Iterable[Any]) -> None:
         """Drop the answers to these items."""
+        digests = {*digests}
         with self._lock:
-            self._sort_inbox()
+            for kept in self.kept.copy():
+                kept.unwanted.update(digests)
             for key in digests:
-                self._lost.pop(key, None)
-                self._new.pop(key, None)
-
-    def note_generation(self, shard: int, generation: str) -> None:
-        """Set the shard's current generation. Answers of other generations are ignored."""
-        self._generations[shard] = generation
+                self.new.pop(key, None)
 
     def __contains__(self, key: Any) -> bool:
-        if not self.has_any:
-            return False
-        with self._lock:
-            self._sort_inbox()
-            return bool(self._lost_with([key])) or self._is_new(key)
-
-    def _sort_inbox(self) -> None:
-        """Sort the inbox into lost and new items. Once a minute, also remove expired answers."""
-        while self._inbox:
-            kept, answers = self._inbox[0]
-            batch = kept.batch
-            if answers is None:
-                for key in batch.digests:
-                    lost = self._lost.setdefault(key, [])
-                    if kept not in lost:
-                        lost.append(kept)
-            else:
-                # If the reply was lost, ignore answers that another call has fetched or forgotten meanwhile.
-                self._new |= {
-                    key: kept
-                    for key, answer in zip(batch.digests, answers, strict=False)
-                    if answer == "1" and (batch.answers or kept in self._lost.get(key, ()))
-                }
-                for key in batch.digests:
-                    lost = self._lost.get(key, [])
-                    if kept in lost:
-                        lost.remove(kept)
-                    if not lost:
-                        self._lost.pop(key, None)
-            # This comes last, so that an interrupt loses nothing. A signal handler's call may have sorted the inbox.
-            if self._inbox and self._inbox[0][0] is kept:
-                self._inbox.popleft()
-        now = now_ms()
-        if now >= self._sweep_at:
-            self._sweep_at = now + _SWEPT_EVERY_MS
-            self._new = {key: kept for key, kept in [*self._new.items()] if kept.until > now}
-            self._lost = {key: left for key in [*self._lost] if (left := self._lost_with([key]))}
-
-    def _lost_with(self, digests: Iterable[Any]) -> list[PendingBatch]:
-        """Return the batches without a reply that have one of these items, if the server may still have their answers."""
-        now = now_ms()
-        lost = dict.fromkeys(kept for key in digests for kept in self._lost.get(key, ()))
-        return [kept for kept in lost if kept.until > now]
-
-    def _is_new(self, key: Any) -> bool:
-        kept = self._new.get(key)
-        if kept is None or kept.until <= now_ms():
-            return False
-        batch = kept.batch
-        return self._generations.get(batch.shard, batch.generation) == batch.generation
+        return key in self.new or any(key in kept.batch.digests for kept in self.kept.copy())
 
 
 def now_ms() -> int:

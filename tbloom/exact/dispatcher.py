@@ -164,7 +164,6 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         """Return a call of ``lua/exact/change.lua`` for the shard's last known directory. The batch keeps the directory."""
         batch.directory = directory = self.directory(batch.shard)
         batch.generation = directory.generation
-        self.pending_answers.note_generation(batch.shard, directory.generation)
         swept = list[int]()
         if verb == "add":
             swept = self._sweeps[batch.shard].next_buckets(directory, len(batch.digests))

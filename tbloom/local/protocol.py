@@ -52,7 +52,7 @@ class Protocol:
         age = check_keep(keep, within, self.config.slices)
         within, pending = check_within(within, self.config.slices), self.pending_answers
         if pending.has_any:
-            pending.check_room(self.config.name, digests)
+            pending.lost(())  # none is: the answers are here
         new: list[bytes] = []
         try:
             for number, batch in self._batches(digests):
@@ -73,7 +73,7 @@ class Protocol:
         except BaseException:
             self.keep_pending(new)
             raise
-        return [*new, *pending.pop_new(digests)]
+        return [*new, *pending.pop_new([Batch(digests, generation=self._generation)])]
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
         """Return whether each item has been seen."""
@@ -124,7 +124,6 @@ class Protocol:
         now = self.clock()
         # Pending answers end with a clear(), and a forked child leaves them to its parent.
         self._generation = f"{self.store.contents.epoch} {os.getpid()}"
-        self.pending_answers.note_generation(0, self._generation)
         stored = self.store.contents.parameters(now)
         if stored not in ("", self.config.stored):
             place = getattr(self.store, "path", self.config.name)

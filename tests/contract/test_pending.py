@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +13,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ExactFilter, TBloomError, TimeBloom
-from tbloom.engine import pending
+from tbloom import ExactFilter, TimeBloom
 from tbloom.engine.pending import Batch, PendingAnswers
-from tbloom.engine.retries import Retries
-from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent
@@ -45,12 +43,10 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
     clockwork: Any,
     wait: Any,
     name: str,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     was_executed: bool,
 ) -> None:
     """After an hour; by a call for other items, long after its caller has given up: the items would be seen, and nobody have them."""
-    monkeypatch.setattr(pending, "MAX_LOST", 0)
     url, own = clockwork.server.url, {"ttl": 86_400} if store is ExactFilter else {}
     with store.from_url(url, name, **own) as seen, store.from_url(url, name, **own) as other:
         seen.add("before")
@@ -64,7 +60,7 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
             next(lost)
             lost.close()
         wait(2 * 3600)
-        assert [] == seen._dispatcher.pending_answers.lost([])
+        assert [] == seen._dispatcher.pending_answers.lost({0})
         assert seen.add("another")
         assert was_executed == other.contains("x")
         assert not seen._dispatcher.pending_answers.has_any
@@ -72,36 +68,42 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
 
 
 @both
-def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
-    store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So none is dropped, and there are no more than the limit and the calls under way."""
-    monkeypatch.setattr(pending, "MAX_LOST", 10)
+def test_lost_answers_are_fetched_by_the_next_call(store: Any, url: str, name: str) -> None:
+    """So there are no more than calls at once."""
     with store.from_url(url, name) as seen:
         seen.add("before")
-        for i in range(30):
-            lose(seen.client, flow_of(seen, "add", str(i)))
-        assert not seen.contains("11")
-        assert 11 == len(seen._dispatcher.pending_answers._lost)
+        flows = [flow_of(seen, "add", str(i)) for i in range(30)]
+        calls = [next(flow) for flow in flows]
+        for flow, call in zip(flows, calls, strict=True):
+            replies_to(seen.client, call)
+            flow.close()
+        assert 30 == len(seen._dispatcher.pending_answers.kept)
         assert seen.add("other")
-        assert 10 == len(seen._dispatcher.pending_answers._lost)
+        assert 0 == len(seen._dispatcher.pending_answers.kept)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
+        assert not seen._dispatcher.pending_answers.has_any
 
 
-def test_too_many_new_items_are_asked_for_before_others(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pending, "MAX_NEW", 10)
-    items = [f"item {i}" for i in range(20)]
-    with TimeBloom.from_url(url, name) as seen:
-        seen.add("before")
-        lose(seen.client, flow_of(seen, "add_many", items))
-        assert seen.add(items[0])  # which fetches the answers to all
-        with pytest.raises(TBloomError, match=f"{name}': 10 new items"):
-            seen.add("another")
-        assert all(seen.add_many(items[1:]))
-        assert seen.add("another")
+def test_other_threads_know_at_each_moment_whether_answers_are_pending() -> None:
+    """Otherwise they would not fetch an answer "new", and give the answer "seen"."""
+    answers, known = PendingAnswers(), list[bool]()
+    for item in "ab":
+        answers.keep(Batch([item], answers="1"), LANE_TTL_MS)
+
+    def look(*_: Any) -> Any:
+        known.append(answers.has_any)
+        return look
+
+    sys.settrace(look)
+    try:
+        answers.lost({0})
+        answers.pop_new([Batch(["a"])])
+    finally:
+        sys.settrace(None)
+    assert all(known)
+    assert ["b"] == [*answers.pop_new([Batch(["a", "b"])])]
+    assert not answers.has_any
 
 
 @pytest.mark.parametrize(
@@ -198,23 +200,10 @@ def test_the_lanes_of_clients_that_come_and_go_stay_few(
         assert 90 < len(lanes_of(clockwork.client, name)) <= 150
 
 
-def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later() -> None:
-    """Than their shard's present one. A generation has no order: a lower one may be later."""
-    for present, other in ("12", "21"):
-        answers = PendingAnswers()
-        for _ in "before", "later":
-            answers.keep(Batch([b"a"], answers="1", generation=other), LANE_TTL_MS)
-            answers.keep(Batch([b"b"], answers="1", generation=other, shard=1), LANE_TTL_MS)
-            answers.note_generation(0, present)
-            assert [False, True] == [answers.all_new([b"a"]), answers.all_new([b"b"])]
-
-
-def test_a_call_that_is_lost_once_its_text_was_sent_may_be_executed_late() -> None:
-    """The server did not know the script; a claim has to know of such a copy."""
-    call = Script("bloom/add").call(["a key"])
-    retries = Retries([call], lambda: 1.0, lambda _: "")
-    for error in (redis.exceptions.NoScriptError(), redis.ConnectionError()):
-        assert not call.is_resent
-        retries.next_calls()
-        retries.record([error])
-    assert call.is_resent
+def test_new_items_of_another_generation_are_not_given() -> None:
+    """A generation has no order: a lower one may be later."""
+    answers = PendingAnswers()
+    answers.keep(Batch([b"a"], answers="1", generation="2"), LANE_TTL_MS)
+    answers.lost({0})
+    assert not answers.pop_new([Batch([b"a"], generation="1")])
+    assert answers.pop_new([Batch([b"a"], generation="2")])
