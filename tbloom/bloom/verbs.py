@@ -57,6 +57,10 @@ class Verbs(Base[Client]):
         digests = self.config.digests_of(items)
         return in_order((yield from self._add_digests(digests, within, keep)), digests)
 
+    @add_many.adds
+    def _keys_of(self, items: list[Item]) -> list[bytes]:
+        return self.config.digests_of(items)
+
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Return True if the item was seen within the window, or the newest ``within`` slices. Nothing is changed."""

@@ -1,8 +1,7 @@
 """Calls that asyncio tasks share.
 
-If no call is in flight, an item is sent at once. While a call is in flight, other items wait, and then share the next call.
-It is sent when the call in flight ends, or earlier, when as many items wait as are in flight. So the server always has a call
-to execute while the client delivers the answers to the call before.
+If fewer than two calls are in flight, an item is sent at once. Otherwise items wait until a call has ended, and then share the
+next one. So the server has a call to execute while the client delivers the answers to the other.
 
 Each task gets its own answer, error and cancellation. If a task is cancelled, but its item was added, the answer stays
 pending (``engine/pending``).
@@ -11,8 +10,8 @@ pending (``engine/pending``).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow, copied
@@ -21,7 +20,7 @@ from tbloom.errors import TBloomError
 
 #: The most items of one batch.
 MOST = 500
-#: A batch is sent early, when as many items wait as are in flight, only if fewer calls than this are in flight.
+#: The most calls in flight of one kind. (While a call is retried, others are sent beside it.)
 AT_ONCE = 2
 
 
@@ -95,11 +94,11 @@ class Batcher:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: By kind: the items that wait until a call in flight has ended.
-        self._waiting: dict[Hashable, list[WaitingItem]] = {}
-        self._batches = set[asyncio.Task[None]]()
-        #: The number of items of each call in flight, by the id of the list of items that wait for it.
-        self._in_flight: dict[int, int] = {}
+        #: By kind: the number of calls in flight, and the items that wait until one has ended.
+        self._in_flight = Counter[Hashable]()
+        self._waiting = defaultdict[Hashable, list[WaitingItem]](list)
+        #: The batches in flight, by the tasks that send them.
+        self._batches: dict[asyncio.Task[None], list[WaitingItem]] = {}
         #: The batches in flight that have items of cancelled tasks, and these items.
         self._cancelled: dict[asyncio.Task[None], set[Any]] = {}
 
@@ -122,36 +121,34 @@ class Batcher:
                 )
             self._loop = loop
 
-    async def wait_for_cancelled(self, *items: Any) -> None:
-        """Wait for the batches in flight that have items of cancelled tasks. With ``items``, wait only for batches with these.
+    @property
+    def has_cancelled(self) -> bool:
+        """True if batches in flight have items of cancelled tasks."""
+        return bool(self._cancelled)
+
+    async def wait_for_cancelled(self, items: Iterable[Any]) -> None:
+        """Wait for the batches in flight in which cancelled tasks add one of these items.
 
         Otherwise a second call could get "seen" before the answer "new" is delivered, or is known to be lost.
         """
         wanted = {*items}
-        while left := [
-            batch for batch, left in self._cancelled.items() if not wanted or wanted & left
-        ]:
+        while left := [batch for batch, left in self._cancelled.items() if wanted & left]:
             await asyncio.wait(left)
 
     async def send(self, batch_item: BatchItem, item: Any) -> bool:
         """Send an item, perhaps in a call with other tasks' items, and return the answer."""
         self.check_loop()
         if self._cancelled and batch_item.keep:
-            await self.wait_for_cancelled(item)
-        waiting = self._waiting.get(batch_item.kind)
-        if waiting is None:
-            waiting = self._waiting[batch_item.kind] = []
-            self._in_flight[id(waiting)] = 1
+            await self.wait_for_cancelled([item])
+        kind = batch_item.kind
+        if self._in_flight[kind] < AT_ONCE:
+            self._in_flight[kind] += 1
             try:
                 return await batch_item.send_alone(item)
             finally:
-                self._in_flight.pop(id(waiting), None)
-                self._send_next(batch_item.kind, waiting, 1)
+                self._call_ended(kind)
         mine = WaitingItem(batch_item, item, asyncio.get_running_loop().create_future())
-        waiting.append(mine)
-        in_flight = sum(self._in_flight.values())
-        if len(waiting) >= in_flight and len(self._in_flight) < AT_ONCE:
-            self._send_next(batch_item.kind, waiting, in_flight)
+        self._waiting[kind].append(mine)
         try:
             answer = await mine.done
         except BaseException:
@@ -164,31 +161,30 @@ class Batcher:
 
     def send_waiting(self) -> None:
         """Send the items that wait for a call, because the call has failed and is retried."""
-        for kind, waiting in [*self._waiting.items()]:
-            self._send_next(kind, waiting, MOST)
+        for kind in [*self._waiting]:
+            self._send_next(kind)
 
-    def _send_next(self, kind: Hashable, waiting: list[WaitingItem], sent: int) -> None:
-        """Send items that wait for a call, unless they were sent early.
+    def _call_ended(self, kind: Hashable) -> None:
+        self._in_flight[kind] -= 1
+        if self._waiting[kind]:
+            self._send_next(kind)
+        elif not self._in_flight[kind]:
+            del self._in_flight[kind], self._waiting[kind]  # they may refer to the store
 
-        ``sent`` is the number of items in that call. The next batch gets as many, or half of the items that wait, if that is
-        more.
-        """
-        if self._waiting.get(kind) is not waiting:
-            return
-        del self._waiting[kind]
-        if waiting:
-            most = min(max(sent, len(waiting) // 2 + 1), MOST)
-            others = self._waiting[kind] = waiting[most:]
-            # This comes before the task is created, because an eager task runs at once.
-            self._in_flight[id(others)] = len(waiting[:most])
-            task = asyncio.create_task(self._send_batch(waiting[:most], others))
-            for each in waiting[:most]:
+    def _send_next(self, kind: Hashable) -> None:
+        """Send the items that wait for a call."""
+        waiting = self._waiting[kind]
+        batch, self._waiting[kind] = waiting[:MOST], waiting[MOST:]
+        if batch:
+            task = asyncio.create_task(self._send_batch(batch))
+            self._in_flight[kind] += 1
+            for each in batch:
                 each.batch = task
-            self._batches.add(task)
-            task.add_done_callback(partial(self._clean_up, waiting[:most], others))
+            self._batches[task] = batch
+            # It may be cancelled before its start.
+            task.add_done_callback(self._end_batch)
 
-    async def _send_batch(self, batch: list[WaitingItem], others: list[WaitingItem]) -> None:
-        """Send a batch of items, for which the ``others`` wait."""
+    async def _send_batch(self, batch: list[WaitingItem]) -> None:
         batch_item, answers = batch[0].batch_item, None
         try:
             if items := [each.item for each in batch if not each.done.cancelled()]:
@@ -198,24 +194,10 @@ class Batcher:
         except BaseException as error:  # noqa: BLE001 - each task raises it
             answers = error
         finally:
-            self._end_batch(batch, others, answers)
+            self._end_batch(asyncio.current_task(), answers)
 
-    def _end_batch(
-        self,
-        batch: list[WaitingItem],
-        others: list[WaitingItem],
-        answers: Answers | BaseException | None,
-    ) -> None:
-        """Send the next batch, and deliver the answers to this one."""
-        self._in_flight.pop(id(others), None)
-        # The next batch is sent first, so that the server executes it while the tasks of this one run.
-        self._send_next(batch[0].batch_item.kind, others, len(batch))
-        deliver_all(batch, answers)
-
-    def _clean_up(
-        self, batch: list[WaitingItem], others: list[WaitingItem], task: asyncio.Task[None]
-    ) -> None:
-        """End a batch whose task did not, because it was cancelled before its start, or interrupted at its end."""
-        self._batches.discard(task)
-        if id(others) in self._in_flight or not all(each.done.done() for each in batch):
-            self._end_batch(batch, others, None)
+    def _end_batch(self, task: Any, answers: Answers | BaseException | None = None) -> None:
+        """Deliver the answers to a batch. Items of tasks that go on at once share the next one."""
+        if batch := self._batches.pop(task, None):
+            deliver_all(batch, answers)
+            task.get_loop().call_soon(self._call_ended, batch[0].batch_item.kind)

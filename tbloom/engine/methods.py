@@ -12,7 +12,7 @@ A class gets a method for each verb when it is defined, unless it defines that n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from inspect import signature
 from typing import (
     TYPE_CHECKING,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyFlow = Callable[..., "Flow[Any]"]
+MakesKeys = TypeVar("MakesKeys", bound=Callable[..., Any])
 MakesBatchItem = TypeVar("MakesBatchItem", bound=Callable[..., "tuple[BatchItem, Any]"])
 
 
@@ -45,6 +46,12 @@ class Verb(Generic[P, T]):
         self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
         self.__doc__ = flow.__doc__
         self.batch_item: Callable[..., tuple[BatchItem, Any]] | None = None
+        self.keys: Callable[[Any, list[Any]], Iterable[Any]] | None = None
+
+    def adds(self, keys: MakesKeys) -> MakesKeys:
+        """Register how the keys of the items that it adds are made. It waits for batches in which cancelled tasks add them."""
+        self.keys = keys
+        return keys
 
     def batched(self, batch_item: MakesBatchItem) -> MakesBatchItem:
         """Register how one item joins a shared asyncio batch (``engine/batcher``)."""
@@ -132,15 +139,21 @@ class AsyncVerbs(_Verbs):
 
     @classmethod
     def _method(cls, declared: Verb[Any, Any]) -> Callable[..., Any]:
-        flow, batch_item = declared.flow, declared.batch_item
+        flow, batch_item, keys = declared.flow, declared.batch_item, declared.keys
 
         async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-            if self._batcher is not None:
-                await self._batcher.wait_for_cancelled()
             return await self.run(flow(self, *args, **arguments))
 
+        async def adding(self: AsyncVerbs, /, items: Any, *args: Any, **arguments: Any) -> Any:
+            assert self._batcher is not None  # noqa: S101 - the driver sets it
+            assert keys is not None  # noqa: S101
+            if self._batcher.has_cancelled:
+                items = [*items]
+                await self._batcher.wait_for_cancelled(keys(self, items))
+            return await self.run(flow(self, items, *args, **arguments))
+
         if batch_item is None:
-            return method
+            return method if keys is None else adding
 
         async def batched(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
             assert self._batcher is not None  # noqa: S101 - the driver sets it

@@ -127,6 +127,10 @@ class ExactVerbs(Store[Client, ExactConfig]):
         answers = yield from self._dispatcher.add_items(digests, ttl_ms)
         return in_order(answers, digests)
 
+    @add_many.adds
+    def _keys_of(self, items: list[Item]) -> list[int]:
+        return fingerprints_of(items)
+
     def assume_new(self, items: Iterable[Item]) -> None:
         """Treat the items as new, after a call with them has raised one of redis-py's errors.
 

@@ -17,8 +17,9 @@ import redis
 import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
-from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
+from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TBloomError
 from tbloom.engine.batcher import BatchItem, WaitingItem, deliver_all
+from tbloom.engine.scripts import Script
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
 from tests.helpers.clock import Clockwork
@@ -271,3 +272,36 @@ async def test_a_cancelled_task_that_closes_connections_cancels_no_other(
         cancelled.cancel()
         await other
         assert await seen.add("a")
+
+
+class _Held(redis.asyncio.Redis):
+    """Holds calls that add, once ``go_on`` is set to an event."""
+
+    go_on: asyncio.Event | None = None
+
+    async def execute_command(self, *words: Any, **options: Any) -> Any:
+        if self.go_on and words[1] == Script("bloom/add").sha:
+            await self.go_on.wait()
+        return await super().execute_command(*words, **options)
+
+
+async def test_a_cancelled_add_holds_up_only_adds_of_its_item(url: str, name: str) -> None:
+    async with _Held.from_url(url) as client:
+        seen = AsyncTimeBloom(client, name, capacity=1000)
+        await seen.add("before")
+        client.go_on = asyncio.Event()
+        tasks = [asyncio.create_task(seen.add(item)) for item in "abc"]
+        await asyncio.sleep(0.1)
+        tasks[1].cancel()
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(5):
+            assert [True, False] == await seen.contains_many(["before", "b"])
+            assert Claim.NEW is await seen.claim("d")
+            await seen._send_heartbeat()
+            await seen.release("d")
+        again = asyncio.create_task(seen.add_many(iter(["b", "x"])))
+        await asyncio.sleep(0.1)
+        client.go_on.set()
+        assert [True, True] == await again
+        assert [True, True] == [await tasks[0], await tasks[2]]
+        await seen.aclose()
