@@ -15,14 +15,15 @@ from typing import Any
 
 from tbloom.engine.flow import Call
 
-#: Made once, because each call looks for numbers (see ``Call.words``).
-_NUMBER = int | float
 _INCLUDES = re.compile(r"^(-- Includes +(.*))$", re.MULTILINE)
 #: The folder with the scripts: in the installed package, or in the checkout. (An editable install doesn't map that folder into
 #: the package: setuptools #4943.)
 _FOLDER = Path(__file__).parents[1] / "lua"
 if not _FOLDER.is_dir():
     _FOLDER = Path(__file__).parents[2] / "lua"
+
+
+_NUMBERS = (int, float)
 
 
 class Script:
@@ -48,12 +49,12 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Call:
-        """Return a call of the script by its hash."""
-        words = ["EVALSHA", self.sha, len(keys), *keys, *args]
-        for place, word in enumerate(words):
-            if isinstance(word, _NUMBER):
-                words[place] = str(word)
-        return Call(tuple(words), script=self)
+        """Return a call of the script by its hash. Numbers among the arguments become text (see ``Call.words``)."""
+        words = ["EVALSHA", self.sha, str(len(keys)), *keys, *args]
+        for place, arg in enumerate(args, 3 + len(keys)):
+            if type(arg) in _NUMBERS:
+                words[place] = str(arg)
+        return Call(tuple(words), "", self)
 
 
 def _with_included(name: str, included: set[str]) -> str:
