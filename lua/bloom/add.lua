@@ -1,7 +1,7 @@
 -- add: answer which items are new, and add these to the chosen slice. The chosen slice is the current one, or an older one,
 -- which leaves the window earlier.
 --
--- Includes   blocks, header, lanes
+-- Includes   blocks, calls
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the filter's state, a hash: the layout (shared/layouts.lua), the number of items in each part, and the lanes
@@ -25,14 +25,7 @@ local number, lane = read_token(ARGV[1])
 local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_header(ARGV[2])
 local items, item_bytes = ARGV[3], columns + 4 * #sizes / 3
 
--- The token is checked first: a resent call gets its first answer, even if something has changed since.
-local stored = redis.call('HMGET', state, 'layout', lane)
-local layout, entry = stored[1], stored[2]
-local earlier, last = answers_in(entry, number)
-if earlier then return {0, earlier} end
-if last then return {3, last} end
-
-local now, refused = refusal(begins, ends, layout, version, config_key)
+local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
 
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)

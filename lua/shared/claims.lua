@@ -14,24 +14,24 @@ local function owner_of(claims, digest)
   return claim_parts(redis.call('HGET', claims, digest))
 end
 
--- Returns the fields of a session: until when it counts as alive (ms), and its least number. Returns zeros if the entry is missing
--- or damaged. A time more than two days ahead is damage: a session lives for at most a day after its last heartbeat, and the
--- clock may have been set back by another day.
-local function session_parts(entry, now)
-  local alive_until, least = string.match(entry or '', '^(%d+):(%x+)$')
-  alive_until = tonumber(alive_until)
-  if not alive_until or #least ~= 8 or alive_until > now + 172800000 then return 0, 0 end
-  return alive_until, tonumber(least, 16)
+-- The owner of claims that wait to be taken over.
+local NOBODY = string.rep('0', 16)
+
+-- Returns until when a session counts as alive (ms), or 0 if its entry is missing or damaged. A time more than two days ahead is
+-- damage: a session lives for at most a day after its last heartbeat, and the clock may have been set back by another day.
+local function alive_until(entry, now)
+  local until_ms = tonumber(string.match(entry or '', '^%d+$')) or 0
+  return until_ms <= now + 172800000 and until_ms or 0
 end
 
--- Returns the entry of a session, as it is stored.
-local function session_entry(alive_until, least)
-  return string.format('%.0f:%08x', alive_until, least)
+-- Writes until when a session counts as alive.
+local function keep_alive(sessions, session, until_ms)
+  redis.call('HSET', sessions, session, string.format('%.0f', until_ms))
 end
 
 -- Returns true if a session counts as alive.
 local function is_alive(sessions, session, now)
-  return session_parts(redis.call('HGET', sessions, session), now) > now
+  return alive_until(redis.call('HGET', sessions, session), now) > now
 end
 
 -- Extends the TTLs of claims and sessions. They are kept longer than a short window, because a session may outlive the window,
@@ -40,4 +40,10 @@ local function keep_claims(claims, sessions, expires, life, now)
   local keys_expire = math.max(expires, now + math.max(2 * life, 3600000))
   give_or_extend_ttl(claims, keys_expire, now)
   give_or_extend_ttl(sessions, keys_expire, now)
+end
+
+-- Makes other clients search for claims of dead sessions. The key may be new, if the server has lost it; then it gets a TTL.
+local function leave_work(sessions, now, expires)
+  keep_alive(sessions, NOBODY, now)
+  if expires then give_or_extend_ttl(sessions, expires, now) end
 end

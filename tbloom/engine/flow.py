@@ -73,8 +73,6 @@ class Call:
     at: Any = ""
     #: The ``Script`` (``engine/scripts``); None for a command.
     script: Any = None
-    #: True: an earlier copy got no reply, and may still be executed.
-    is_resent: bool = False
 
     @property
     def key(self) -> Any:

@@ -207,8 +207,6 @@ class Retries:
                 self._waiting[place] = call.with_text()
             elif _passes(error) and now < self._began + self._retry_seconds():
                 self.waits = True
-                if not isinstance(error, exceptions.ResponseError):
-                    call.is_resent = True
             elif isinstance(error, exceptions.ResponseError):
                 self.replies[place] = error
                 del self._waiting[place]

@@ -49,8 +49,6 @@ class Item:
             return None
         if fate == TWICE:
             replies = replies_to(client.client, calls)
-            for call in calls:
-                call.is_resent = True
         return run(client.client, flow, replies)[0]
 
     def link(self, number: int, fate: str) -> None:
@@ -61,16 +59,11 @@ class Item:
             self.worker = number
 
     def push(self, _: int, __: str) -> None:
-        """Its process puts it into the queue.
-
-        Copies of the call by which the process has claimed it don't come after another process has released the item: what they
-        claimed could not be told from what was handed over, and would last until the session ends.
-        """
+        """Its process puts it into the queue."""
         if self.worker is not None:
             client = self._clients[self.worker]
             client.hand_over([self._name])
             self.worker, self.queued = None, client.session
-            self._late = [(late, call) for late, call in self._late if late is not client]
 
     def pop(self, number: int, fate: str) -> None:
         """A process takes it out of the queue. (One that does not learn whether it has the claim ends its session.)"""
@@ -105,10 +98,8 @@ class Item:
         self.release(0, "")
         self.pop(0, ANSWERED)
         self.release(0, "")
-        # The first heartbeat refuses late copies, and the second one ends what they have claimed.
-        for _ in range(2):
-            for number in range(len(self._clients)):
-                self.beat(number, "")
+        for number in range(len(self._clients)):
+            self.beat(number, "")
         return self._claim(0, ANSWERED, "") is Claim.NEW
 
 
@@ -157,12 +148,11 @@ def test_an_item_is_in_one_place_and_free_in_the_end(
 
 
 def link_to_come(ours: TimeBloom) -> Callable[[], Claim]:
-    """Hands an item over, and asks about a link to it. The call that is returned brings the answer, after the call was sent again."""
+    """Hands an item over, and asks about a link to it. The call that is returned brings the answer."""
     assert Claim.NEW is ours.claim("a")
     ours.hand_over(["a"])
     link = flow_of(ours, "claim", "a")
-    replies = replies_to(ours.client, calls := next(link))
-    calls[0].is_resent = True
+    replies = replies_to(ours.client, next(link))
     return lambda: run(ours.client, link, replies)[0]
 
 
@@ -192,12 +182,7 @@ def test_a_link_that_is_answered_late_does_not_end_what_another_thread_has_hande
 
 
 def test_a_commit_that_is_answered_at_its_second_try_is_not_sent_again(ours: TimeBloom) -> None:
-    """The claim was sent twice, so that a late copy of it may have to be released."""
-    ours.add("b")  # the first call of an object opens the filter
-    claim = flow_of(ours, "claim", "a")
-    replies = replies_to(ours.client, calls := next(claim))
-    calls[0].is_resent = True
-    assert Claim.NEW is run(ours.client, claim, replies)[0]
+    assert Claim.NEW is ours.claim("a")
     lose(ours.client, flow_of(ours, "commit", "a"))
     assert ours._claims.uncommitted
     ours.commit("a")

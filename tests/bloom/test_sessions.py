@@ -33,15 +33,13 @@ def test_a_claim_with_the_previous_owner_gets_the_items_that_it_handed_over(
     assert NEW is theirs.claim("a", None, "", ours.session)
 
 
-def test_a_repeat_gets_a_lost_claim_in_one_call_and_none_that_is_handed_over(
-    ours: TimeBloom,
-) -> None:
-    """Nothing can come between, as it could if the lost claim were released first."""
+def test_a_repeat_gets_a_lost_claim_and_none_that_is_handed_over(ours: TimeBloom) -> None:
+    """Nothing can come between, as it could if the lost claim were released first: it is looked up, and then replaced."""
     assert NEW is ours.claim("a")
     ours.hand_over(["a"])
     lose(ours.client, flow_of(ours, "claim", "b"))
     again = flow_of(ours, "claim_many", ["a", "b", "c"])
-    assert ([BUSY, NEW, NEW], 1) == run(ours.client, again)
+    assert ([BUSY, NEW, NEW], 2) == run(ours.client, again)
 
 
 def test_work_is_left_for_an_hour_after_a_short_window(clockwork: Any, open_one: Any) -> None:
@@ -181,17 +179,32 @@ def test_only_claims_of_dead_sessions_are_removed(
     assert [[0, b"1"]] == replies_to(client, calls)
 
 
-def test_a_late_heartbeat_admits_no_late_claim(ours: TimeBloom, client: redis.Redis) -> None:
-    """The session's least number, which is hexadecimal, stays at what a later heartbeat has said."""
-    for number in range(17):
-        ours.claim(str(number))
-    late_heartbeat = next(ours._claims.heartbeat())
+def test_a_claim_that_a_heartbeat_has_looked_up_is_not_executed_late(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    ours.add("b")
     claim = flow_of(ours, "claim", "a")
     late_claim = next(claim)
     claim.close()
     ours._send_heartbeat()
+    assert [[0, b""]] == replies_to(client, late_claim)
+    assert NEW is theirs.claim("a")
+
+
+@pytest.mark.parametrize("leaves_work", [False, True])
+def test_a_late_heartbeat_does_not_bring_an_ended_session_back(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, *, leaves_work: bool
+) -> None:
+    """Others would wait for it, and its work would be busy, for a minute."""
+    ours.claim_many(["a", "b"], notes=["the work", ""])
+    ours.commit("b")
+    if not leaves_work:
+        ours.commit("a")
+    late_heartbeat = next(ours._claims.heartbeat())
+    ours.end_session()
     assert 0 == replies_to(client, late_heartbeat)[0][0]
-    assert [[3, 19]] == replies_to(client, late_claim)
+    assert {} == theirs.other_sessions()
+    assert ["the work"] * leaves_work == theirs.take_over()
 
 
 def test_a_late_pause_ends_no_claim(

@@ -266,9 +266,7 @@ class ExactAccount(Account):
 
 #: The length of a slice (ms), and how many there are.
 LENGTH, SLICES = 60_000, 4
-#: Since when a caller does not know of a claim that a late copy of its call has made.
-_UNKNOWN = -2
-#: The same of a claim that its session had ended, and with which the server has come back.
+#: Since when a caller does not know of a claim that its session had ended, and with which the server has come back.
 _RESTORED = -3
 
 
@@ -311,8 +309,6 @@ class WindowAccount(Account):
         self.silent = set[int]()
         #: Commits that have failed. A heartbeat may be about to repeat one though its caller has asked again.
         self.failed_commits: list[Op] = []
-        #: Heartbeats that began while their object was claiming: late copies of its later claims may come after them.
-        self.while_claiming = set[Op]()
 
     @property
     def current(self) -> int:
@@ -432,13 +428,13 @@ class WindowAccount(Account):
             return True, owner in self.heard_late
         if given_up is None:
             return False, True
-        if given_up == _RESTORED or (given_up == _UNKNOWN and owner != op.store):
+        if given_up == _RESTORED:
             return True, True
         if owner == op.store:
             return True, given_up >= op.begun
         # Its next heartbeat or release ends the claim.
         calls = self.histories[item].open.values()
-        ends = ("_send_heartbeat", "release", "abandon_many")
+        ends = ("_send_heartbeat", "release", "abandon_many", "take_over")
         return any(c.store == owner and c.verb in ends for c in calls), True
 
     def commit(self, op: Op, _: str, state: Window, keep: int | None = None) -> Outcomes:
@@ -507,13 +503,8 @@ class WindowAccount(Account):
         return state
 
     def echo(self, op: Op) -> None:
-        if op.verb in ("claim", "end_session"):
+        if op.verb == "end_session":
             self._begin_copy(op, op.store, f"late_{op.verb}")
-
-    def late_claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
-        """A late copy of a ``claim``."""
-        if not self.is_seen(state) and self._may_have(op, item, state)[0]:
-            yield None, state._replace(holder=(op.store, _UNKNOWN, note, 0))
 
     def late_end_session(self, op: Op, _: str, state: Window) -> Outcomes:
         """The same of an ``end_session``."""
@@ -521,15 +512,7 @@ class WindowAccount(Account):
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
         self.noted |= {item for item, how in arguments.items() if how.get("note")}
-        op = super().begins(store, verb, arguments)
-        others = [other for history in self.histories.values() for other in history.open.values()]
-        is_claiming = any(
-            other.store == store and other.failed is None and other.verb in ("claim", "take_over")
-            for other in others
-        )
-        if verb == "_send_heartbeat" and is_claiming:
-            self.while_claiming.add(op)
-        return op
+        return super().begins(store, verb, arguments)
 
     def failed(self, op: Op) -> None:
         super().failed(op)
@@ -553,8 +536,7 @@ class WindowAccount(Account):
                     and other.failed is not None
                     and other.failed <= op.begun
                 ]
-                over = "claim" if op in self.while_claiming else ("claim", "late_claim")
-                history.settle([e for e in failed if e.verb.startswith(over)])
+                history.settle([e for e in failed if e.verb.startswith("claim")])
                 history.settle([e for e in failed if e.verb.startswith(MUST_HAPPEN)], happened=True)
 
     def _found_committed(self, op: Op, case: tuple[Any, Any]) -> Iterable[tuple[Any, Any]]:

@@ -4,7 +4,7 @@
 -- Includes   claims, clock
 --
 -- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims: name -> until when it counts as alive (ms), and its least number
+-- KEYS[2]    the sessions that hold claims: name -> until when it counts as alive (ms)
 --
 -- ARGV[1]    the cursor: '0' at the start, later that of the last reply
 -- ARGV[2]    about how many claims a page has
@@ -22,23 +22,23 @@ local cursor, count, wanted, prefix, FIRST_HANDLED = ARGV[1], ARGV[2], ARGV[3] =
 local now = server_time()
 
 local all, page = redis.call('HGETALL', sessions), redis.call('HSCAN', claims, cursor, 'COUNT', count)
-local found, alive_until = {page[1], 0}, {}
+local found, lives_until = {page[1], 0}, {}
 for i = 1, #all, 2 do
   local session = all[i]
-  alive_until[session] = session_parts(all[i + 1], now)
-  local is_damaged = alive_until[session] == 0 or #session ~= 16 or string.find(session, '%X')
+  lives_until[session] = alive_until(all[i + 1], now)
+  local is_damaged = lives_until[session] == 0 or #session ~= 16 or string.find(session, '%X')
   if is_damaged then redis.call('HDEL', sessions, session) end
 end
 
 for i = FIRST_HANDLED, #ARGV, 2 do
   local session, was_alive_until = ARGV[i], tonumber(ARGV[i + 1])
-  if alive_until[session] == was_alive_until and was_alive_until <= now then redis.call('HDEL', sessions, session) end
+  if lives_until[session] == was_alive_until and was_alive_until <= now then redis.call('HDEL', sessions, session) end
 end
 for i = 1, #page[2], 2 do
   local digest, owner, _, within, note = page[2][i], claim_parts(page[2][i + 1])
   if not owner or #digest ~= 16 then
     redis.call('HDEL', claims, digest)
-  elseif (alive_until[owner] or 0) <= now then
+  elseif (lives_until[owner] or 0) <= now then
     if note == '' then
       redis.call('HDEL', claims, digest)
     elseif not wanted or string.sub(note, 1, #prefix) ~= prefix then

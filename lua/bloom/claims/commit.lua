@@ -1,7 +1,7 @@
 -- commit: add the items to the chosen slice, and end the session's claims on them. Items that the chosen slice or a newer one
 -- holds are not added. ("tbloom import" calls it without a session.)
 --
--- Includes   header, lanes, changes, claims
+-- Includes   calls, changes, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -23,18 +23,11 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, claims, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
-local NOBODY = string.rep('0', 16)
 local number, lane = read_token(ARGV[1])
 local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_header(ARGV[2])
 local session, items, item_bytes = ARGV[3], ARGV[4], columns + 4 * #sizes / 3 + 16
 
-local stored = redis.call('HMGET', state, 'layout', lane)
-local layout, entry = stored[1], stored[2]
-local earlier, last = answers_in(entry, number)
-if earlier then return {0, earlier} end
-if last then return {3, last} end
-
-local now, refused = refusal(begins, ends, layout, version, config_key)
+local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
 if session ~= '' then redis.call('HLEN', claims) end
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 
 from tbloom.bloom.batch import FilterBatch
-from tbloom.bloom.claims.session import CallRange, Reserved, Session
+from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 
@@ -47,26 +47,25 @@ def claim(
     previous_owner: str,
     notes: Mapping[bytes, str],
 ) -> Call:
-    """Return a call that claims the items, with their notes.
+    """Return a call that claims the items, with their notes. The batch must have a lane.
 
-    It replaces the session's claims of an item since the first call of its lease: nobody works on them.
+    It replaces claims that the session holds already, and of which nobody here knows.
     """
     header, keys = batch.header, batch.header.view.config.keys
     config, state, *parts = header.keys
-    number, first_calls = reserved
-    first = map(first_calls.__getitem__, batch.digests)
+    number, held = reserved
     return _CLAIM.call(
         (config, state, keys.claims(batch.shard), keys.sessions(batch.shard), *parts),
         (
+            batch.lane.token,
             header.packed,
             session.name,
             ttl_ms,
-            _hex(session.least),
             f"{batch.within:04x}",
             previous_owner,
             header.pack(batch.digests, with_digests=True),
             _hex(number),
-            "" if {*first_calls.values()} == {number} else "".join(map(_hex, first)),
+            "".join(_hex(held[digest]) for digest in batch.digests) if any(held.values()) else "",
             *(map(notes.__getitem__, batch.digests) if notes else ()),
         ),
     )
@@ -89,17 +88,16 @@ def release(
     session: Session,
     how: str,
     digests: Iterable[bytes],
-    claimed_by: Iterable[CallRange] = (),
+    numbers: Iterable[int] = (),
 ) -> Call:
-    """Return a call that ends the claims by these calls. ``release.lua`` has the values of ``how``."""
-    numbers = "".join(_hex(first) + _hex(last) for first, last in claimed_by)
-    words = session.name, how, b"".join(digests), numbers, _hex(session.least)
+    """Return a call that ends claims by calls up to these numbers. ``release.lua`` has the values of ``how``."""
+    words = session.name, how, b"".join(digests), "".join(map(_hex, numbers))
     return _RELEASE.call(keys, words)
 
 
-def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int, least: int) -> Call:
+def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int, *, begins: bool) -> Call:
     """Return a call that keeps a session alive, or ends it, and whose reply has all sessions."""
-    return _HEARTBEAT.call(keys, (session, ttl_ms, expires, _hex(least)))
+    return _HEARTBEAT.call(keys, (session, ttl_ms, expires, int(begins)))
 
 
 def abandoned(

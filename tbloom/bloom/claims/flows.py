@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import chain
 from threading import RLock
@@ -15,12 +15,14 @@ from threading import RLock
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
-from tbloom.bloom.claims.session import CallRange, Reserved, Session
+from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.bloom.claims.takeover import Abandoned, Searches, Sessions
 from tbloom.bloom.dispatcher import FilterDispatcher
+from tbloom.bloom.hasher import shard_of
 from tbloom.engine.batches import Agreement
 from tbloom.engine.flow import Call, Flow, request_all, text
 from tbloom.engine.forks import ResetsInChild
+from tbloom.engine.keys import by_shard
 from tbloom.errors import TBloomError
 
 
@@ -45,6 +47,7 @@ class Claims(ResetsInChild):
         self._dispatcher = dispatcher
         self._searches = Searches(dispatcher.config)
         self.session.shards.clear()
+        self.session.known.clear()
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
@@ -65,6 +68,20 @@ class Claims(ResetsInChild):
         """The items whose commits have failed, and must be sent again."""
         return {*chain.from_iterable(self.session.to_commit().values())}
 
+    def reserve(
+        self, session: Session, digests: Iterable[bytes], previous_owner: str = ""
+    ) -> Flow[Reserved]:
+        """Reserve items for a call of ``claim``. Look up lost calls first."""
+        shards = None
+        while (reserved := session.reserve(digests, previous_owner, shards)) is None:
+            shards = self._shards_of(digests)
+            try:
+                yield from self._find_lost(session, shards)
+            except BaseException:  # also GeneratorExit
+                session.failed.update(digests)
+                raise
+        return reserved
+
     def claim(
         self,
         session: Session,
@@ -77,36 +94,41 @@ class Claims(ResetsInChild):
     ) -> Flow[dict[bytes, Claim]]:
         """Claim the items that are new, and return the answer for each item. Only ``reserved`` items are claimed."""
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        batches = self._dispatcher.batches(reserved.first_calls, within)
+        batches = self._dispatcher.batches(reserved.held, within)
         for batch in batches:
             session.shards.add(batch.shard)
-        sent: list[Call] = []
+        call_for = partial(
+            calls.claim,
+            session=session,
+            reserved=reserved,
+            ttl_ms=self._ttl_ms,
+            previous_owner=previous_owner,
+            notes=notes,
+        )
+        try:
+            yield from self._dispatcher.send_with_tokens(batches, call_for)
+        except BaseException:  # also GeneratorExit, after an error in the driver
+            session.lost += [(reserved.number, batch) for batch in batches if batch.sent]
+            raise
+        finally:
+            answered = _answers(batches)
+            session.answered(reserved, answered)
+            session.known.update(batch.shard for batch in batches if "1" in (batch.answers or ""))
+        return answers | {digest: CLAIMS[answer] for digest, answer in answered.items()}
 
-        def call_for(batch: FilterBatch) -> Call:
-            call = calls.claim(
-                batch,
-                session,
-                reserved,
-                ttl_ms=self._ttl_ms,
-                previous_owner=previous_owner,
-                notes=notes,
-            )
-            sent.append(call)
-            return call
+    def _shards_of(self, digests: Iterable[bytes]) -> set[int]:
+        return {*by_shard(digests, self._dispatcher.config.shards, shard_of)}
 
-        yield from self._dispatcher.send(batches, call_for, Agreement.STORED)
-        not_new = []
-        for batch in batches:
-            for digest, answer in zip(batch.digests, batch.answers or "", strict=False):
-                answers[digest] = CLAIMS[answer]
-                if answer != "1":
-                    not_new.append(digest)
-        for call in sent:
-            if call.is_resent:
-                session.record_late_copies(reserved)
-        if not_new:
-            session.end_reservations(not_new, reserved.number)
-        return answers
+    def _find_lost(self, session: Session, shards: set[int] | None = None) -> Flow[None]:
+        """Learn what has become of lost calls of ``claim``. Those that the server has not executed are not executed late."""
+        lost = session.lost_in(shards)
+        replays = [FilterBatch([], batch.shard, batch.lane) for _, batch in lost]
+        yield from self._dispatcher.fetch(replays)
+        for (number, batch), replay in zip(lost, replays, strict=True):
+            batch.answers = replay.answers
+            session.found(number, batch)
+            with suppress(ValueError):  # another thread has found it
+                session.lost.remove((number, batch))
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[list[bytes]]:
         """Add the items to the slice of this age, and end their claims, because the work on them is done.
@@ -131,7 +153,13 @@ class Claims(ResetsInChild):
 
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
         """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
-        session = self.session
+        session, digests = self.session, [*digests]
+        try:
+            with suppress(TBloomError):  # claims are refused, but releases are not
+                yield from self._find_lost(session, self._shards_of(digests))
+        except BaseException:  # also GeneratorExit
+            session.release_failed(session.releasing(digests))
+            raise
         yield from self._release(session, session.releasing(digests), how)
 
     def release_dead(self, digests: Iterable[bytes]) -> Flow[None]:
@@ -143,20 +171,17 @@ class Claims(ResetsInChild):
             Agreement.NONE,
         )
 
-    def _release(
-        self, session: Session, claimed_by: dict[bytes, CallRange], how: str
-    ) -> Flow[None]:
+    def _release(self, session: Session, numbers: dict[bytes, int], how: str) -> Flow[None]:
         def call_for(batch: FilterBatch) -> Call:
-            keys, of_batch = self._keys(batch.shard), map(claimed_by.__getitem__, batch.digests)
+            keys, of_batch = self._keys(batch.shard), map(numbers.__getitem__, batch.digests)
             return calls.release(keys, session, how, batch.digests, of_batch)
 
-        batches, refused_below = self._dispatcher.batches(claimed_by, 1), session.refused_below
+        batches = self._dispatcher.batches(numbers, 1)
         try:
             yield from self._dispatcher.send(batches, call_for, Agreement.NONE)
         finally:
-            released = {digest: claimed_by.pop(digest) for digest in _answers(batches)}
-            session.released(released, refused_below)
-            session.release_failed(claimed_by)
+            session.released({digest: numbers[digest] for digest in _answers(batches)})
+            session.release_failed(numbers)
 
     def retry(self) -> Flow[None]:
         """Repeat commits and releases that ended in an error, and release claims whose answers were lost.
@@ -184,8 +209,12 @@ class Claims(ResetsInChild):
         Claims with a note then wait to be taken over.
         """
         # Items stay marked until the server answers, so that a concurrent claim of one of them replaces the lost one.
-        if to_release := self.session.to_release():
-            yield from self._release(self.session, to_release, "abandon")
+        session = self.session
+        if session.lost:
+            with suppress(TBloomError):
+                yield from self._find_lost(session)
+        if to_release := session.releasing():
+            yield from self._release(session, to_release, "abandon")
 
     def heartbeat(self) -> Flow[None]:
         """Keep the session alive if it is in use, clean up after dead sessions, and repeat calls that ended in an error."""
@@ -198,7 +227,7 @@ class Claims(ResetsInChild):
 
     def sessions(self) -> Flow[dict[int, Sessions]]:
         """Return the sessions that each shard knows."""
-        return self._ask("", 0, range(self._dispatcher.config.shards), 0)
+        return self._beat(None, 0, range(self._dispatcher.config.shards))
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claim at most ``limit`` items that dead sessions have left with a note, and return the notes.
@@ -224,7 +253,8 @@ class Claims(ResetsInChild):
         before = len(taken)
         for within in {claim.slices for claim in abandoned.values()}:
             notes = {key: claim.note for key, claim in abandoned.items() if claim.slices == within}
-            with session.calling(notes) as reserved:
+            reserved = yield from self.reserve(session, notes)
+            with session.calling(reserved):
                 answers = yield from self.claim(session, reserved, notes, within, notes)
                 taken |= {key: notes[key] for key in notes if answers[key] is Claim.NEW}
             # The work on a seen item is done. Its session died before it ended the claim, or only seemed dead.
@@ -250,24 +280,20 @@ class Claims(ResetsInChild):
         yield from self._beat(ended, 0 if leaves_claims else -1, ended.shards)
 
     def _beat(
-        self, session: Session, ttl_ms: int, shards: Iterable[int]
+        self, session: Session | None, ttl_ms: int, shards: Iterable[int]
     ) -> Flow[dict[int, Sessions]]:
         """Send a heartbeat of the session to shards, and return the sessions that they know."""
-        least = session.least
-        sessions = yield from self._ask(session.name, ttl_ms, shards, least)
-        session.refused_below = max(session.refused_below, least)
-        return sessions
-
-    def _ask(
-        self, name: str, ttl_ms: int, shards: Iterable[int], least: int
-    ) -> Flow[dict[int, Sessions]]:
+        name, known = (session.name, session.known) if session else ("", set[int]())
         view, shards = self._dispatcher.current_view(), [*shards]
         replies = yield from request_all(
             [
-                calls.heartbeat(self._keys(shard), name, ttl_ms, view.expires_at(shard), least)
+                calls.heartbeat(
+                    self._keys(shard), name, ttl_ms, view.expires_at(shard), begins=shard not in known
+                )
                 for shard in shards
             ]
         )
+        known.update(shards)
         return {
             shard: Sessions(now, dict(zip(map(text, words[::2]), words[1::2], strict=True)))
             for shard, (_, (now, *words)) in zip(shards, replies, strict=True)

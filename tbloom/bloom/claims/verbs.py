@@ -190,7 +190,8 @@ class ClaimVerbs(Verbs[Client]):
     ) -> Flow[list[Claim]]:
         to_send = digests if previous_owner else self._not_cached(digests, within)
         session, view = self._claims.session, self._dispatcher.current_view()
-        with session.calling(to_send, previous_owner) as reserved:
+        reserved = yield from self._claims.reserve(session, to_send, previous_owner)
+        with session.calling(reserved):
             answers = yield from self._claims.claim(
                 session, reserved, to_send, within, notes, previous_owner=previous_owner
             )
