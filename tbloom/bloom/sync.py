@@ -15,6 +15,7 @@ from tbloom.bloom.base import ClientSettings
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.engine.forks import ProcessLock
 from tbloom.engine.retries import is_at_exit
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
@@ -33,6 +34,11 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     _heartbeat: threading.Thread | None = None
     #: Stop the heartbeat thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
+
+    def _set_up_driver(self) -> None:
+        super()._set_up_driver()
+        #: Guards the start of the heartbeat thread.
+        self._starting = ProcessLock()
 
     @classmethod
     def open(
@@ -98,7 +104,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def _keep_session(self) -> None:
         """Start the thread that sends heartbeats, unless it runs."""
-        with self._claims.lock:
+        with self._starting.lock:
             if self._heartbeat and self._heartbeat.is_alive():  # a forked child has no such thread
                 return
             closed, send = threading.Event(), weakref.WeakMethod(self._send_heartbeat)

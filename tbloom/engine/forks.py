@@ -6,6 +6,8 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from threading import RLock
 from typing import Any, NoReturn
 
 _methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
@@ -38,6 +40,16 @@ class ResetsInChild(ABC):
     @abstractmethod
     def reset(self) -> None:
         """Set the initial state."""
+
+
+class ProcessLock(ResetsInChild):
+    """A reentrant ``lock`` of one process. In a forked child it is free, though a thread of the parent may hold it."""
+
+    __slots__ = ("lock",)
+
+    def reset(self) -> None:
+        """Make a new lock."""
+        self.lock: AbstractContextManager[bool] = RLock()
 
 
 def _after_fork() -> None:

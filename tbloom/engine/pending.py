@@ -151,7 +151,9 @@ class PendingAnswers(ResetsInChild):
         with self._lock:
             mine = [key for key, kept in new.items() if self.new.get(key) is kept]
             # One step, so that a signal can't interrupt it.
-            return {key: kept.batch for key, kept in zip(mine, map(self.new.pop, mine), strict=True)}
+            return {
+                key: kept.batch for key, kept in zip(mine, map(self.new.pop, mine), strict=True)
+            }
 
     def pop_new(self, batches: Iterable[Batch]) -> dict[Any, Batch]:
         """Pop the items of these batches that are known to be new. Return each with the batch that found it new."""

@@ -168,8 +168,12 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return {item for item in items if self.config.digest(item) in digests}
 
     def note_again(self, notes: dict[bytes, str], within: int | None = None) -> None:
-        """Give items that this process has claimed, within as many slices, other notes."""
-        self.claim_many([*notes], within, [*notes.values()], self.session)
+        """Give items that this process has claimed, within as many slices, other notes. It works on them, whatever the answers are."""
+        try:
+            self.claim_many([*notes], within, [*notes.values()], self.session)
+        except RedisError:
+            self.assume_new(notes)
+            raise
 
     @property
     def taken_over(self) -> int:
@@ -183,15 +187,6 @@ class CrawlBloom(CrawlStore, TimeBloom):
         if keep is None:
             self._cache_seen(self.config.digests_of(items), view)
         return answers
-
-    def release_many(self, items: Iterable[Item]) -> None:
-        """See ``TimeBloom.release_many``; if it fails, a heartbeat repeats it."""
-        items = list(items)
-        try:
-            super().release_many(items)
-        except RedisError:  # else they would be busy here until the server knows of it
-            self._claims.session.disown(self.config.digests_of(items))
-            raise
 
     def _warn_of_taken_over(self) -> None:
         """Do nothing: the crawl's report warns once."""

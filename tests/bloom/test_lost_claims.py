@@ -75,10 +75,13 @@ async def test_a_commit_says_which_claims_another_session_has_taken_over(
     assert await ours.commit("b") is False
     assert [1] == warnings(caplog)
     assert {SEEN} == {*silent(shards=shards).claim_many(ITEMS)}
-    # What is committed is no claim any more.
-    assert [True] * 3 == await ours.commit_many(ITEMS)
-    if then == "works":
+    # What is committed is no claim any more, but a commit still says whether another session works on the item.
+    works = then == "works"
+    assert [not works, not works, True] == await ours.commit_many(ITEMS)
+    assert [2] * works == warnings(caplog)
+    if works:
         assert [True, True] == theirs.commit_many(["a", "b"])
+    assert [True] * 3 == await ours.commit_many(ITEMS)
     assert [] == warnings(caplog)
     await ours.aclose()
     assert not clockwork.client.hlen(f"{{{name}}}:claims")
@@ -87,19 +90,18 @@ async def test_a_commit_says_which_claims_another_session_has_taken_over(
 def test_a_claim_that_nobody_has_taken_over_is_not_lost(
     silent: Any, clockwork: Clockwork, caplog: Any
 ) -> None:
-    """It has expired; others have deleted or released it; it was never ours; it was committed before."""
+    """It has expired; others have deleted or released it; it was committed before."""
     ours, theirs = silent(), silent()
     assert [NEW] * 3 == ours.claim_many(ITEMS)
     clockwork.set("2019-06-03 00:00:02")
     assert ours.commit("a")
-    theirs._claims.session.shards.add(0)
+    theirs._claims.session.shards[0] = False
     theirs._send_heartbeat()
     assert 0 == clockwork.client.hlen(f"{{{ours.name}}}:claims")
     assert NEW is theirs.claim("c")
     theirs.release("c")
     assert [True, True] == ours.commit_many(["b", "c"])
-    assert NEW is theirs.claim("d")
-    assert [True, True, True] == ours.commit_many(["d", "a", "new"])
+    assert [True, True] == ours.commit_many(["a", "new"])
     assert [] == warnings(caplog)
 
 
@@ -136,6 +138,47 @@ def test_a_commit_that_is_sent_again_gets_its_first_answer(
         assert not faults
         assert [3] * lost == warnings(caplog)
         ours.close()
+
+
+def test_a_commit_that_a_heartbeat_has_repeated_still_tells_its_caller_that_another_session_works(
+    silent: Any, clockwork: Clockwork, caplog: Any
+) -> None:
+    """The caller repeats it, too, and must not learn that the work is its own."""
+    is_cut = False
+    with Proxy(clockwork.server.url, lambda _: Fault.CUT_REQUEST if is_cut else None) as proxy:
+        theirs, ours = silent(), silent(proxy.url, retry_for=0.0)
+        assert NEW is ours.claim("a")
+        clockwork.set("2019-06-03 00:00:02")
+        assert NEW is theirs.claim("a")
+        is_cut = True
+        with pytest.raises(redis.ConnectionError):
+            ours.commit("a")
+        is_cut = False
+        ours._send_heartbeat()
+        assert [1] == warnings(caplog)
+        assert ours.commit("a") is False
+
+
+@pytest.mark.parametrize("verb", ["claim", "commit", "release", "abandon_many"])
+def test_an_interrupt_before_anything_is_sent_leaves_no_claim_behind(
+    silent: Any, clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """As Ctrl-C, or gevent's timeout, while the call waits for its turn. The next heartbeat does what the call could not."""
+    theirs, ours = silent(), silent()
+    assert theirs.commit("the parameters are stored")
+    if verb != "claim":
+        assert NEW is ours.claim("a")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ours, "_keep_session", interrupted)
+        patched.setattr(type(ours._sender), "send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(ours, verb)(["a"] if verb == "abandon_many" else "a")
+    ours._send_heartbeat()
+    assert theirs.claim("a") is (SEEN if verb == "commit" else NEW)
 
 
 @pytest.mark.parametrize("executed", [False, True])

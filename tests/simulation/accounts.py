@@ -438,17 +438,20 @@ class WindowAccount(Account):
         return any(c.store == owner and c.verb in ends for c in calls), True
 
     def commit(self, op: Op, _: str, state: Window, keep: int | None = None) -> Outcomes:
-        """False: another session has taken the item over, and works on it or has committed it. (Who repeats a commit is not told
-        the latter, and who has not claimed the item neither.)"""
+        """False: another session works on the item, or has committed it. (Who repeats a commit is not told the latter, and who
+        has not claimed the item neither.)"""
         chosen = self.current - SLICES + (keep or SLICES)
         owner = NOBODY if state.holder is None else state.holder[0]
-        may_be_lost = owner not in {op.store, NOBODY}
-        if any(chosen <= s <= self.current for s in state.slices):
-            may_be_lost |= owner == NOBODY
+        if owner not in {op.store, NOBODY}:
+            answers = [False]
+        elif owner == NOBODY and any(chosen <= s <= self.current for s in state.slices):
+            answers = [True, False]
         else:
+            answers = [True]
+        if not any(chosen <= s <= self.current for s in state.slices):
             state = self._with(state, keep)
         after = self._without_claim(op, state)
-        return [(True, after), *([(False, after)] if may_be_lost else [])]
+        return [(answer, after) for answer in answers]
 
     def release(self, op: Op, _: str, state: Window) -> Outcomes:
         return self._or_stays(state, self._without_claim(op, state))

@@ -53,7 +53,7 @@ def claim(
     """
     header, keys = batch.header, batch.header.view.config.keys
     config, state, *parts = header.keys
-    number, held = reserved
+    earlier = reserved.earlier
     return _CLAIM.call(
         (config, state, keys.claims(batch.shard), keys.sessions(batch.shard), *parts),
         (
@@ -64,8 +64,10 @@ def claim(
             f"{batch.within:04x}",
             previous_owner,
             header.pack(batch.digests, with_digests=True),
-            _hex(number),
-            "".join(_hex(held[digest]) for digest in batch.digests) if any(held.values()) else "",
+            _hex(reserved.call),
+            "".join(_hex(earlier[digest]) for digest in batch.digests)
+            if any(earlier.values())
+            else "",
             *(map(notes.__getitem__, batch.digests) if notes else ()),
         ),
     )

@@ -6,11 +6,10 @@ Each shard has a hash of claims, with an entry for each claimed item, and a hash
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain
-from threading import RLock
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
@@ -39,15 +38,12 @@ class Claims(ResetsInChild):
         self.session: Session = Session()
         #: Committed items whose claims other sessions had taken over, and of which nobody was warned.
         self.taken_over: deque[bytes] = deque()
-        #: Guards the start of the heartbeats.
-        self.lock: AbstractContextManager[bool] = RLock()
 
     def use(self, dispatcher: FilterDispatcher) -> None:
         """Switch to this dispatcher, before anything is claimed."""
         self._dispatcher = dispatcher
         self._searches = Searches(dispatcher.config)
         self.session.shards.clear()
-        self.session.known.clear()
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
@@ -68,20 +64,6 @@ class Claims(ResetsInChild):
         """The items whose commits have failed, and must be sent again."""
         return {*chain.from_iterable(self.session.to_commit().values())}
 
-    def reserve(
-        self, session: Session, digests: Iterable[bytes], previous_owner: str = ""
-    ) -> Flow[Reserved]:
-        """Reserve items for a call of ``claim``. Look up lost calls first."""
-        shards = None
-        while (reserved := session.reserve(digests, previous_owner, shards)) is None:
-            shards = self._shards_of(digests)
-            try:
-                yield from self._find_lost(session, shards)
-            except BaseException:  # also GeneratorExit
-                session.failed.update(digests)
-                raise
-        return reserved
-
     def claim(
         self,
         session: Session,
@@ -92,11 +74,13 @@ class Claims(ResetsInChild):
         *,
         previous_owner: str = "",
     ) -> Flow[dict[bytes, Claim]]:
-        """Claim the items that are new, and return the answer for each item. Only ``reserved`` items are claimed."""
+        """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``."""
+        shards = self._shards_of(digests)
+        again = previous_owner == session.name
+        while not session.reserve(reserved, digests, shards, again=again):
+            yield from self._look_up_lost(session, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        batches = self._dispatcher.batches(reserved.held, within)
-        for batch in batches:
-            session.shards.add(batch.shard)
+        batches = self._dispatcher.batches(reserved.earlier, within)
         call_for = partial(
             calls.claim,
             session=session,
@@ -106,61 +90,62 @@ class Claims(ResetsInChild):
             notes=notes,
         )
         try:
+            for batch in batches:
+                session.shards.setdefault(batch.shard, False)
             yield from self._dispatcher.send_with_tokens(batches, call_for)
-        except BaseException:  # also GeneratorExit, after an error in the driver
-            session.lost += [(reserved.number, batch) for batch in batches if batch.sent]
-            raise
         finally:
+            lost = [batch for batch in batches if batch.sent]
+            session.lost += [(reserved, batch) for batch in lost]
+            unknown = {digest for batch in lost for digest in batch.digests}
             answered = _answers(batches)
-            session.answered(reserved, answered)
-            session.known.update(batch.shard for batch in batches if "1" in (batch.answers or ""))
+            known = {key: answered.get(key, "") for key in reserved.earlier if key not in unknown}
+            session.answered(reserved, known)
+        session.shards.update({batch.shard: True for batch in batches if "1" in str(batch.answers)})
         return answers | {digest: CLAIMS[answer] for digest, answer in answered.items()}
 
     def _shards_of(self, digests: Iterable[bytes]) -> set[int]:
         return {*by_shard(digests, self._dispatcher.config.shards, shard_of)}
 
-    def _find_lost(self, session: Session, shards: set[int] | None = None) -> Flow[None]:
-        """Learn what has become of lost calls of ``claim``. Those that the server has not executed are not executed late."""
-        lost = session.lost_in(shards)
+    def _look_up_lost(self, session: Session, shards: Container[int]) -> Flow[None]:
+        """Look up calls of ``claim`` without a reply, so that the server does not execute them late."""
+        lost = [each for each in [*session.lost] if each[1].shard in shards]
+        if not lost:
+            return
         replays = [FilterBatch([], batch.shard, batch.lane) for _, batch in lost]
         yield from self._dispatcher.fetch(replays)
-        for (number, batch), replay in zip(lost, replays, strict=True):
-            batch.answers = replay.answers
-            session.found(number, batch)
-            with suppress(ValueError):  # another thread has found it
-                session.lost.remove((number, batch))
+        for each, replay in zip(lost, replays, strict=True):
+            reserved, batch = each
+            answers = replay.answers or len(batch.digests) * ("",)
+            session.answered(reserved, dict(zip(batch.digests, answers, strict=True)))
+            with suppress(ValueError):  # another thread has looked it up
+                session.lost.remove(each)
 
-    def commit(self, digests: Iterable[bytes], age: int) -> Flow[list[bytes]]:
+    def commit(
+        self, session: Session, left: set[bytes], digests: Iterable[bytes], age: int
+    ) -> Flow[list[bytes]]:
         """Add the items to the slice of this age, and end their claims, because the work on them is done.
 
-        Return the items whose claims other sessions have taken over.
+        Return the items whose claims other sessions have taken over. Remove the items with an answer from ``left``.
         """
-        session, digests = self.session, dict.fromkeys(digests).keys()
         batches = self._dispatcher.batches(digests, age + 1, age)
         try:
             yield from self._dispatcher.send_with_tokens(
                 batches, lambda batch: calls.commit(batch, session.name)
             )
-        except TBloomError:
-            raise
-        except BaseException:  # also GeneratorExit, after an error in the driver
-            session.commit_failed(digests - _answers(batches).keys(), age)
-            raise
         finally:
-            taken_over = session.committed(_answers(batches))
+            answers = _answers(batches)
+            taken_over = session.committed(answers)
             self.taken_over.extend(taken_over)
+            left.difference_update(answers)
         return taken_over
 
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
         """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
-        session, digests = self.session, [*digests]
-        try:
-            with suppress(TBloomError):  # claims are refused, but releases are not
-                yield from self._find_lost(session, self._shards_of(digests))
-        except BaseException:  # also GeneratorExit
-            session.release_failed(session.releasing(digests))
-            raise
-        yield from self._release(session, session.releasing(digests), how)
+        numbers = self.session.release(digests)
+        shards = self._shards_of(numbers)
+        with suppress(TBloomError):  # claims are refused, but releases are not
+            yield from self._look_up_lost(self.session, shards)
+        yield from self._release(self.session, numbers, how)
 
     def release_dead(self, digests: Iterable[bytes]) -> Flow[None]:
         """End dead sessions' claims of these items, which are seen."""
@@ -181,7 +166,6 @@ class Claims(ResetsInChild):
             yield from self._dispatcher.send(batches, call_for, Agreement.NONE)
         finally:
             session.released({digest: numbers[digest] for digest in _answers(batches)})
-            session.release_failed(numbers)
 
     def retry(self) -> Flow[None]:
         """Repeat commits and releases that ended in an error, and release claims whose answers were lost.
@@ -196,7 +180,7 @@ class Claims(ResetsInChild):
             for batch in self._dispatcher.batches(digests, age + 1, age):
                 items = [*batch.digests]
                 try:
-                    yield from self.commit(items, age)
+                    yield from self.commit(session, {*items}, items, age)
                 except TBloomError as error:  # the next try would fail too
                     refused = error
                     session.drop_commits(items)
@@ -208,12 +192,10 @@ class Claims(ResetsInChild):
 
         Claims with a note then wait to be taken over.
         """
-        # Items stay marked until the server answers, so that a concurrent claim of one of them replaces the lost one.
         session = self.session
-        if session.lost:
-            with suppress(TBloomError):
-                yield from self._find_lost(session)
-        if to_release := session.releasing():
+        with suppress(TBloomError):
+            yield from self._look_up_lost(session, {*session.shards})
+        if to_release := session.to_release():
             yield from self._release(session, to_release, "abandon")
 
     def heartbeat(self) -> Flow[None]:
@@ -242,7 +224,7 @@ class Claims(ResetsInChild):
             claim = partial(self._claim_abandoned, session, taken)
             yield from self._searches.take_over(sessions, claim, limit, prefix)
         except BaseException:  # also GeneratorExit; the caller does not get these claims
-            session.disown(taken)
+            session.release(taken)
             raise
         return [*taken.values()]
 
@@ -253,8 +235,7 @@ class Claims(ResetsInChild):
         before = len(taken)
         for within in {claim.slices for claim in abandoned.values()}:
             notes = {key: claim.note for key, claim in abandoned.items() if claim.slices == within}
-            reserved = yield from self.reserve(session, notes)
-            with session.calling(reserved):
+            with session.claiming() as reserved:
                 answers = yield from self.claim(session, reserved, notes, within, notes)
                 taken |= {key: notes[key] for key in notes if answers[key] is Claim.NEW}
             # The work on a seen item is done. Its session died before it ended the claim, or only seemed dead.
@@ -274,7 +255,7 @@ class Claims(ResetsInChild):
         finally:
             ended, session = self.session, Session()
             for age, digests in ended.to_commit().items():
-                session.commit_failed(digests, age)
+                session.commit_again(digests, age)
             self.session = session
         leaves_claims = ended.is_busy or ended.handed_over
         yield from self._beat(ended, 0 if leaves_claims else -1, ended.shards)
@@ -283,17 +264,21 @@ class Claims(ResetsInChild):
         self, session: Session | None, ttl_ms: int, shards: Iterable[int]
     ) -> Flow[dict[int, Sessions]]:
         """Send a heartbeat of the session to shards, and return the sessions that they know."""
-        name, known = (session.name, session.known) if session else ("", set[int]())
+        name, known = (session.name, session.shards) if session else ("", {})
         view, shards = self._dispatcher.current_view(), [*shards]
         replies = yield from request_all(
             [
                 calls.heartbeat(
-                    self._keys(shard), name, ttl_ms, view.expires_at(shard), begins=shard not in known
+                    self._keys(shard),
+                    name,
+                    ttl_ms,
+                    view.expires_at(shard),
+                    begins=not known.get(shard),
                 )
                 for shard in shards
             ]
         )
-        known.update(shards)
+        known.update(dict.fromkeys(shards, True))
         return {
             shard: Sessions(now, dict(zip(map(text, words[::2]), words[1::2], strict=True)))
             for shard, (_, (now, *words)) in zip(shards, replies, strict=True)

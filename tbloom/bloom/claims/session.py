@@ -5,72 +5,66 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from threading import RLock
 from typing import NamedTuple
 
 from tbloom.bloom.batch import FilterBatch
+from tbloom.errors import TBloomError
 
 
 class State(Enum):
-    """The state of a lease: what must still be sent for the item."""
+    """The state of a lease."""
 
-    #: Nothing must be sent. A caller here works on the item, or claims it.
+    #: A caller here claims the item, or works on it. No other caller here may claim it.
     CLAIMED = auto()
-    #: A release must be sent: the last one failed, or the caller does not know of the claim.
-    TO_RELEASE = auto()
-    #: A commit must be sent: the last one failed.
+    #: The same, but the work is done, and its commit has failed. Heartbeats repeat the commit.
     TO_COMMIT = auto()
+    #: No caller here works on the item, but the server may have a claim of this session. Heartbeats release it.
+    TO_RELEASE = auto()
 
 
 class Lease(NamedTuple):
-    """A session's lease on an item. It is immutable: each transition returns another lease."""
+    """A session's lease on an item. It is immutable: each transition replaces it in one step."""
 
-    state: State = State.CLAIMED
-    #: The number of the call that claims the item, or has claimed it; 0: none.
-    number: int = 0
-    #: Whether a caller in this process owns the claim, until a release or a commit is confirmed. Until then it may repeat the
-    #: call, and no other caller here may claim the item.
-    is_owned: bool = False
-    #: The age of the slice of the commit; 0: the current slice.
+    state: State
+    #: The session's last call of ``claim`` that may have claimed the item: a release ends claims up to this call. None: no
+    #: call has, because the item was committed without a claim.
+    last_call: int | None
+    #: The age of the slice that a commit has to write into; 0: the current slice.
     age: int = 0
 
 
-#: In place of the lease on an item without a lease.
-FREE = Lease()
-
-
-class Reserved(NamedTuple):
+@dataclass(slots=True)
+class Reserved:
     """The items that are reserved for a call of ``claim``."""
 
-    #: The call's number in the session. The claim has it, and a release ends no claim by a later call.
-    number: int
-    #: For each item: the number of the last call by which the server may hold the session's claim already; 0: none.
-    held: dict[bytes, int]
+    #: The call's number in the session. The server keeps it with the claims.
+    call: int = 0
+    #: For each item, the last earlier call whose claim the server may still have, and on which nobody works; 0: none.
+    earlier: dict[bytes, int] = field(default_factory=dict)
 
 
 class Session:
     """The session of one process, and its leases.
 
     Many threads may change leases, so each change takes the lock. The lock is reentrant, because the garbage collector may end a
-    flow during a change, and the ended flow changes the leases of its own call. A lease is replaced in one step, so that an
-    interrupt leaves either the old lease or the new one.
+    flow during a change, and the ended flow changes the leases of its own call.
     """
 
     def __init__(self) -> None:
         self.name: str = secrets.token_hex(8)
-        #: The shards that know the session.
-        self.shards: set[int] = set()
-        #: Those whose replies have shown it. A heartbeat begins the session elsewhere only, so that a late one does not bring it back.
-        self.known: set[int] = set()
+        #: The shards that heartbeats are sent to, and whether a reply has shown that the shard knows the session. Where none
+        #: has, a heartbeat may begin the session. Elsewhere it may not, so that a late one does not bring back an ended session.
+        self.shards: dict[int, bool] = {}
         #: True if claims were handed over to other sessions, which end them.
         self.handed_over: bool = False
-        #: Calls of ``claim`` without a reply, by their numbers. Before the next claim, they are looked up by their tokens.
-        self.lost: list[tuple[int, FilterBatch]] = []
-        #: Items whose claims have failed, perhaps before they were sent. The caller may assume them new, and own them.
-        self.failed: set[bytes] = set()
+        #: Calls of ``claim`` without a reply. They are looked up by their tokens before the next claim or
+        #: release in their shards, and by each heartbeat.
+        self.lost: list[tuple[Reserved, FilterBatch]] = []
         self._leases: dict[bytes, Lease] = {}
-        self._number = 0
+        self._calls = 0
         self._lock: AbstractContextManager[bool] = RLock()
 
     @property
@@ -79,8 +73,9 @@ class Session:
         return bool(self._leases or self.lost)
 
     def owns(self, digest: bytes) -> bool:
-        """Return True if a caller here owns the claim of the item."""
-        return self._leases.get(digest, FREE).is_owned
+        """Return True if a caller here has claimed the item, and has not released or committed it."""
+        lease = self._leases.get(digest)
+        return lease is not None and lease.state is not State.TO_RELEASE
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
@@ -88,88 +83,70 @@ class Session:
         self.lost.clear()
         self._leases.clear()
 
-    def lost_in(self, shards: Container[int] | None) -> list[tuple[int, FilterBatch]]:
-        """Return the lost calls to these shards; None: to all."""
-        return [each for each in [*self.lost] if shards is None or each[1].shard in shards]
+    @contextmanager
+    def claiming(self) -> Iterator[Reserved]:
+        """Yield what ``reserve`` fills. If the block raises an exception, the claims are to be released.
+
+        The caller does not get the answers then, even if the server has sent them.
+        """
+        reserved = Reserved()
+        try:
+            yield reserved
+        except BaseException:  # also GeneratorExit, after an error in the driver
+            claimed = Lease(State.CLAIMED, reserved.call)
+            left = Lease(State.TO_RELEASE, reserved.call)
+            self._change(reserved.earlier, lambda _, lease: left if lease == claimed else lease)
+            raise
 
     def reserve(
         self,
+        reserved: Reserved,
         digests: Iterable[bytes],
-        previous_owner: str = "",
-        shards: Container[int] | None = None,
-    ) -> Reserved | None:
-        """Reserve items for a call of ``claim``. Return None if lost calls to their shards must be looked up first.
+        shards: Container[int],
+        *,
+        again: bool = False,
+    ) -> bool:
+        """Reserve items of these shards for a call of ``claim``, except those that a caller here owns (unless ``again``).
 
-        Until the server answers, no other caller here claims them. If this session is the ``previous_owner``, items that a caller
-        here owns, or has handed over, are claimed again.
+        Until the call has its answers, no other caller here claims the items. Return False, and reserve nothing, if lost calls
+        to the shards must be looked up first.
         """
-        again = previous_owner == self.name
         with self._lock:
-            if self.lost_in(shards):
-                return None
-            self._number = number = self._number + 1
-            self.failed.difference_update(digests)
-            held = dict[bytes, int]()
+            if any(batch.shard in shards for _, batch in self.lost):
+                return False
+            reserved.call = self._next_call()
             for digest in dict.fromkeys(digests):
-                lease = self._leases.get(digest, FREE)
-                if not lease.is_owned or again:
-                    held[digest] = number if again else lease.number
-                    state = State.TO_COMMIT if lease.state is State.TO_COMMIT else State.CLAIMED
-                    self._leases[digest] = Lease(state, number, is_owned=True, age=lease.age)
-            return Reserved(number, held)
-
-    @contextmanager
-    def calling(self, reserved: Reserved) -> Iterator[None]:
-        """Disown the items that are reserved for a call if it ends in an exception, even if the server has answered."""
-        try:
-            yield
-        except BaseException:  # also GeneratorExit: the driver was cancelled
-            self.failed.update(reserved.held)
-            self._change(
-                reserved.held,
-                lambda digest, lease: _disowned(lease, reserved.held[digest])
-                if lease.number == reserved.number
-                else lease,
-            )
-            raise
+                if again or not self.owns(digest):
+                    lease = self._leases.get(digest)
+                    earlier = reserved.call if again else lease and lease.last_call
+                    reserved.earlier[digest] = earlier or 0
+                    self._leases[digest] = _claimed(lease, reserved.call)
+        return True
 
     def answered(self, reserved: Reserved, answers: Mapping[bytes, str]) -> None:
-        """Note the answers to a call of ``claim``: the server holds the new items."""
-        number, held = reserved
-        held.update({digest: number for digest, answer in answers.items() if answer == "1"})
+        """Note the answers to a call of ``claim``. An empty one means that the server has not executed the call for the item.
 
-        def change(digest: bytes, lease: Lease) -> Lease:
-            # Claims of a seen item are not looked at, so an earlier claim may be left.
-            is_left = held[digest] if answers[digest] == "0" else 0
-            return _disowned(lease, is_left) if lease.number == number else lease
+        Leases on items that are not new end. New items of which nobody here knows are to be released.
+        """
 
-        self._change([digest for digest, answer in answers.items() if answer != "1"], change)
+        def change(digest: bytes, lease: Lease | None) -> Lease | None:
+            if answers[digest] == "1":
+                return lease or Lease(State.TO_RELEASE, reserved.call)
+            is_of_call = lease is not None and lease.last_call == reserved.call
+            if lease is None or not is_of_call or lease.state is State.TO_COMMIT:
+                return lease
+            # Unless another session has the claim, an earlier claim of this session may be left.
+            earlier = 0 if answers[digest] == "2" else reserved.earlier[digest]
+            return Lease(State.TO_RELEASE, earlier) if earlier else None
 
-    def found(self, number: int, batch: FilterBatch) -> None:
-        """Note the answers to a lost call: its new items must be released, unless a caller here owns them."""
-
-        def change(_: bytes, lease: Lease) -> Lease:
-            return lease if lease.is_owned else _disowned(lease, max(number, lease.number))
-
-        self._change(batch.items_with("1"), change)
-
-    def disown(self, digests: Iterable[bytes]) -> None:
-        """Mark claims to be released, because their callers don't learn of them."""
-        self._change(
-            digests,
-            lambda _, lease: _disowned(lease, lease.number) if lease.is_owned else lease,
-        )
+        self._change(answers, change)
 
     def own(self, digests: Iterable[bytes]) -> None:
-        """Own claims that were to be released, or whose calls are lost, because the caller works on the items."""
-        numbers = {digest: number for number, batch in self.lost for digest in batch.digests}
+        """Own items though their claims have failed, because the caller works on them."""
+        call = self._next_call()  # it is later than any call that may have claimed them
 
-        def change(digest: bytes, lease: Lease) -> Lease:
-            number = max(numbers.get(digest, 0), lease.number)
-            if digest in self.failed:
-                self._number = number = self._number + 1
-            state = State.TO_COMMIT if lease.state is State.TO_COMMIT else State.CLAIMED
-            return lease._replace(state=state, number=number, is_owned=number > 0)
+        def change(_: bytes, lease: Lease | None) -> Lease:
+            return _claimed(lease, call)
 
         self._change(digests, change)
 
@@ -177,83 +154,113 @@ class Session:
         """Forget claims, because other sessions will claim the items and end these claims."""
         self.handed_over = True
         self._change(
-            digests, lambda _, lease: FREE if lease.state is State.CLAIMED else lease
+            digests,
+            lambda _, lease: None if lease and lease.state is State.CLAIMED else lease,
         )
 
-    def releasing(self, digests: Iterable[bytes] | None = None) -> dict[bytes, int]:
-        """Return the claims to release, and their numbers: of these items, whose commits are dropped, or of all to release."""
-        if digests is None:
-            return {d: lease.number for d, lease in self._in_state(State.TO_RELEASE)}
-        digests = [*digests]
-        self.drop_commits(digests)
-        return {d: n for d in digests if (n := self._leases.get(d, FREE).number)}
+    def to_release(self) -> dict[bytes, int]:
+        """Return the items to release, each with the last call whose claim ends."""
+        leases = self._leases.copy()  # in one step, because other threads change it
+        return {
+            digest: lease.last_call or 0
+            for digest, lease in leases.items()
+            if lease.state is State.TO_RELEASE
+        }
+
+    def release(self, digests: Iterable[bytes]) -> dict[bytes, int]:
+        """Mark claims of these items to be released, and drop commits that have failed. Return the claims as ``to_release`` does."""
+        numbers = dict[bytes, int]()
+
+        def change(digest: bytes, lease: Lease | None) -> Lease | None:
+            if lease is None or lease.last_call is None:
+                return None
+            numbers[digest] = lease.last_call
+            return Lease(State.TO_RELEASE, lease.last_call)
+
+        self._change(digests, change)
+        return numbers
 
     def released(self, numbers: Mapping[bytes, int]) -> None:
-        """End claims whose releases were confirmed."""
-        self._change(
-            numbers, lambda digest, lease: lease if lease.number > numbers[digest] else FREE
-        )
+        """End leases whose releases were confirmed, unless the items were claimed again since."""
 
-    def release_failed(self, numbers: Mapping[bytes, int]) -> None:
-        """Mark claims whose releases failed, so that they are released again."""
-
-        def change(digest: bytes, lease: Lease) -> Lease:
-            is_meant = lease.state is State.CLAIMED and 0 < lease.number <= numbers[digest]
-            return lease._replace(state=State.TO_RELEASE) if is_meant else lease
+        def change(digest: bytes, lease: Lease | None) -> Lease | None:
+            return None if lease == Lease(State.TO_RELEASE, numbers[digest]) else lease
 
         self._change(numbers, change)
 
     def to_commit(self) -> dict[int, list[bytes]]:
         """Return the items to commit again, by the age of their slice."""
         by_age: dict[int, list[bytes]] = {}
-        for digest, lease in self._in_state(State.TO_COMMIT):
-            by_age.setdefault(lease.age, []).append(digest)
+        for digest, lease in self._leases.copy().items():
+            if lease.state is State.TO_COMMIT:
+                by_age.setdefault(lease.age, []).append(digest)
         return by_age
 
-    def commit_failed(self, digests: Iterable[bytes], age: int) -> None:
+    @contextmanager
+    def committing(self, digests: Iterable[bytes], age: int) -> Iterator[set[bytes]]:
+        """Yield the items whose commits have no answer yet, for the block to remove those with one.
+
+        If the block raises an exception, heartbeats will commit the others again. A refusal (TBloomError) changes nothing,
+        because the next try would be refused, too.
+        """
+        left = {*digests}
+        try:
+            yield left
+        except TBloomError:
+            raise
+        except BaseException:  # also GeneratorExit, after an error in the driver
+            self.commit_again(left, age)
+            raise
+
+    def commit_again(self, digests: Iterable[bytes], age: int) -> None:
         """Mark items to be committed again."""
-        self._change(digests, lambda _, lease: lease._replace(state=State.TO_COMMIT, age=age))
+        self._change(
+            digests,
+            lambda _, lease: Lease(State.TO_COMMIT, lease.last_call if lease else None, age),
+        )
 
     def drop_commits(self, digests: Iterable[bytes]) -> None:
-        """Drop commits that must not be sent again. The claims stay."""
+        """Drop commits that were refused. The claims stay."""
 
-        def change(_: bytes, lease: Lease) -> Lease:
-            if lease.state is not State.TO_COMMIT:
+        def change(_: bytes, lease: Lease | None) -> Lease | None:
+            if lease is None or lease.state is not State.TO_COMMIT:
                 return lease
-            lease = lease._replace(state=State.CLAIMED)
-            return lease if lease.is_owned else _disowned(lease, lease.number)
+            return None if lease.last_call is None else Lease(State.CLAIMED, lease.last_call)
 
         self._change(digests, change)
 
     def committed(self, answers: Mapping[bytes, str]) -> list[bytes]:
-        """End claims whose commits were confirmed with these answers. Return the items that other sessions have taken over."""
+        """End leases whose commits were confirmed with these answers. Return the items that other sessions have taken over."""
         taken_over = list[bytes]()
         with self._lock:
             for digest, answer in answers.items():
-                lease = self._leases.pop(digest, FREE)
-                # An earlier commit that got no reply may have added the item itself.
-                is_lost = answer == "2" or (answer == "3" and lease.state is State.CLAIMED)
-                if is_lost and lease.is_owned:
+                lease = self._leases.pop(digest, None)
+                # Where a commit has failed, it may have added the item itself.
+                is_first = lease is not None and lease.state is State.CLAIMED
+                if answer == "2" or (answer == "3" and is_first):
                     taken_over.append(digest)
         return taken_over
 
-    def _change(self, digests: Iterable[bytes], change: Callable[[bytes, Lease], Lease]) -> None:
-        """Replace the lease on each item."""
+    def _next_call(self) -> int:
+        with self._lock:
+            self._calls += 1
+            return self._calls
+
+    def _change(
+        self, digests: Iterable[bytes], change: Callable[[bytes, Lease | None], Lease | None]
+    ) -> None:
+        """Replace the lease on each item. None: there is no lease."""
         with self._lock:
             for digest in digests:
-                lease = change(digest, self._leases.get(digest, FREE))
-                if lease == FREE:
+                lease = change(digest, self._leases.get(digest))
+                if lease is None:
                     self._leases.pop(digest, None)
                 else:
                     self._leases[digest] = lease
 
-    def _in_state(self, state: State) -> list[tuple[bytes, Lease]]:
-        leases = self._leases.copy()  # in one step, because other threads change it
-        return [(digest, lease) for digest, lease in leases.items() if lease.state is state]
 
-
-def _disowned(lease: Lease, number: int) -> Lease:
-    """Return the lease after its caller has lost the claim, which the server may hold by the call with this number (0: none)."""
-    if lease.state is State.TO_COMMIT:
-        return lease._replace(number=number, is_owned=False)
-    return Lease(State.TO_RELEASE, number) if number else FREE
+def _claimed(lease: Lease | None, call: int) -> Lease:
+    """Return the lease of a caller that claims the item by this call. A commit that has failed is still to be repeated."""
+    if lease is not None and lease.state is State.TO_COMMIT:
+        return lease._replace(last_call=call)
+    return Lease(State.CLAIMED, call)

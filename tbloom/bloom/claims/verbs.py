@@ -77,13 +77,12 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def commit(self, item: Item, keep: int | None = None) -> Flow[bool]:
-        """Mark the item as seen, because the work on it is done. Return False if another session has taken over your claim.
+        """Mark the item as seen, because the work on it is done. Return False if another session works on the item.
 
-        It may do so after your process has sent no heartbeat for ``session_ttl`` seconds, and then it works on the item too, or
-        has committed it. The item is marked in any case, and a WARNING names the number of such items. The answer is True for
-        an item that you have not claimed, and if your claim has expired but nobody has taken it over. A commit that is repeated
-        after an error returns False only while the other session works, because an item that is found committed may be its own.
-        A commit by the other session into an earlier slice is not noticed.
+        It may do so after your process has sent no heartbeat for ``session_ttl`` seconds. The answer is False also if that session
+        has committed the item since, unless your first commit has ended in an error: then the item may have been found as you
+        committed it. The item is marked in any case, and a WARNING names the number of such items. A commit by the other session
+        into an earlier slice is not noticed.
 
         The item is written into the current slice, even if an older slice holds it. With ``keep``, it is written into the slice
         that leaves the window after that number of slices (see ``add``), unless a newer slice holds it. If this raises one of
@@ -180,8 +179,10 @@ class ClaimVerbs(Verbs[Client]):
 
     def _commit(self, digests: list[bytes], keep: int | None) -> Flow[list[bool]]:
         age = check_keep(keep, None, self.config.slices)
-        self._keep_session()
-        taken_over = {*(yield from self._claims.commit(digests, age))}
+        session = self._claims.session
+        with session.committing(digests, age) as left:
+            self._keep_session()
+            taken_over = {*(yield from self._claims.commit(session, left, digests, age))}
         self._warn_of_taken_over()
         return [digest not in taken_over for digest in digests]
 
@@ -190,8 +191,7 @@ class ClaimVerbs(Verbs[Client]):
     ) -> Flow[list[Claim]]:
         to_send = digests if previous_owner else self._not_cached(digests, within)
         session, view = self._claims.session, self._dispatcher.current_view()
-        reserved = yield from self._claims.reserve(session, to_send, previous_owner)
-        with session.calling(reserved):
+        with session.claiming() as reserved:
             answers = yield from self._claims.claim(
                 session, reserved, to_send, within, notes, previous_owner=previous_owner
             )
