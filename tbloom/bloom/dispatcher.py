@@ -172,7 +172,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             if len(answers) < len(batch.digests):
                 self._learn_full(batch)
         elif status == Status.CLOCK:
-            self.clock.learn(payload, batch.sent)
+            self.clock.learn(payload, batch.unanswered_since)
             self.view = None
         elif status == Status.LAYOUT:
             if stored and stored[0] and text(stored[0]) != self.config.stored:

@@ -177,7 +177,7 @@ class Verbs(Base[Client]):
             age, slices = self._checked(within, keep)
         to_send = self._not_cached(digests, slices) if caches else digests
         batches, view = dispatcher.batches(to_send, slices, age), dispatcher.view
-        answers = yield from dispatcher.add(to_send, batches, calls.add)
+        answers = yield from dispatcher.add(batches, calls.add)
         if caches:
             self._cache_seen(answers, view)
         return answers

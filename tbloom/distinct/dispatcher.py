@@ -93,12 +93,12 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
             label = label_of(self.config, at)
             yield from ask_time(self.config, self.clock)  # ``_live_slice`` goes by it
         batches, dispatcher = self.batches(members, "add", members, label), self._in_slice(label)
-        return (yield from dispatcher.add([*members], batches, dispatcher.make_call))
+        return (yield from dispatcher.add(batches, dispatcher.make_call))
 
     def discard(self, digests: Iterable[int]) -> Flow[Answers]:
         """Discard the members, and return which were counted."""
         digests = [*digests]
-        return self.remove_items(digests, self.batches(digests, "discard"), self.make_call)
+        return self.remove_items(self.batches(digests, "discard"), self.make_call)
 
     def contains(self, digests: Iterable[int]) -> Flow[Answers]:
         """Return which of the members are counted."""

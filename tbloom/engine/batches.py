@@ -74,9 +74,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
         """Send batches that change the store, each with a token of its own."""
         for batch in batches:
             batch.lane = self.lanes.take()
-        yield from self.send(batches, call, Agreement.STORED)
-        for batch in batches:
-            self.lanes.free.append(batch.lane)
+        return self.send(batches, call, Agreement.STORED)
 
     def send(
         self,
@@ -129,17 +127,21 @@ class Dispatcher(ResetsInChild, Generic[B]):
                     yield from step
                     continue
                 made = (call(batch),)
-                batch.sent = batch.sent or now_ms()
+                batch.unanswered_since = batch.unanswered_since or now_ms()
                 [reply] = replies = yield made
                 if not isinstance(reply, list):
-                    # batch.sent stays set: an earlier copy may have been executed.
+                    # unanswered_since stays set: an earlier copy may have been executed.
                     yield from check_replies(made, replies)
                 try:
                     learn(batch, reply)
                 except TBloomError:
-                    batch.sent = 0
+                    batch.unanswered_since = None
                     raise
-                batch.sent = 0  # this comes last, so that an interrupt leaves the batch pending
+                batch.unanswered_since = (
+                    None  # only now, so that an interrupt leaves the batch pending
+                )
+            if agreement is Agreement.STORED:
+                self.lanes.free.append(batch.lane)
             if batch.answers.strip(MOVED):
                 corrections = 0
             if rest := self._rest_of(batch):
@@ -158,44 +160,35 @@ class Dispatcher(ResetsInChild, Generic[B]):
 
         yield from corrected(self._name, self._correction_cause, attempt)
 
-    def add(self, digests: list[Any], batches: list[B], call: Callable[[B], Call]) -> Flow[Answers]:
+    def add(self, batches: list[B], call: Callable[[B], Call]) -> Flow[Answers]:
         """Send batches that add these items, and return their answers. An item without an answer is seen."""
         pending = self.pending_answers
         try:
-            if pending.kept:
-                yield from self.fetch_lost(batches)
-            # Items with a pending answer "new" are sent too, because the store may have forgotten them since.
-            try:
-                for batch in batches:
-                    batch.lane = self.lanes.take()
-                yield from self.send(batches, call, Agreement.STORED)
-                for batch in batches:
-                    self.lanes.free.append(batch.lane)
-            except TBloomError:
-                # Later calls will be refused, after a reconfigure() for example, so return the pending answers now.
-                if not {*digests} <= pending.known_new(batches).keys():
-                    raise
+            if pending.lost:
+                yield from self.look_up_lost(batches)
+            # Items that are known to be new are sent too, because the store may have forgotten them since.
+            yield from self.send_with_tokens(batches, call)
             answers = answers_of(batches)
-            return answers | pending.pop_new(batches) if pending.new else answers
+            if pending.new:
+                answers |= pending.take(pending.known_new(batches))
         except BaseException:  # GeneratorExit too, after a cancellation
             self.keep(batches)
             raise
+        return answers
 
-    def fetch_lost(self, batches: list[B]) -> Flow[None]:
-        """Fetch the lost answers of earlier calls to the shards of these batches."""
-        lost = self.pending_answers.lost({batch.shard for batch in batches})
-        if not lost:
-            return
+    def look_up_lost(self, batches: list[B]) -> Flow[None]:
+        """Look up the lost answers of earlier calls to the shards of these batches."""
+        lost = self.pending_answers.lost_in({batch.shard for batch in batches})
         replays = [self._BATCH([], kept.batch.shard, kept.batch.lane) for kept in lost]
         # If the server refuses a replay, because of changed parameters for example, it will refuse the caller's call, too.
         with suppress(TBloomError):
-            yield from self.fetch(replays)
+            yield from self.replay_all(replays)
         for kept, replay in zip(lost, replays, strict=True):
             if replay.answers is not None:
                 self.pending_answers.found(kept, replay.answers)
 
-    def fetch(self, replays: list[B]) -> Flow[None]:
-        """Fetch the answers to lost calls. ``replays`` have their tokens, and no items."""
+    def replay_all(self, replays: list[B]) -> Flow[None]:
+        """Look up the answers to lost calls. ``replays`` have their tokens, and no items."""
         yield from self.send(replays, self.replay, Agreement.NONE, self._learn_replayed)
 
     def keep_new(self, digest: Any, batch: B) -> None:
@@ -209,7 +202,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
     def keep(self, batches: Iterable[B]) -> None:
         """Keep the batches that were sent, because their answers do not reach the caller."""
         for batch in batches:
-            if batch.sent or batch.answers is not None:
+            if batch.unanswered_since or batch.answers is not None:
                 self.pending_answers.keep(batch, self._lifetime_ms(batch))
 
     @abstractmethod
@@ -250,7 +243,9 @@ class Dispatcher(ResetsInChild, Generic[B]):
     def _batch_of_rest(self, batch: B, digests: list[Any]) -> B:
         """Return a batch like this one, for these digests, with a token of its own."""
         lane = NO_LANE if batch.lane is NO_LANE else self.lanes.take()
-        return replace(batch, digests=digests, lane=lane, answers=None, sent=0, rest=())
+        return replace(
+            batch, digests=digests, lane=lane, answers=None, unanswered_since=None, rest=()
+        )
 
     def _answers(self, batch: B, payload: Any, *, complete: bool = False) -> str:
         """Return the answers as text, a character for each item. Unless ``complete``, the last items may have no answer.

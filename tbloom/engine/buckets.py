@@ -8,7 +8,7 @@ from tbloom.engine.batches import Agreement, B, Dispatcher
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
-from tbloom.engine.pending import MOVED, Answers, PendingBatch, answers_of
+from tbloom.engine.pending import MOVED, Answers, answers_of
 
 #: The most buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
@@ -27,22 +27,19 @@ class BucketDispatcher(Dispatcher[B]):
         #: The shards whose layout must be read before the next call.
         self.outdated: set[int] = set()
 
-    def remove_items(
-        self, digests: list[int], batches: list[B], call: Callable[[B], Call]
-    ) -> Flow[Answers]:
-        """Send calls that remove these items, and return the answers.
+    def remove_items(self, batches: list[B], call: Callable[[B], Call]) -> Flow[Answers]:
+        """Send batches that remove items, and return the answers.
 
         Earlier calls that add the items are ended first. If a removal fails, its answers are lost.
         """
-        pending, new = self.pending_answers, dict[int, PendingBatch]()
-        if pending.has_any:
-            # Otherwise a late copy of an add could be executed after the removal, and its answer would reach nobody.
-            yield from self.fetch_lost(batches)
-            # Only answers that are pending now are dropped below: a call that is lost later may be executed after the removal.
-            new = pending.known_new(batches)
+        pending = self.pending_answers
+        # Otherwise a late copy of an add could be executed after the removal, and its answer would reach nobody.
+        yield from self.look_up_lost(batches)
+        # Only answers that are pending now are dropped below: a call that is lost later may be executed after the removal.
+        new = pending.known_new(batches)
         yield from self.send_with_tokens(batches, call)
         # They are dropped only now, so that an add that is repeated during the removal still gets "new".
-        pending.drop_new(new)
+        pending.take(new)
         return answers_of(batches)
 
     def _next_step(self, batch: B, agreement: Agreement) -> Flow[None] | None:  # noqa: ARG002

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from threading import RLock
 from typing import Any, NamedTuple
 
-from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, Lane
 
 #: The answer for an item whose bucket the client did not know; the item is sent again.
@@ -32,8 +30,8 @@ class Batch:
     # The last attempt.
     #: The shard's generation when the call was made.
     generation: str = ""
-    #: The time of the first send (ms, monotonic); 0 once a reply has come.
-    sent: int = 0
+    #: When the first copy of the call without a reply was sent (ms, monotonic); None if there is none.
+    unanswered_since: int | None = None
     #: The digests that did not fit into the call.
     rest: Sequence[Any] = ()
 
@@ -76,33 +74,28 @@ class PendingBatch(NamedTuple):
     unwanted: set[Any]
 
 
-class PendingAnswers(ResetsInChild):
+class PendingAnswers:
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
     This client's next call with such an item must return the first answer. The server keeps it under the call's token for
     ``LANE_TTL_MS``. If the server does not have it, the call was not executed. The token is then voided, so that a late copy
-    of the call is not executed either. Lost batches are fetched before the next call, so they are as few as calls at once.
+    of the call is not executed either. Lost batches are looked up before the next call, so they are as few as calls at once.
     """
 
-    __slots__ = ("_lock", "_sweep_at", "kept", "new")
-
     def __init__(self) -> None:
-        #: Batches that were kept since the last call. It needs no lock, because the garbage collector may end a call, and so call
-        #: ``keep``, at any moment.
-        self.kept: deque[PendingBatch] = deque()
+        #: The batches without a reply.
+        self.lost: list[PendingBatch] = []
         #: The items that are known to be new, each with the batch that found it new.
         self.new: dict[Any, PendingBatch] = {}
         self._sweep_at = 0
-        super().__init__()
-
-    def reset(self) -> None:
-        """Make a new lock. In a forked child, a thread of the parent may hold the old one forever."""
-        self._lock = RLock()  # a signal handler may call within a call
+        # The garbage collector may end a call, and so call ``keep``, while this thread is in another method. So the lock is
+        # reentrant, and the list and the dict are changed in place.
+        self._lock = RLock()
 
     @property
     def has_any(self) -> bool:
-        """False: no answer is pending."""
-        return bool(self.kept or self.new)
+        """True if answers are pending."""
+        return bool(self.lost or self.new)
 
     def keep(self, batch: Batch, lifetime_ms: int) -> None:
         """Keep a batch as long as the server may have its answers and its new items.
@@ -110,31 +103,42 @@ class PendingAnswers(ResetsInChild):
         ``lifetime_ms`` is how long (ms) the new items are remembered.
         """
         now = now_ms()
-        until = min(now + lifetime_ms, (batch.sent or now) + LANE_TTL_MS)
-        self.kept.append(PendingBatch(batch, until, set()))
-
-    def lost(self, shards: Container[int]) -> list[PendingBatch]:
-        """Return these shards' batches without a reply: another shard's node may be away. Move the new items of the others to those that are known to be new."""
-        now, lost = now_ms(), list[PendingBatch]()
-        for kept in self.kept.copy():
-            if kept.batch.answers is not None or kept.until <= now:
-                self.found(kept, kept.batch.answers or "")
-            elif kept.batch.shard in shards:
-                lost.append(kept)
+        until = min(now + lifetime_ms, (batch.unanswered_since or now) + LANE_TTL_MS)
+        kept = PendingBatch(batch, until, set())
+        if batch.answers is None:
+            self.lost.append(kept)
+        else:
+            self._note_new(kept, batch.answers)
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
-            with self._lock:
-                self.new = {key: kept for key, kept in self.new.copy().items() if kept.until > now}
+            for key, old in self.new.copy().items():
+                if old.until <= now:
+                    self.new.pop(key, None)
+
+    def lost_in(self, shards: Container[int]) -> list[PendingBatch]:
+        """Return the batches of these shards without a reply, and drop those whose answers are not valid any more.
+
+        Other shards are left out, because their nodes may be away.
+        """
+        now, lost = now_ms(), list[PendingBatch]()
+        for kept in self.lost.copy():
+            if kept.until <= now:
+                self.found(kept, "")
+            elif kept.batch.shard in shards:
+                lost.append(kept)
         return lost
 
     def found(self, kept: PendingBatch, answers: str) -> None:
-        """Note the answers to a batch, unless another call has found them."""
+        """Note the answers to a lost batch, unless another thread has done so."""
         with self._lock:
-            if kept in self.kept:
-                for key, answer in zip(kept.batch.digests, answers, strict=False):
-                    if answer == "1" and key not in kept.unwanted:
-                        self.new[key] = kept
-                self.kept.remove(kept)  # this comes last, so that an interrupt loses nothing
+            if kept in self.lost:
+                self._note_new(kept, answers)
+                self.lost.remove(kept)  # this comes last, so that an interrupt loses nothing
+
+    def _note_new(self, kept: PendingBatch, answers: str) -> None:
+        for key, answer in zip(kept.batch.digests, answers, strict=False):
+            if answer == "1" and key not in kept.unwanted:
+                self.new[key] = kept
 
     def known_new(self, batches: Iterable[Batch]) -> dict[Any, PendingBatch]:
         """Return the items of these batches that are known to be new in their generation, each with the batch that found it new."""
@@ -146,7 +150,7 @@ class PendingAnswers(ResetsInChild):
                     new[key] = kept
         return new
 
-    def drop_new(self, new: dict[Any, PendingBatch]) -> dict[Any, Batch]:
+    def take(self, new: dict[Any, PendingBatch]) -> dict[Any, Batch]:
         """Drop these answers, and return them, but for those that another call has taken or replaced meanwhile."""
         with self._lock:
             mine = [key for key, kept in new.items() if self.new.get(key) is kept]
@@ -155,21 +159,17 @@ class PendingAnswers(ResetsInChild):
                 key: kept.batch for key, kept in zip(mine, map(self.new.pop, mine), strict=True)
             }
 
-    def pop_new(self, batches: Iterable[Batch]) -> dict[Any, Batch]:
-        """Pop the items of these batches that are known to be new. Return each with the batch that found it new."""
-        return self.drop_new(self.known_new(batches)) if self.new else {}
-
     def forget(self, digests: Iterable[Any]) -> None:
         """Drop the answers to these items."""
         digests = {*digests}
         with self._lock:
-            for kept in self.kept.copy():
+            for kept in self.lost:
                 kept.unwanted.update(digests)
             for key in digests:
                 self.new.pop(key, None)
 
     def __contains__(self, key: Any) -> bool:
-        return key in self.new or any(key in kept.batch.digests for kept in self.kept.copy())
+        return key in self.new or any(key in kept.batch.digests for kept in self.lost.copy())
 
 
 def now_ms() -> int:

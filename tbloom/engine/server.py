@@ -29,11 +29,11 @@ class ServerClock:
         """Return the server's time in milliseconds since the epoch."""
         return time.monotonic_ns() // 1_000_000 + self._ahead
 
-    def learn(self, server_ms: int, asked: int = 0) -> None:
+    def learn(self, server_ms: int, asked: int | None = None) -> None:
         """Set the clock to the server's time (ms), which the server read after the call was sent at ``asked`` (monotonic, ms).
 
-        Keep an estimate that this time allows: a reply that has come late would set it back. If ``asked`` is 0, take the time as
-        read just now.
+        Keep an estimate that this time allows: a reply that has come late would set it back. If ``asked`` is None, take the
+        time as read just now.
         """
         now = time.monotonic_ns() // 1_000_000
         self._ahead = min(max(self._ahead, server_ms - now), server_ms - (asked or now))

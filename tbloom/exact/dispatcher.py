@@ -81,11 +81,11 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
 
     def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
         """Add the new items for ``ttl`` ms, and return the answers."""
-        return self.add(digests, self.batches(digests, ttl), partial(self.call, "add"))
+        return self.add(self.batches(digests, ttl), partial(self.call, "add"))
 
     def discard(self, digests: list[int]) -> Flow[Answers]:
         """Remove the items, and return which of them were remembered."""
-        return self.remove_items(digests, self.batches(digests), partial(self.call, "discard"))
+        return self.remove_items(self.batches(digests), partial(self.call, "discard"))
 
     def batches(self, digests: Iterable[int], ttl: int = 0) -> list[ExactBatch]:
         """Return batches of the distinct digests. Each batch has one shard, and is sent in one call."""

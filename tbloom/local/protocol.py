@@ -51,8 +51,6 @@ class Protocol:
         """Add the items, and return the new ones."""
         age = check_keep(keep, within, self.config.slices)
         within, pending = check_within(within, self.config.slices), self.pending_answers
-        if pending.has_any:
-            pending.lost(())  # none is: the answers are here
         new: list[bytes] = []
         try:
             for number, batch in self._batches(digests):
@@ -73,7 +71,8 @@ class Protocol:
         except BaseException:
             self.keep_pending(new)
             raise
-        return [*new, *pending.pop_new([Batch(digests, generation=self._generation)])]
+        known = pending.known_new([Batch(digests, generation=self._generation)])
+        return [*new, *pending.take(known)]
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
         """Return whether each item has been seen."""

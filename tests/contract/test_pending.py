@@ -60,7 +60,7 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
             next(lost)
             lost.close()
         wait(2 * 3600)
-        assert [] == seen._dispatcher.pending_answers.lost({0})
+        assert [] == seen._dispatcher.pending_answers.lost_in({0})
         assert seen.add("another")
         assert was_executed == other.contains("x")
         assert not seen._dispatcher.pending_answers.has_any
@@ -77,9 +77,9 @@ def test_lost_answers_are_fetched_by_the_next_call(store: Any, url: str, name: s
         for flow, call in zip(flows, calls, strict=True):
             replies_to(seen.client, call)
             flow.close()
-        assert 30 == len(seen._dispatcher.pending_answers.kept)
+        assert 30 == len(seen._dispatcher.pending_answers.lost)
         assert seen.add("other")
-        assert 0 == len(seen._dispatcher.pending_answers.kept)
+        assert 0 == len(seen._dispatcher.pending_answers.lost)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
         assert not seen._dispatcher.pending_answers.has_any
@@ -97,13 +97,12 @@ def test_other_threads_know_at_each_moment_whether_answers_are_pending() -> None
 
     sys.settrace(look)
     try:
-        answers.lost({0})
-        answers.pop_new([Batch(["a"])])
+        answers.lost_in({0})
+        answers.take(answers.known_new([Batch(["a"])]))
     finally:
         sys.settrace(None)
     assert all(known)
-    assert ["b"] == [*answers.pop_new([Batch(["a", "b"])])]
-    assert not answers.has_any
+    assert ["b"] == [*answers.known_new([Batch(["a", "b"])])]
 
 
 @pytest.mark.parametrize(
@@ -204,6 +203,6 @@ def test_new_items_of_another_generation_are_not_given() -> None:
     """A generation has no order: a lower one may be later."""
     answers = PendingAnswers()
     answers.keep(Batch([b"a"], answers="1", generation="2"), LANE_TTL_MS)
-    answers.lost({0})
-    assert not answers.pop_new([Batch([b"a"], generation="1")])
-    assert answers.pop_new([Batch([b"a"], generation="2")])
+    answers.lost_in({0})
+    assert not answers.known_new([Batch([b"a"], generation="1")])
+    assert answers.known_new([Batch([b"a"], generation="2")])

@@ -94,7 +94,7 @@ class Claims(ResetsInChild):
                 session.shards.setdefault(batch.shard, False)
             yield from self._dispatcher.send_with_tokens(batches, call_for)
         finally:
-            lost = [batch for batch in batches if batch.sent]
+            lost = [batch for batch in batches if batch.unanswered_since]
             session.lost += [(reserved, batch) for batch in lost]
             unknown = {digest for batch in lost for digest in batch.digests}
             answered = _answers(batches)
@@ -112,7 +112,7 @@ class Claims(ResetsInChild):
         if not lost:
             return
         replays = [FilterBatch([], batch.shard, batch.lane) for _, batch in lost]
-        yield from self._dispatcher.fetch(replays)
+        yield from self._dispatcher.replay_all(replays)
         for each, replay in zip(lost, replays, strict=True):
             reserved, batch = each
             answers = replay.answers or len(batch.digests) * ("",)
