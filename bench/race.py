@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import contenders, contest
 from bench.contenders import A_SET, DAYS, HSETEX, TIME_BLOOM
-from bench.contest import ADD, ADD_MANY, SADD, SADD_MANY, SET
+from bench.contest import ADD, ADD_MANY, FLOOR, SADD, SADD_MANY, SET
 from bench.serving import APART, Server, medians
 from bench.tables import Table
 from tbloom.exact import ExactFilter
@@ -18,7 +18,7 @@ from tbloom.exact import ExactFilter
 #: Shares of items that were seen before (%).
 HALF, SHARES = 50, (0, 50, 95)
 #: What is measured with all shares, and what each is compared with.
-REFERENCES = {ADD: SADD, ADD_MANY: SADD_MANY}
+REFERENCES = {ADD: SADD, FLOOR: SADD, ADD_MANY: SADD_MANY}
 #: Items a call: one, the links of a page, and the links of several pages.
 SIZES = 1, 10, 50, 100, 500
 EXACT = {f"`ExactFilter`: {ADD}": SADD, f"`ExactFilter`: {ADD_MANY}": SADD_MANY}
