@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -274,3 +275,27 @@ async def test_a_lost_claim_with_which_its_own_session_gets_an_item_back_is_rele
         await ours._send_heartbeat()
         assert NEW is await theirs.claim("a")
         await ours.aclose()
+
+
+async def test_a_release_that_is_cancelled_at_any_moment_can_be_repeated(
+    url: str, name: str
+) -> None:
+    """The item is free for others after that (redis-py#3847)."""
+    how: Any = {"capacity": 1000}
+    async with (
+        AsyncTimeBloom.from_url(url, name, **how) as ours,
+        AsyncTimeBloom.from_url(url, name, **how) as theirs,
+    ):
+        for moment in count():
+            assert NEW is await ours.claim("a")
+            release = asyncio.create_task(ours.release("a"))
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            is_cancelled = release.cancel()
+            with suppress(asyncio.CancelledError):
+                await release
+            await ours.release("a")
+            assert NEW is await theirs.claim("a")
+            await theirs.release("a")
+            if not is_cancelled:
+                break

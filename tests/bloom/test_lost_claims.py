@@ -105,6 +105,21 @@ def test_a_claim_that_nobody_has_taken_over_is_not_lost(
     assert [] == warnings(caplog)
 
 
+def test_a_session_that_comes_back_does_not_get_a_claim_again_that_another_one_has(
+    silent: Any, clockwork: Clockwork
+) -> None:
+    """Neither its heartbeat nor its release changes the other session's claim (components#1030)."""
+    ours, theirs, third = silent(), silent(), silent()
+    assert NEW is ours.claim("a")
+    clockwork.set("2019-06-03 00:00:02")
+    assert NEW is theirs.claim("a")
+    ours._send_heartbeat()
+    assert BUSY is third.claim("a")
+    ours.release("a")
+    assert [BUSY, BUSY] == [third.claim("a"), ours.claim("a")]
+    assert theirs.commit("a")
+
+
 def test_a_claiming_block_logs_that_its_item_was_taken_over(
     silent: Any, clockwork: Clockwork, caplog: Any
 ) -> None:

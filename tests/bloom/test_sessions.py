@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from tests.helpers import servers
 from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, lose, replies_to, run, until
 from tests.helpers.making import needed
+from tests.helpers.proxy import Fault, Proxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A_DAY = 86_400.0
@@ -299,6 +301,28 @@ def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
         seen = TimeBloom.from_url(f"redis://127.0.0.1:{port}", name, retry_for=3600)
         seen.claim("a")
     seen.close()  # pytest's time-out would end it
+
+
+async def test_heartbeats_go_on_after_an_outage(make: Any, url: str) -> None:
+    """An error of a heartbeat does not end the thread or task that sends them (resque#1883)."""
+    is_away, lost, received = False, 0, 0
+
+    def choose(_: int) -> Fault | None:
+        nonlocal lost, received
+        lost, received = lost + is_away, received + (not is_away)
+        return Fault.CUT_REQUEST if is_away else None
+
+    with Proxy(url, choose) as proxy:
+        ours = make(url=proxy.url, session_ttl=1.0, retry_for=0.0)
+        assert NEW is await ours.claim("a")
+        async with asyncio.timeout(60):
+            is_away = True
+            while lost < 3:  # noqa: ASYNC110 - the proxy's thread counts
+                await asyncio.sleep(0.01)
+            is_away, received = False, 0
+            while not received:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await ours.aclose()
 
 
 def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(

@@ -18,7 +18,8 @@ from tbloom.engine.pending import Batch, PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent
-from tests.helpers.stores import BLOOM, STORES, Store
+from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.stores import BLOOM, DISTINCT, STORES, Store
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 
@@ -83,6 +84,22 @@ def test_lost_answers_are_fetched_by_the_next_call(store: Any, url: str, name: s
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
         assert not seen._dispatcher.pending_answers.has_any
+
+
+@pytest.mark.parametrize("store", STORES, ids=str)
+def test_an_item_whose_replies_are_lost_is_counted_once(store: Store, url: str, name: str) -> None:
+    """The server gets its call three times (redis-rb#953, rate-limit-redis#251)."""
+    faults = list[Fault]()
+    with (
+        Proxy(url, lambda _: faults.pop() if faults else None) as proxy,
+        store.open(proxy.url, name) as seen,
+    ):
+        assert seen.add("the server knows the script from now on")
+        faults += [Fault.LOSE] * 2
+        assert seen.add("a")
+        assert not faults
+        assert not seen.add("a")
+        assert 2 == (seen.count() if store is DISTINCT else seen.info().items)
 
 
 def test_other_threads_know_at_each_moment_whether_answers_are_pending() -> None:

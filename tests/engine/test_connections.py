@@ -101,6 +101,24 @@ async def test_the_error_of_a_server_that_loads_no_script_is_raised(make: Any) -
             server.shutdown()
 
 
+async def test_a_script_that_ends_in_an_error_is_sent_once(
+    make: Any, own: redis.Redis, own_server: LocalRedis, name: str
+) -> None:
+    """Its text is sent only if the server does not know the script (spring-data-redis#924)."""
+    seen = make(url=own_server.url)
+    assert await seen.add("a")
+    for key in own.keys(f"{{{name}}}:*"):
+        own.delete(key)
+        own.lpush(key, "of another program")
+    own.config_resetstat()
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        await seen.add("b")
+    calls = own.info("commandstats")
+    assert 1 == calls["cmdstat_evalsha"]["calls"]
+    assert "cmdstat_eval" not in calls
+    await seen.aclose()
+
+
 def test_a_callers_client_stays_open(client: redis.Redis, name: str) -> None:
     number = client.client_id()
     with TimeBloom(client, name) as seen:
