@@ -105,6 +105,30 @@ def test_a_claim_that_nobody_has_taken_over_is_not_lost(
     assert [] == warnings(caplog)
 
 
+@pytest.mark.parametrize("heartbeats", [0, 1, 2])
+@pytest.mark.parametrize("executed", [False, True])
+def test_a_commit_that_a_heartbeat_has_repeated_says_that_another_session_works(
+    silent: Any, clockwork: Clockwork, *, heartbeats: int, executed: bool
+) -> None:
+    """The caller repeats it too, and gets the answer that the heartbeat got (bull#308)."""
+    is_cut, kind = False, Fault.CUT_REPLY if executed else Fault.CUT_REQUEST
+    with Proxy(clockwork.server.url, lambda _: kind if is_cut else None) as proxy:
+        theirs, ours = silent(), silent(proxy.url, retry_for=0.0)
+        assert ours.commit("the server knows the script from now on")
+        assert NEW is ours.claim("a")
+        clockwork.set("2019-06-03 00:00:02")
+        assert NEW is theirs.claim("a")
+        is_cut = True
+        with pytest.raises(redis.ConnectionError):
+            ours.commit("a")
+        is_cut = False
+        for _ in range(heartbeats):
+            ours._send_heartbeat()
+        assert ours.commit("a") is False
+        assert theirs.commit("a")
+        ours.close()
+
+
 def test_a_session_that_comes_back_does_not_get_a_claim_again_that_another_one_has(
     silent: Any, clockwork: Clockwork
 ) -> None:

@@ -209,6 +209,23 @@ def test_a_late_heartbeat_does_not_bring_an_ended_session_back(
     assert ["the work"] * leaves_work == theirs.take_over()
 
 
+@pytest.mark.parametrize("ends", ["end_session", "pause_session", "close"])
+def test_a_late_first_heartbeat_does_not_begin_an_ended_session(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, ends: str
+) -> None:
+    """No reply had shown the session when the heartbeat was made (dramatiq#199)."""
+    ours.add("b")
+    claim = flow_of(ours, "claim", "a")
+    next(claim)
+    claim.close()
+    late_heartbeat = next(ours._claims.heartbeat())
+    ours._send_heartbeat()
+    getattr(ours, ends)()
+    assert {} == theirs.other_sessions()
+    replies_to(client, late_heartbeat)
+    assert {} == theirs.other_sessions()
+
+
 def test_a_late_pause_ends_no_claim(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import fakeredis
@@ -25,6 +27,7 @@ from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited, in_child, needs_fork
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
+ROOT = Path(__file__).parents[2]
 #: Enough for several calls at once.
 MANY = [f"item {i}" for i in range(1000)]
 
@@ -194,6 +197,29 @@ same = all(before[name][key] is after[name][key] for name in before for key in b
 assert same and levels == {name: logging.getLogger(name).level for name in levels}
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_package_in_a_zip_file_finds_its_scripts(url: str, name: str, tmp_path: Path) -> None:
+    """As in a zipapp, or on a node of Spark (great_expectations#3772)."""
+    packed = tmp_path / "packed.zip"
+    with zipfile.ZipFile(packed, "w") as file:
+        for path in chain((ROOT / "tbloom").rglob("*.py"), (ROOT / "lua").rglob("*.lua")):
+            inside = path.relative_to(ROOT).as_posix()
+            file.write(path, inside if path.suffix == ".py" else f"tbloom/{inside}")
+    program = f"""
+import sys
+sys.path.insert(0, {str(packed)!r})
+from tbloom import ExactFilter, TimeBloom, __file__
+from tbloom.distinct import DistinctCounter
+assert __file__.startswith({str(packed)!r})
+assert TimeBloom.from_url({url!r}, {name!r}).add("a")
+assert ExactFilter.from_url({url!r}, {name + "-exact"!r}).add("a")
+assert DistinctCounter.from_url({url!r}, "one", {name + "-ids"!r}).add("a")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (0, "") == (done.returncode, done.stderr)
 
 
 def test_a_client_with_client_side_caching_gets_right_answers(

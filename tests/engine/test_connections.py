@@ -126,6 +126,19 @@ def test_a_callers_client_stays_open(client: redis.Redis, name: str) -> None:
     assert number == client.client_id()
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_idle_connections_of_a_callers_client_stay_open(
+    client: redis.Redis, name: str, size: int
+) -> None:
+    """Only those of a client of tbloom's own are closed each minute (nestjs-throttler-storage-redis#1214)."""
+    number = client.client_id()
+    seen = TimeBloom(client, name)
+    for minute in range(2):
+        seen._sender._renewal = 0
+        seen.add_many(f"{minute} {i}" for i in range(size))
+        assert number == client.client_id()
+
+
 def test_an_error_of_the_socket_is_one_of_redis_py() -> None:
     """Another error, of wrong options for example, is raised as it is."""
     for error in (BrokenPipeError(), TypeError("'NoneType' has no attribute 'fileno'")):
