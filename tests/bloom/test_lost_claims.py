@@ -179,25 +179,6 @@ def test_a_commit_that_is_sent_again_gets_its_first_answer(
         ours.close()
 
 
-def test_a_commit_that_a_heartbeat_has_repeated_still_tells_its_caller_that_another_session_works(
-    silent: Any, clockwork: Clockwork, caplog: Any
-) -> None:
-    """The caller repeats it, too, and must not learn that the work is its own."""
-    is_cut = False
-    with Proxy(clockwork.server.url, lambda _: Fault.CUT_REQUEST if is_cut else None) as proxy:
-        theirs, ours = silent(), silent(proxy.url, retry_for=0.0)
-        assert NEW is ours.claim("a")
-        clockwork.set("2019-06-03 00:00:02")
-        assert NEW is theirs.claim("a")
-        is_cut = True
-        with pytest.raises(redis.ConnectionError):
-            ours.commit("a")
-        is_cut = False
-        ours._send_heartbeat()
-        assert [1] == warnings(caplog)
-        assert ours.commit("a") is False
-
-
 @pytest.mark.parametrize("verb", ["claim", "commit", "release", "abandon_many"])
 def test_an_interrupt_before_anything_is_sent_leaves_no_claim_behind(
     silent: Any, clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch, verb: str
