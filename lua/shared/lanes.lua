@@ -4,8 +4,9 @@
 --
 -- Includes   none
 
--- A lane that has been idle for longer than this (minutes) is deleted when a sweep finds it.
-local IDLE = 60
+-- A lane that has been idle for longer than this (minutes) is deleted when a sweep finds it. (LANE_TTL_MS in engine/tokens.py
+-- says why it is so long.)
+local IDLE = 240
 
 -- Returns the minute of a time (ms), as lanes store it.
 local function minute_of(now)

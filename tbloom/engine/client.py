@@ -12,6 +12,7 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.parameters import StoreConfig
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import is_pipeline, node_of
+from tbloom.engine.tokens import MAX_RETRY_FOR
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url
 from tbloom.engine.valkey import with_valkeys
 from tbloom.errors import ConfigError
@@ -28,7 +29,6 @@ RETRY_FOR = 5.0
 #: How long (s) a call is retried on a cluster, or through a Sentinel. A failover takes some seconds longer than the server's
 #: time-out (by default, cluster-node-timeout is 15 s, and down-after-milliseconds is 30 s).
 RETRY_FOR_FAILOVER = 40.0
-_MAX_RETRY_FOR = 3600.0
 
 
 def seconds(argument: str, value: Any, least: float, most: float) -> float:
@@ -66,7 +66,7 @@ class Store(Generic[Client, Config]):
         self._retry_for = RETRY_FOR_FAILOVER if hasattr(pool, "sentinel_manager") else 0.0
         self._retry_for_is_given = retry_for is not None
         if retry_for is not None:
-            self._retry_for = seconds("retry_for", retry_for, 0, _MAX_RETRY_FOR)
+            self._retry_for = seconds("retry_for", retry_for, 0, MAX_RETRY_FOR)
 
     @property
     def name(self) -> str:

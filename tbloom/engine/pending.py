@@ -77,8 +77,7 @@ class PendingBatch(NamedTuple):
 class PendingAnswers:
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
-    This client's next call with such an item must return the first answer. The server keeps it under the call's token for
-    ``LANE_TTL_MS``. If the server does not have it, the call was not executed. The token is then voided, so that a late copy
+    This client's next call with such an item must return the first answer. The server keeps it under the call's token. If the server does not have it, the call was not executed. The token is then voided, so that a late copy
     of the call is not executed either. Lost batches are looked up before the next call, so they are as few as calls at once.
     """
 
@@ -103,7 +102,7 @@ class PendingAnswers:
         ``lifetime_ms`` is how long (ms) the new items are remembered.
         """
         now = now_ms()
-        until = min(now + lifetime_ms, (batch.unanswered_since or now) + LANE_TTL_MS)
+        until = min(now + lifetime_ms, (batch.unanswered_since or now) + LANE_TTL_MS // 2)
         kept = PendingBatch(batch, until, set())
         if batch.answers is None:
             self.lost.append(kept)

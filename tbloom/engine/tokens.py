@@ -13,9 +13,11 @@ import secrets
 from collections import deque
 from itertools import count
 
-#: How long the server keeps a lane's answer (ms). This is longer than all retries take (redis-py's default: 10 retries of at most
-#: 5 s each; the time-out of scrapy-redis: 30 s).
-LANE_TTL_MS = 3_600_000
+#: The longest time for which tbloom retries a call (s).
+MAX_RETRY_FOR = 3600.0
+#: How long the server keeps a lane's answer (ms), also as ``IDLE`` in ``lua/shared/lanes.lua``. A client begins to ask for a lost
+#: answer within the first half, so that its question, too, can be retried for ``MAX_RETRY_FOR``.
+LANE_TTL_MS = 4 * 3_600_000
 
 
 class Lane:

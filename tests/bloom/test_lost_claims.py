@@ -181,7 +181,7 @@ def test_a_commit_that_is_sent_again_gets_its_first_answer(
 
 @pytest.mark.parametrize("verb", ["claim", "commit", "release", "abandon_many"])
 def test_an_interrupt_before_anything_is_sent_leaves_no_claim_behind(
-    silent: Any, clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch, verb: str
+    silent: Any, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """As Ctrl-C, or gevent's timeout, while the call waits for its turn. The next heartbeat does what the call could not."""
     theirs, ours = silent(), silent()

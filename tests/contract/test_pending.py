@@ -15,11 +15,11 @@ import redis
 
 from tbloom import ExactFilter, TimeBloom
 from tbloom.engine.pending import Batch, PendingAnswers
-from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.engine.tokens import LANE_TTL_MS, MAX_RETRY_FOR
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.stores import BLOOM, DISTINCT, STORES, Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 
@@ -47,7 +47,7 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
     *,
     was_executed: bool,
 ) -> None:
-    """After an hour; by a call for other items, long after its caller has given up: the items would be seen, and nobody have them."""
+    """After two hours; by a call for other items, long after its caller has given up: the items would be seen, and nobody have them."""
     url, own = clockwork.server.url, {"ttl": 86_400} if store is ExactFilter else {}
     with store.from_url(url, name, **own) as seen, store.from_url(url, name, **own) as other:
         seen.add("before")
@@ -60,12 +60,35 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
         else:
             next(lost)
             lost.close()
-        wait(2 * 3600)
+        wait(3 * 3600)
         assert [] == seen._dispatcher.pending_answers.lost_in({0})
         assert seen.add("another")
         assert was_executed == other.contains("x")
         assert not seen._dispatcher.pending_answers.has_any
         assert [not was_executed, False] == [other.add("x"), seen.add("x")]
+
+
+@pytest.mark.parametrize("store", STORES, ids=str)
+@pytest.mark.parametrize("again", ["resent", "asked for"])
+def test_retries_of_the_longest_time_get_the_first_answer(
+    store: Store, clockwork: Any, wait: Any, name: str, *, again: str
+) -> None:
+    """The call itself is retried for an hour; or it is asked for an hour later, and this look-up is retried for another one.
+    Meanwhile many clients begin lanes."""
+    longest, url = int(MAX_RETRY_FOR), clockwork.server.url
+    own = {"ttl": 86_400} if store is EXACT else {}
+    with store.open(url, name, retry_for=longest, **own) as seen:
+        seen.add("before")
+        calls = next(flow_of(seen, "add", "a"))
+        assert (0, b"1") == (*replies_to(clockwork.client, calls)[0][:2],)
+        wait(longest + 120)
+        if again == "asked for":
+            wait(longest - 240)
+            assert seen._dispatcher.pending_answers.lost({0})
+            wait(longest + 120)
+        for other in range(300):
+            store.open(url, name, **own).add(f"item {other}")
+        assert (0, b"1") == (*replies_to(clockwork.client, calls)[0][:2],)
 
 
 @both
@@ -143,16 +166,16 @@ def test_a_repeat_after_its_window_is_answered_like_any_other_call(
         assert [False, False] == seen.add_many(["a", "b"])
 
 
-def test_an_answer_is_kept_for_an_hour_or_until_its_slice_leaves(clockwork: Any, name: str) -> None:
+def test_an_answer_is_kept_for_four_hours_or_until_its_slice_leaves(clockwork: Any, name: str) -> None:
     """Also where the clock is set back over a minute's beginning."""
     server = clockwork.client
     with TimeBloom.from_url(clockwork.server.url, name, slices=1, capacity=10) as seen:
         clockwork.set("2019-06-03 12:00:10")
         seen.add("a")
         [lane] = lanes_of(server, name)
-        for clock in ("11:59:50", "13:00:30", "13:02:00"):
+        for clock in ("11:59:50", "16:00:30", "16:02:00"):
             clockwork.set(f"2019-06-03 {clock}")
-            stays = clock < "13:02"
+            stays = clock < "16:02"
             for other in range(20 if stays else 1000):
                 # Each new lane looks at a few others, by chance, and removes those that are idle.
                 TimeBloom(server, name, slices=1, capacity=10).add(f"item {other} of {clock}")
@@ -203,15 +226,15 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     assert theirs.add("a")
 
 
-@pytest.mark.parametrize("hours", [10, pytest.param(100, marks=pytest.mark.check)])
+@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.check)])
 def test_the_lanes_of_clients_that_come_and_go_stay_few(
-    clockwork: Any, name: str, hours: int
+    clockwork: Any, name: str, times: int
 ) -> None:
-    """Of a hundred an hour, those of the last hour are left, and at most half as many idle ones."""
-    for hour in range(hours):
-        clockwork.go_on(62 * 60)
+    """Of a hundred in four hours, those of the last four are left, and at most half as many idle ones."""
+    for time in range(times):
+        clockwork.go_on(242 * 60)
         for number in range(100):
-            TimeBloom(clockwork.client, name, capacity=20_000).add(f"{hour} {number}")
+            TimeBloom(clockwork.client, name, capacity=20_000).add(f"{time} {number}")
         # (An item that is wrongly called seen leaves none.)
         assert 90 < len(lanes_of(clockwork.client, name)) <= 150
 
