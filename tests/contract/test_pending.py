@@ -166,7 +166,9 @@ def test_a_repeat_after_its_window_is_answered_like_any_other_call(
         assert [False, False] == seen.add_many(["a", "b"])
 
 
-def test_an_answer_is_kept_for_four_hours_or_until_its_slice_leaves(clockwork: Any, name: str) -> None:
+def test_an_answer_is_kept_for_four_hours_or_until_its_slice_leaves(
+    clockwork: Any, name: str
+) -> None:
     """Also where the clock is set back over a minute's beginning."""
     server = clockwork.client
     with TimeBloom.from_url(clockwork.server.url, name, slices=1, capacity=10) as seen:
@@ -231,10 +233,10 @@ def test_the_lanes_of_clients_that_come_and_go_stay_few(
     clockwork: Any, name: str, times: int
 ) -> None:
     """Of a hundred in four hours, those of the last four are left, and at most half as many idle ones."""
-    for time in range(times):
+    for turn in range(times):
         clockwork.go_on(242 * 60)
         for number in range(100):
-            TimeBloom(clockwork.client, name, capacity=20_000).add(f"{time} {number}")
+            TimeBloom(clockwork.client, name, capacity=20_000).add(f"{turn} {number}")
         # (An item that is wrongly called seen leaves none.)
         assert 90 < len(lanes_of(clockwork.client, name)) <= 150
 
