@@ -121,12 +121,12 @@ def test_an_expiry_is_exact_to_the_millisecond(clockwork: Clockwork, seen: Exact
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_an_idle_filter_leaves_nothing(clockwork: Clockwork, name: str, shards: int) -> None:
-    """A bucket expires a second after its last item, parameters and layout after twice the TTL, and tokens after an hour."""
-    with ExactFilter.from_url(clockwork.server.url, name, ttl=3600, shards=shards) as seen:
+    """A bucket expires a second after its last item, parameters and layout after twice the TTL, and tokens with their items."""
+    with ExactFilter.from_url(clockwork.server.url, name, ttl=7200, shards=shards) as seen:
         seen.add_many(map(str, range(1000)))
-        clockwork.set(at(3602))
+        clockwork.set(at(7202))
         assert [] == clockwork.client.keys("*:exact:*")
-        clockwork.set(at(7201))
+        clockwork.set(at(14401))
         assert [] == clockwork.client.keys()
         assert seen.add("1")
 
