@@ -1,6 +1,6 @@
 -- clear: delete the filter's parts, state, claims and parameters.
 --
--- Includes   header, keys, lanes
+-- Includes   chosen, lane_entries, lanes
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -22,7 +22,8 @@
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 5
 local number, lane = read_token(ARGV[1])
-local begins, ends, expires, _, _, _, version = read_header(ARGV[2])
+local begins, ends, version = read_header(ARGV[2])
+local expires = read_chosen(ARGV[2])
 local config, lane_ttl = ARGV[3], tonumber(ARGV[4])
 
 -- Without this check, a second copy would delete what other clients have added meanwhile.

@@ -17,7 +17,7 @@
 -- Errors     WRONGTYPE
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
-local begins, ends, _, _, _, columns, version, _, _, sizes = read_header(ARGV[1])
+local begins, ends, version, columns, sizes = read_header(ARGV[1])
 local slices, items = ARGV[3] and ARGV[2], ARGV[#ARGV]
 
 -- A missing layout is no reason to refuse a client that knows no layout (version '').

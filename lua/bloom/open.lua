@@ -1,6 +1,6 @@
 -- open: compare the client's parameters with the stored ones. If no filter is stored, begin one.
 --
--- Includes   header, generations, keys
+-- Includes   chosen, generations, ttls
 --
 -- KEYS[1]    the filter's parameters. With several shards, clients first compare theirs with the parameters at the root key,
 --            whose name follows from the filter's name alone. Each shard has a copy
@@ -18,10 +18,11 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, config = KEYS[1], KEYS[2], ARGV[1]
-local begins, ends, expires = read_header(ARGV[2])
+local begins, ends = read_header(ARGV[2])
+local expires = read_chosen(ARGV[2])
 local store = ARGV[3] == '1'
 
-local now, refused = time_within(begins, ends)
+local now, refused = refusal(begins, ends, '', '', config_key) -- only by the time: layouts are compared below
 if refused then return refused end
 
 local stored = redis.call('GET', config_key)

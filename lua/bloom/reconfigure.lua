@@ -1,6 +1,6 @@
 -- reconfigure: replace the parameters of a filter, or of one of its shards, and keep its items.
 --
--- Includes   header, generations, keys
+-- Includes   chosen, generations, ttls
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua). KEYS[2..] are missing for the root key of several shards (open.lua)
@@ -20,7 +20,8 @@
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local old_config, new_config, entries, FIRST_EXPIRY = ARGV[1], ARGV[2], ARGV[4], 5
-local begins, ends, expires, _, _, _, version = read_header(ARGV[3])
+local begins, ends, version = read_header(ARGV[3])
+local expires = read_chosen(ARGV[3])
 -- (The root key of several shards has no layout.)
 local layout = state and (redis.call('HGET', state, 'layout') or '') or version
 local new_layout

@@ -1,6 +1,6 @@
 -- restore_shard: rename the parts of a shard, which the client has written under temporary names, to their final names.
 --
--- Includes   generations, keys
+-- Includes   generations, ttls
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)

@@ -1,7 +1,7 @@
 -- set_layout: replace the entries of the layout, unless another client has changed it meanwhile. A slice begins with a part
 -- that is larger or smaller than the usual one, or gets a further part because its newest part is full.
 --
--- Includes   header, generations, keys
+-- Includes   chosen, generations, ttls
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -15,7 +15,8 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, entries = KEYS[1], KEYS[2], ARGV[2]
-local begins, ends, expires, capacity, _, _, version, field = read_header(ARGV[1])
+local begins, ends, version = read_header(ARGV[1])
+local expires, capacity, _, field = read_chosen(ARGV[1])
 
 local stored = redis.call('HMGET', state, 'layout', field)
 local layout, count = stored[1], items_in(stored[2])

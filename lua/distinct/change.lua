@@ -4,9 +4,9 @@
 -- buckets: small hashes (fingerprint -> id, or id:member), which are split like an exact filter's (lua/exact/change.lua). Without
 -- a mapping, the client gives the ids. A counter is a set of ids for each slice (shared/counters.lua).
 --
--- Includes   buckets, clock, containers, counters, parameters, tokens
+-- Includes   buckets, clock, containers, counters, lane_entries, lanes, parameters
 --
--- KEYS[1]    the client's lane (shared/tokens.lua)
+-- KEYS[1]    the client's lane (shared/lanes.lua)
 -- KEYS[2]    the mapping's parameters
 -- KEYS[3]    the mapping's layout: the generation, 16 digits, then a bit for each bucket from number 0 on
 -- KEYS[4]    the number of ids that the mapping has given
@@ -15,7 +15,7 @@
 --            slices. Then the members' buckets, as far as the client knows, each followed by its two halves (`place` in
 --            shared/buckets.lua). For 'merge', a temporary key follows instead, which exists only while the script runs
 --
--- ARGV[1]    the number of this call in the lane; together with the lane's name, it is the token
+-- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    'add', 'discard', 'contains' or 'merge'
 -- ARGV[3]    the mapping's parameters, as the client knows them
 -- ARGV[4]    the counter's name
@@ -52,7 +52,7 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local lane_key, mapping_key, layout_key, members_key, counters_key, FIRST_KEY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
-local number, verb, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local number, verb, mapping, counter, parameters = read_token(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local generation, mapping_generation, begins, ends = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local expires, lane_ttl, max_members = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14])
 local slices, items, FIRST_MEMBER = tonumber(ARGV[15]), ARGV[17], 18
@@ -66,13 +66,13 @@ local MAX_WORK, CONVERSION, MAX_READ = 40, 40, 128 * 8192
 local stored, of, stored_parameters, entry = entry_of(counters_key, counter)
 -- The token is checked first: a resent call gets its first answer, even if something has changed since.
 if verb ~= 'contains' then
-  local answered, last = earlier_answer(lane_key, number, generation)
+  local answered, last = answers_in(redis.call('GET', lane_key), number, generation)
   if answered and stored == generation then return {0, answered, {}, 0, 0} end
   if last then return {3, last} end
 end
 
-local _, refused = time_within(begins, ends)
-if refused then return refused end
+local now = server_time()
+if now < begins or now >= ends then return {1, now} end
 local refusal, stored_mapping = disagreement(mapping_key, mapping, true)
 if refusal then return refusal end
 if entry and not stored then return {8, counters_key} end
@@ -248,6 +248,6 @@ for head, own in pairs(containers) do store(head, own, n[head], generation, expi
 if verb == 'discard' or given > 0 or next(containers) then
   if not stored_mapping then redis.call('SET', mapping_key, mapping) end
   if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end
-  redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
+  redis.call('SET', lane_key, lane_entry(number, answers, now, generation), 'PX', lane_ttl)
 end
 return {is_full and 6 or 0, answers, directory.splits, members + given, is_left and 1 or 0}

@@ -5,16 +5,16 @@
 -- Fagin et al., 1979). The script first checks the token, the parameters and the generation. Then it (1) looks up all items. A
 -- discard (2) removes them. An add (3) adds the missing items, and (4) removes expired entries from some more buckets.
 --
--- Includes   buckets, clock, generations, parameters, tokens
+-- Includes   buckets, clock, generations, lane_entries, lanes, parameters
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the generation, 16 digits, then a bit for each bucket from number 0 on
--- KEYS[3]    the client's lane (shared/tokens.lua); any key for a look-up, which has no token
+-- KEYS[3]    the client's lane (shared/lanes.lua); any key for a look-up, which has no token
 -- KEYS[4..]  the items' buckets, as far as the client knows, each followed by its two halves (`place` in shared/buckets.lua);
 --            then the buckets to sweep
 --
 -- ARGV[1]    'add', 'discard', 'contains' or 'expires'
--- ARGV[2]    the number of this call in the lane; together with the lane's name, it is the token
+-- ARGV[2]    the token (shared/lanes.lua); '' for a look-up
 -- ARGV[3]    the client's parameters
 -- ARGV[4]    1: the client has compared its parameters at the root, so an add may store them here; 0: they must be stored here
 -- ARGV[5]    the generation that the client knows; '' for none
@@ -41,7 +41,7 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, layout_key, lane_key, FIRST_KEY, FIRST_SWEPT = KEYS[1], KEYS[2], KEYS[3], 4, 11
-local verb, number, config, agreed, generation = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
+local verb, number, config, agreed, generation = ARGV[1], read_token(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
 local lane_ttl, items, ttl = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local is_added, is_discarded = verb == 'add', verb == 'discard'
 
@@ -49,7 +49,7 @@ local is_added, is_discarded = verb == 'add', verb == 'discard'
 -- cleared.
 local stored = generation_of(layout_key)
 if is_added or is_discarded then
-  local answered, last = earlier_answer(lane_key, number, stored)
+  local answered, last = answers_in(redis.call('GET', lane_key), number, stored)
   if answered then return {0, answered, {}} end
   if last then return {3, last} end
 end
@@ -90,7 +90,7 @@ if not is_added and not is_discarded then return {0, table.concat(answers), dire
 -- even if nothing was found, because an item may be added before a late copy of this call arrives.
 if is_discarded then
   answers = table.concat(answers)
-  redis.call('SET', lane_key, lane_entry(ARGV[2], answers, generation), 'PX', lane_ttl)
+  redis.call('SET', lane_key, lane_entry(number, answers, now, generation), 'PX', lane_ttl)
   for item, key in pairs(found) do redis.call('ZREM', key, fingerprint_at(items, item)) end
   return {0, answers, directory.splits, times}
 end
@@ -129,5 +129,5 @@ if new == 0 then return {0, answers, directory.splits, dead, left} end
 
 keep_parameters()
 if ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, life) end
-redis.call('SET', lane_key, lane_entry(ARGV[2], answers, generation), 'PX', math.min(lane_ttl, ttl))
+redis.call('SET', lane_key, lane_entry(number, answers, now, generation), 'PX', math.min(lane_ttl, ttl))
 return {0, answers, directory.splits, dead, left}

@@ -1,13 +1,13 @@
 -- clear: delete a shard's layout and parameters, and so forget its items. Later items get another generation, with other
 -- buckets. The client then deletes this generation's buckets; if it does not, they expire.
 --
--- Includes   buckets, parameters, tokens
+-- Includes   buckets, clock, lane_entries, lanes, parameters
 --
--- KEYS[1]    the client's lane (shared/tokens.lua)
+-- KEYS[1]    the client's lane (shared/lanes.lua)
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout: the generation, 16 digits, then a bit for each bucket from number 0 on
 --
--- ARGV[1]    the number of this call in the lane; together with the lane's name, it is the token
+-- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the client's parameters
 -- ARGV[3]    the longest time for which the lane is kept (ms)
 -- ARGV[4]    the generation that the client has just read; '' for none, or for a layout that is not tbloom's
@@ -19,9 +19,9 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local lane_key, config_key, layout_key = KEYS[1], KEYS[2], KEYS[3]
-local number, config, lane_ttl, generation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local number, config, lane_ttl, generation = read_token(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-local answered, last = earlier_answer(lane_key, number)
+local answered, last = answers_in(redis.call('GET', lane_key), number)
 if answered then return {0, answered} end
 if last then return {3, last} end
 
@@ -33,6 +33,6 @@ local stored = generation_of(layout_key)
 local is_valid = stored == '' or #stored == 16 and not string.find(stored, '%D')
 if is_valid and stored ~= generation then return {5, stored} end
 
-redis.call('SET', lane_key, lane_entry(ARGV[1], '', ''), 'PX', lane_ttl)
+redis.call('SET', lane_key, lane_entry(number, '', server_time(), ''), 'PX', lane_ttl)
 redis.call('UNLINK', config_key, layout_key)
 return {0, ''}

@@ -1,6 +1,6 @@
 -- changes of a part (docs/format.md): new items, and the TTLs of the keys.
 --
--- Includes   blocks, keys, lanes, layouts
+-- Includes   blocks, chosen, lane_entries, ttls
 
 -- Sets the bits of the new item at `at` in its block, which begins at `start`.
 local function insert(part, part_bytes, start, block, items, at, rows)

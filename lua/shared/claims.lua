@@ -1,6 +1,6 @@
 -- the claims of items, and the sessions that hold them.
 --
--- Includes   keys
+-- Includes   ttls
 
 -- Returns the fields of a claim: its session, its number in the session, the number of slices that were checked, and its note.
 -- Returns nil if the claim is damaged or missing.

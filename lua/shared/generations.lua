@@ -1,4 +1,8 @@
--- names for new generations and layouts (shared/layouts.lua).
+-- new generations, and the layout: the parts of each slice that has others than the default one (docs/format.md).
+--
+-- '1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14' begins with the version: the
+-- generation, and the time of the last change (us; missing before the first change). The entries follow, sorted by label. (The
+-- version is no count of changes, because a server that has lost the latest changes would give two layouts the same version.)
 --
 -- Includes   none
 

@@ -163,7 +163,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
                 *([keys.scratch()] if verb == "merge" else []),
             ),
             (
-                batch.lane.number,
+                batch.lane.token,
                 verb,
                 config.stored_mapping,
                 config.name,

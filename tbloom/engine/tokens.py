@@ -15,8 +15,8 @@ from itertools import count
 
 #: The longest time for which tbloom retries a call (s).
 MAX_RETRY_FOR = 3600.0
-#: How long the server keeps a lane's answer (ms), also as ``IDLE`` in ``lua/shared/lanes.lua``. A client begins to ask for a lost
-#: answer within the first half, so that its question, too, can be retried for ``MAX_RETRY_FOR``.
+#: How long the server keeps a lane's answer (ms), also as ``IDLE`` in ``lua/shared/lane_entries.lua``. A client begins to ask for a
+#: lost answer within the first half, so that its question, too, can be retried for ``MAX_RETRY_FOR``.
 LANE_TTL_MS = 4 * 3_600_000
 
 
@@ -30,7 +30,7 @@ class Lane:
         #: The lane's field in a filter's state.
         self.field: bytes = b"L" + name.encode()
         self.number: int = 0
-        #: The token of the current or last call, in the format of a filter's scripts (``lua/shared/lanes.lua``).
+        #: The token of the current or last call, as scripts read it (``lua/shared/lanes.lua``).
         self.token: bytes = b""
 
 

@@ -53,7 +53,7 @@ def change(
     buckets = *keys_of_halves(prefix, halves), *[f"{prefix}{bucket}" for bucket in swept]
     how = (batch.ttl, _MAX_ENTRIES, LAST_BUCKET, *swept) if verb == "add" else ()
     is_compared = int(batch.compared or config.shards == 1)
-    checked = verb, batch.lane.number, config.stored, is_compared, directory.generation
+    checked = verb, batch.lane.token, config.stored, is_compared, directory.generation
     return _CHANGE.call(
         (keys.config(shard), keys.layout(shard), keys.lane(batch.lane.name, shard), *buckets),
         (*checked, LANE_TTL_MS, packed(halves, batch.digests), *how),
@@ -65,7 +65,7 @@ def clear(config: ExactConfig, batch: ExactBatch) -> Call:
     keys, shard = config.keys, batch.shard
     return _CLEAR.call(
         (keys.lane(batch.lane.name, shard), keys.config(shard), keys.layout(shard)),
-        (batch.lane.number, config.stored, LANE_TTL_MS, batch.generation),
+        (batch.lane.token, config.stored, LANE_TTL_MS, batch.generation),
     )
 
 

@@ -1,6 +1,6 @@
 -- claim: claim the items that are new and that no living session has claimed, for the client's session.
 --
--- Includes   blocks, calls, claims
+-- Includes   blocks, calls, chosen, claims, lane_entries
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -27,7 +27,7 @@
 
 local config_key, state, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local number, lane = read_token(ARGV[1])
-local begins, ends, expires, _, _, columns, version, _, _, sizes = read_header(ARGV[2])
+local begins, ends, version, columns, sizes = read_header(ARGV[2])
 local session, life, within, previous_owner = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local items, call, held, FIRST_NOTE = ARGV[7], ARGV[8], ARGV[9], 10
 local item_bytes = columns + 4 * #sizes / 3 + 16
@@ -60,6 +60,7 @@ answers = table.concat(answers)
 
 if any_new then
   if known_until < now + life / 2 then keep_alive(sessions, session, now + life) end
+  local expires = read_chosen(ARGV[2])
   keep_claims(claims, sessions, expires, life, now)
 end
 -- If all items are seen, a resent call finds the same answers. A claim that another session holds now may end before that.

@@ -24,7 +24,8 @@
 
 local config_key, state, claims, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
 local number, lane = read_token(ARGV[1])
-local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_header(ARGV[2])
+local begins, ends, version, columns, sizes = read_header(ARGV[2])
+local expires, capacity, part_bytes, field, oldest = read_chosen(ARGV[2])
 local session, items, item_bytes = ARGV[3], ARGV[4], columns + 4 * #sizes / 3 + 16
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)

@@ -1,4 +1,4 @@
--- the expiry of a filter's keys.
+-- the TTLs of a filter's keys.
 --
 -- Includes   none
 
