@@ -97,7 +97,6 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
 
     def discard(self, digests: Iterable[int]) -> Flow[Answers]:
         """Discard the members, and return which were counted."""
-        digests = [*digests]
         return self.remove_items(self.batches(digests, "discard"), self.make_call)
 
     def contains(self, digests: Iterable[int]) -> Flow[Answers]:

@@ -71,10 +71,9 @@ class Sender(ResetsInChild):
                 try:
                     kept = self._kept.pop()
                 except IndexError:
-                    pass
-                # This is outside of the ``try``, so that an error does not have the IndexError as its context.
-                if kept is None:
-                    kept = client.client()
+                    kept = None
+                # Outside of the ``except``, so that an error does not have the IndexError as its context.
+                kept = kept or client.client()
                 reply = kept.execute_command(*first.words, **options)
                 self._kept.append(kept)
                 return [reply]
