@@ -93,9 +93,9 @@ class Base(Store[Client, Config]):
             item that the filter mistakes for a chosen other item.
         :param prefix: the text with which each key begins, such as ``"app1:"``, for a server where an application may use
             such keys only (none). Filters of the same name with different prefixes are different filters.
-        :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
-            default: 5 with a client that ``from_url`` made; 40 on a cluster, or with a client of yours through a Sentinel;
-            0 with any other client of yours. Your client is not changed: its own retries come first.
+        :param retry_for: how long (seconds) after its begin a failed call is retried, before its error is raised. The last try
+            may take as long as the client's time-outs. None, the default: 5 with a client that ``from_url`` made; 40 on a
+            cluster, or with a client of yours through a Sentinel; 0 with any other client of yours. Your client is not changed: its own retries come first.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, so that it need not ask the

@@ -5,7 +5,8 @@ from __future__ import annotations
 from asyncio import Semaphore, sleep, timeout
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from time import monotonic_ns
+from math import inf
+from time import monotonic
 from typing import Any, Self, TypeVar
 
 import redis
@@ -18,10 +19,10 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
-    LOST,
     is_cluster,
     most_calls,
     next_renewal,
+    no_place,
     options_of,
     plain_options,
     queued,
@@ -41,51 +42,61 @@ class AsyncSender:
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
         self._plain = plain_options(client)
-        self._pool: Any = getattr(client, "connection_pool", None)
-        self._room = Semaphore(most_calls(client))
+        self._places = Semaphore(most_calls(client))
+        #: True: nothing else uses the client, so that we may close its idle connections.
+        self._is_own = False
         #: The time limit for replies (s); None: redis-py limits the time itself.
         self._time_limit: float | None = None
-        #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
-        self._renewal = next_renewal()
+        self._renew_at = next_renewal()
 
     def own_client(self) -> None:
-        """Limit the time for replies in redis-py's place.
+        """Note that nothing else uses the client, and limit the time for replies in redis-py's place.
 
         redis-py would start a task for each request, which may swallow a cancellation before Python 3.12.
         """
-        if self._pool is not None:
-            self._time_limit = self._pool.connection_kwargs.get("socket_timeout")
-            self._pool.connection_kwargs["socket_timeout"] = None
+        self._is_own = True
+        if not is_cluster(self._client):
+            options = self._client.connection_pool.connection_kwargs
+            self._time_limit, options["socket_timeout"] = options.get("socket_timeout"), None
 
-    async def send(self, calls: Sequence[Call]) -> list[Any]:
-        """Send these calls together and return their replies, or redis-py's errors."""
+    async def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
+        """Send these calls together and return their replies, or redis-py's errors.
+
+        ``now`` is the time (monotonic). Wait for a place ``until`` then at most.
+        """
         first, client = calls[0], self._client
-        async with self._room:
-            try:
-                if monotonic_ns() >= self._renewal:
-                    self._renewal = next_renewal()
-                    await self.close_idle()
-                async with timeout(self._time_limit):
-                    if len(calls) == 1:
-                        options = self._plain or options_of(client, first)
-                        return [await client.execute_command(*first.words, **options)]
-                    replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
-                    return replies
-            except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
-                failure = redis_error(error)
-                if isinstance(failure, LOST):
-                    await self.close_idle()
-                return [failure] * len(calls)
+        try:
+            async with timeout(until - now if self._places.locked() and until < inf else None):
+                await self._places.acquire()
+        except TimeoutError:
+            return [no_place()] * len(calls)
+        try:
+            if now >= self._renew_at:
+                self._renew_at = next_renewal()
+                await self.close_idle()
+            async with timeout(self._time_limit):
+                if len(calls) == 1:
+                    options = self._plain or options_of(client, first)
+                    return [await client.execute_command(*first.words, **options)]
+                replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
+                return replies
+        except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
+            if not isinstance(error, redis.ResponseError):  # all other connections may be lost, too
+                await self.close_idle()
+            return [redis_error(error)] * len(calls)
+        finally:
+            self._places.release()
 
     async def close_idle(self) -> None:
-        """Close idle connections, of a server whose client follows no cluster itself.
+        """Close the idle connections of our own client, unless it is a cluster's, which redis-py follows itself.
 
         The pool's own ``disconnect`` waits for an answer: for half a minute over TLS where the network is silent, and
         one task that is cancelled there cancels all others that wait for the same connection.
         """
-        for connection in tuple(getattr(self._pool, "_available_connections", ())):
-            with suppress(OSError, redis.RedisError):
-                await connection.disconnect(nowait=True)
+        if self._is_own and not is_cluster(self._client):
+            for connection in tuple(self._client.connection_pool._available_connections):  # noqa: SLF001
+                with suppress(OSError, redis.RedisError):
+                    await connection.disconnect(nowait=True)
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):
@@ -163,9 +174,13 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 await self._meet_cluster()
             calls = next(flow)
             while True:
-                replies: Sequence[Any] = await self._sender.send(calls) if len(calls) == 1 else []
+                replies: Sequence[Any] = []
+                began = monotonic()
+                if len(calls) == 1:
+                    until = began + (self._retry_for or inf)
+                    replies = await self._sender.send(calls, began, until)
                 if not replies or isinstance(replies[0], Exception):
-                    replies = await self._retried(calls, replies)
+                    replies = await self._retried(calls, replies, began)
                 calls = flow.send(replies)
         except StopIteration as stop:
             answer: T = stop.value
@@ -173,20 +188,23 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         finally:
             flow.close()  # after an error or a cancellation, the flow stores the lost answers
 
-    async def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
+    async def _retried(
+        self, calls: Sequence[Call], replies: Sequence[Any], began: float
+    ) -> Sequence[Any]:
         """Return the replies to these calls, with retries.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
-        retries = self._retries(calls)
+        retries = self._retries(calls, began)
         while to_send := retries.next_calls():
-            retries.record(replies or await self._sender.send(to_send))
+            now, until = monotonic(), retries.until
+            retries.record(replies or await self._sender.send(to_send, now, until))
             replies = []
             if retries.is_demoted:
                 await self._sender.close_idle()
             if retries.waits:
                 self._batcher.send_waiting()
-                await sleep(retries.pause)
+                await sleep(retries.pause())
             client: Any = self.client
             if retries.waits and is_cluster(client):
                 with suppress(Exception):  # the next try fails too, and is retried or raised

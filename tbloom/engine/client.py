@@ -125,5 +125,5 @@ class Store(Generic[Client, Config]):
         """Return how long (s) a failed call is retried. ``Retries`` calls it after each try, because ``close()`` stops retries."""
         return self._retry_for
 
-    def _retries(self, calls: Sequence[Call]) -> Retries:
-        return Retries(calls, self.retry_seconds, partial(node_of, self.client))
+    def _retries(self, calls: Sequence[Call], began: float) -> Retries:
+        return Retries(calls, began, self.retry_seconds, partial(node_of, self.client))

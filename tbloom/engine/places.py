@@ -1,60 +1,57 @@
-"""Places: at most so many calls of a client run at once, each in a place. Threads wait for one, first come, first served."""
+"""Places: at most so many calls of a client run at once. Other threads wait in line, first come, first served."""
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
-from threading import Lock, RLock, get_ident
+from threading import Lock
+from time import monotonic
 from typing import Any
 
-#: How long a thread waits for a place before it goes on without one (s). An interrupt (Ctrl-C), or the end of a thread, may have
-#: kept a place from being given back. Whoever goes on without one gives one back.
-PATIENCE = 30.0
+#: How often a waiting thread looks for itself (s): an interrupt (Ctrl-C) may have kept another one from waking it.
+_LOOK_EVERY = 1.0
 
 
 class Places:
-    """The places of the calls of all threads."""
+    """The places of one client's calls, and the threads that wait for one. A thread is named by its ident.
+
+    No lock is needed: a set or a dict changes in one step, and a thread takes its place before it counts whether that was free.
+    So the garbage collector or a signal handler may make a call at any moment.
+    """
 
     def __init__(self, most: int) -> None:
-        self._most = self._free = most
-        #: A lock for each thread that waits, which is released once the thread has a place.
-        self._waiting = deque[Any]()
-        #: For each thread: its calls. A signal handler's call within another call needs no place.
-        self._calls = dict[int, int]()
-        self._lock = RLock()  # a signal handler may make a call while its thread is in here
+        self._most = most
+        #: The threads that have a place. To give it back, remove the thread and call ``wake_next``.
+        self.taken = set[int]()
+        #: The threads that wait, in order, each with a lock that is released when it may be its turn.
+        self.line = dict[int, Any]()
 
-    def take(self) -> None:
-        """Take a place for the caller, or wait for one."""
-        thread = get_ident()
-        calls = self._calls[thread] = self._calls.get(thread, 0) + 1
-        if calls > 1:
-            return
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            turn = Lock()
-            turn.acquire()
-            self._waiting.append(turn)
-        is_served = None
+    def take(self, thread: int, until: float) -> bool:
+        """Take a place for the thread, or wait for one. Return False if none was free until then (monotonic)."""
+        self.taken.add(thread)
+        return (len(self.taken) <= self._most and not self.line) or self._wait(thread, until)
+
+    def _wait(self, thread: int, until: float) -> bool:
+        self.taken.discard(thread)
+        if thread in self.line:  # a signal handler calls while its thread waits here
+            return True
+        woken = Lock()
+        woken.acquire()
         try:
-            is_served = turn.acquire(timeout=PATIENCE)
+            self.line[thread] = woken
+            self.wake_next()
+            while [*self.line][0] != thread or len(self.taken) >= self._most:  # noqa: RUF015 - one step
+                left = until - monotonic()
+                if left <= 0:
+                    return False
+                woken.acquire(timeout=min(left, _LOOK_EVERY))
+            self.taken.add(thread)
+            return True
         finally:
-            if not is_served:
-                with self._lock, suppress(ValueError):  # it may have been served just now
-                    self._waiting.remove(turn)
-                    if is_served is None:  # Ctrl-C: it has no place to give back
-                        del self._calls[thread]
+            self.line.pop(thread, None)
+            self.wake_next()
 
-    def give_back(self) -> None:
-        """Give the caller's place back. It goes to the thread that has waited longest."""
-        calls = self._calls.pop(thread := get_ident(), 0)
-        if calls > 1:
-            self._calls[thread] = calls - 1
-        if calls != 1:
-            return
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            elif self._free < self._most:
-                self._free += 1
+    def wake_next(self) -> None:
+        """Wake the thread that is first in line."""
+        for woken in [*self.line.values()][:1]:
+            with suppress(RuntimeError):  # it is awake
+                woken.release()

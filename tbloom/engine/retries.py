@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
+from math import inf
 from ssl import SSLError
 from types import TracebackType
 from typing import Any
@@ -142,13 +143,15 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls, their replies so far, and the calls to send next.
 
-    Calls without a reply are sent again after ``pause`` seconds. ``retry_seconds`` returns for how long (s) calls are retried;
-    it is called after each try. ``node_of`` returns the node that a call goes to.
+    Calls without a reply are sent again after ``pause`` seconds. ``began`` is the time of the first send (monotonic).
+    ``retry_seconds`` returns for how long (s) calls are retried from then on; it is called after each try. ``node_of`` returns
+    the node that a call goes to.
     """
 
     def __init__(
         self,
         calls: Sequence[Call],
+        began: float,
         retry_seconds: Callable[[], float],
         node_of: Callable[[Call], str | None],
         *,
@@ -161,18 +164,24 @@ class Retries:
         self.waits: bool = False
         #: The longest pause before the next try (s), doubled with each try.
         self._longest = _LONGEST_PAUSE / 128
-        self._retry_seconds, self._node_of, self._at_once = retry_seconds, node_of, at_once
+        self._began, self._retry_seconds = began, retry_seconds
+        self._node_of, self._at_once = node_of, at_once
         #: The calls without a reply, by their places.
         self._waiting = dict(enumerate(calls))
         #: The places of the calls that were sent last.
         self._sent = list[int]()
-        #: Retries are counted from the first error (monotonic), so that a suspended process still retries.
-        self._began: float | None = None
+        #: True: a call has failed.
+        self._has_failed = False
 
     @property
+    def until(self) -> float:
+        """The time (monotonic) after which no call is tried again. Without retries, a call waits for a place without a limit."""
+        return self._began + (self._retry_seconds() or inf)
+
     def pause(self) -> float:
-        """The pause before the next try (s): random, so that many clients do not come back at the same moment."""
-        return random.uniform(0, self._longest)  # noqa: S311 - no secret
+        """Return the pause before the next try (s): random, so that many clients do not come back at the same moment."""
+        left = max(0.0, self.until - time.monotonic())
+        return random.uniform(0, min(self._longest, left))  # noqa: S311 - no secret
 
     def next_calls(self) -> list[Call]:
         """Return the calls to send next, in order: for each node, the first calls without a reply."""
@@ -188,9 +197,13 @@ class Retries:
         """Record the reply, or redis-py's error, to each call that was sent.
 
         If the server does not know a script, the next call sends its text. After a transient error, a call is retried until
-        ``retry_for`` is over. Any other error reply becomes the call's reply. Any other error is raised.
+        ``retry_for`` is over, and at least once, because a single try may take longer. Any other error reply becomes the call's
+        reply. Any other error is raised.
         """
-        now = time.monotonic()
+        seconds = self._retry_seconds()
+        is_retried = seconds > 0 and (
+            not self._has_failed or time.monotonic() < self._began + seconds
+        )
         self.is_demoted = self.waits = False
         for place, reply in zip(self._sent, replies, strict=True):
             call = self._waiting[place]
@@ -198,15 +211,15 @@ class Retries:
                 self.replies[place] = reply
                 del self._waiting[place]
                 continue
-            error, self._began = _unwrapped(as_redis_error(reply)), self._began or now
+            error = _unwrapped(as_redis_error(reply))
             if _is_redirection(error) and self._node_of(call) is None:
                 error = exceptions.ResponseError(f"{error} ({NODE})")
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if isinstance(error, exceptions.NoScriptError) and call.words[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()
-            elif _passes(error) and now < self._began + self._retry_seconds():
-                self.waits = True
+            elif is_retried and _passes(error):
+                self.waits = self._has_failed = True
             elif isinstance(error, exceptions.ResponseError):
                 self.replies[place] = error
                 del self._waiting[place]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from time import monotonic_ns
+from time import monotonic
 from typing import Any
 
 import redis
@@ -21,22 +21,25 @@ from tbloom.engine.flow import Call
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.valkey import with_valkeys
 
-#: How long (ns) connections are used before the address is resolved again, because it may lead to a new master by then.
-#: Otherwise reads would keep hitting a demoted master, which answers them as a replica.
-_RENEWAL_NS = 60_000_000_000
+#: How long (s) the connections of our own client are used before they are closed, so that DNS or a Sentinel is asked again: it
+#: may lead to a new master by then. Otherwise reads would keep hitting a demoted master, which answers them as a replica.
+_RENEWAL_SECONDS = 60.0
 #: Errors that redis-py raises if another thread closes the connection that it uses.
 _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
 #: The most connections of a client; more would make no call faster.
-_MOST = 50
-#: The errors after which idle connections are closed, because a network that has lost one may have lost all, and says nothing.
-LOST = (redis.ConnectionError, redis.TimeoutError)
+_MOST_CONNECTIONS = 50
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
 
-def next_renewal() -> int:
-    """Return when to close the connections that are open now (ns, monotonic)."""
-    return monotonic_ns() + _RENEWAL_NS
+def next_renewal() -> float:
+    """Return when to close the connections that are open now (monotonic)."""
+    return monotonic() + _RENEWAL_SECONDS
+
+
+def no_place() -> redis.TimeoutError:
+    """Return the error for calls that have waited too long for others to end."""
+    return redis.TimeoutError("no connection of the client was free in time")
 
 
 def is_cluster(client: Any) -> bool:
@@ -55,7 +58,7 @@ def most_calls(client: Any) -> int:
         most = client.nodes_manager.connection_kwargs.get("max_connections")
     else:
         most = getattr(client.connection_pool, "max_connections", None)
-    return min(_MOST, most or _MOST)
+    return min(_MOST_CONNECTIONS, most or _MOST_CONNECTIONS)
 
 
 def plain_options(client: Any) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from time import monotonic_ns, sleep
+from math import inf
+from threading import get_ident
+from time import monotonic, sleep
 from typing import Any, Self, TypeVar
 
 import redis
@@ -17,10 +19,10 @@ from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.places import Places
 from tbloom.engine.sending import (
-    LOST,
     is_cluster,
     most_calls,
     next_renewal,
+    no_place,
     options_of,
     plain_options,
     queued,
@@ -36,16 +38,19 @@ class Sender(ResetsInChild):
 
     Each call takes a place, or waits for one, where redis-py would raise MaxConnectionsError.
 
-    If we own the client (``keeps``), single calls reuse a kept client with one connection (``redis.Redis.client``), because a
-    pool check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept
-    connections need retries.
+    If the client is our own, single calls reuse a kept client with one connection (``redis.Redis.client``), because a pool
+    check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept connections
+    need retries.
     """
 
-    __slots__ = ("_client", "_kept", "_places", "_plain", "_renewal", "keeps")
+    __slots__ = ("_client", "_kept", "_places", "_plain", "_renew_at", "is_own", "keeps")
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
         self._plain = plain_options(client)
+        #: True: nothing else uses the client, so that we may close its idle connections.
+        self.is_own: bool = False
+        #: True: connections are kept from call to call.
         self.keeps: bool = False
         super().__init__()
 
@@ -53,17 +58,34 @@ class Sender(ResetsInChild):
         """Start without connections. In a forked child, the old ones are its parent's."""
         self._kept = deque[Any]()
         self._places = Places(most_calls(self._client))
-        #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
-        self._renewal = next_renewal()
+        self._renew_at = next_renewal()
 
-    def send(self, calls: Sequence[Call]) -> list[Any]:
-        """Send these calls together and return their replies, or redis-py's errors."""
+    def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
+        """Send these calls together and return their replies, or redis-py's errors.
+
+        ``now`` is the time (monotonic). Wait for a place ``until`` then at most.
+        """
+        places, thread = self._places, get_ident()
+        # A signal handler, or the garbage collector, may call in the middle of a call of its thread. It needs no place.
+        needs_place = thread not in places.taken
+        try:
+            if needs_place and not places.take(thread, until):
+                return [no_place()] * len(calls)
+            if now >= self._renew_at:
+                self._renew_at = next_renewal()
+                self.close_idle()
+            return self._replies(calls)
+        finally:
+            if needs_place:
+                places.taken.discard(
+                    thread
+                )  # the first step, so that an interrupt can't come before it
+                if places.line:
+                    places.wake_next()
+
+    def _replies(self, calls: Sequence[Call]) -> list[Any]:
         first, client, kept = calls[0], self._client, None
         try:
-            self._places.take()
-            if monotonic_ns() >= self._renewal:
-                self._renewal = next_renewal()
-                self.close_idle()
             if len(calls) == 1:
                 options = self._plain or options_of(client, first)
                 if not self.keeps:
@@ -82,23 +104,13 @@ class Sender(ResetsInChild):
             with queued(client, calls) as pipeline:
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
                 return replies
-        except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
+        except BaseException as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
             if kept is not None:
                 kept.close()
-            return [self._failed(error)] * len(calls)
-        finally:
-            self._places.give_back()
-
-    def _failed(self, error: BaseException) -> Exception:
-        """Map the error to a redis-py error, and re-raise anything else. Close idle connections unless the server has answered."""
-        try:
-            failure = redis_error(error)
-        except BaseException:
-            self.close_idle()  # after an interrupt, a late reply may arrive on a connection in the pool
-            raise
-        if isinstance(failure, LOST):
-            self.close_idle()
-        return failure
+            # After a lost connection, all others may be lost. After an interrupt, a late reply may arrive on one.
+            if not isinstance(error, redis.ResponseError):
+                self.close_idle()
+            return [redis_error(error)] * len(calls)
 
     def release_kept(self) -> None:
         """Give the kept connections back to the pool."""
@@ -108,12 +120,10 @@ class Sender(ResetsInChild):
                 kept.pop().close()
 
     def close_idle(self) -> None:
-        """Close idle connections."""
-        self.release_kept()
-        pool = getattr(self._client, "connection_pool", None)  # redis-py follows a cluster itself
-        if pool is not None:
-            with suppress(TypeError):  # older blocking pools can't tell those in use
-                pool.disconnect(inuse_connections=False)
+        """Close the idle connections of our own client, unless it is a cluster's, which redis-py follows itself."""
+        if self.is_own and not is_cluster(self._client):
+            self.release_kept()
+            self._client.connection_pool.disconnect(inuse_connections=False)
 
 
 class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
@@ -154,6 +164,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
         With ``retry_for=0``, keep none: the server may have closed a kept connection unnoticed.
         """
+        self._sender.is_own = True
         self._sender.keeps = bool(self._retry_for) and not is_cluster(self.client)
 
     def close(self) -> None:
@@ -180,9 +191,12 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         try:
             calls = next(flow)
             while True:
-                replies: Sequence[Any] = self._sender.send(calls) if len(calls) == 1 else []
+                replies: Sequence[Any] = []
+                began = monotonic()
+                if len(calls) == 1:
+                    replies = self._sender.send(calls, began, began + (self._retry_for or inf))
                 if not replies or isinstance(replies[0], Exception):
-                    replies = self._retried(calls, replies)
+                    replies = self._retried(calls, replies, began)
                 calls = flow.send(replies)
         except StopIteration as stop:
             answer: T = stop.value
@@ -190,19 +204,21 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         finally:
             flow.close()  # after an error, the flow stores the lost answers
 
-    def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
+    def _retried(
+        self, calls: Sequence[Call], replies: Sequence[Any], began: float
+    ) -> Sequence[Any]:
         """Return the replies to these calls, with retries.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
-        retries = self._retries(calls)
+        retries = self._retries(calls, began)
         while to_send := retries.next_calls():
-            retries.record(replies or self._sender.send(to_send))
+            retries.record(replies or self._sender.send(to_send, monotonic(), retries.until))
             replies = []
             if retries.is_demoted:
                 self._sender.close_idle()
             if retries.waits:
-                sleep(retries.pause)
+                sleep(retries.pause())
             client: Any = self.client
             if retries.waits and is_cluster(client):
                 with suppress(Exception):  # the next try fails too, and is retried or raised

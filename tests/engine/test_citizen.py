@@ -23,9 +23,11 @@ from redis.credentials import CredentialProvider
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
 from tbloom.engine.client import RETRY_FOR_FAILOVER
+from tests.engine.test_connections import connections, named
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited, in_child, needs_fork
-from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
+from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 ROOT = Path(__file__).parents[2]
 #: Enough for several calls at once.
@@ -245,3 +247,33 @@ def test_a_client_with_client_side_caching_gets_right_answers(
             other.clear()
             assert [False, True] == ["a" in seen, seen.add("a")]
             assert 1 == seen.info().items
+
+
+@pytest.mark.parametrize("store", STORES, ids=str)
+@pytest.mark.parametrize("library", [redis, redis.asyncio])
+async def test_idle_connections_of_a_callers_client_stay_open(
+    store: Store, library: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when tbloom would renew its own, and after a lost connection."""
+    monkeypatch.setattr("tbloom.engine.sending._RENEWAL_SECONDS", 1e-9)
+    client = redis.Redis.from_url(url)
+    faults: list[Fault] = []
+    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
+        callers = library.Redis.from_url(named(proxy.url, name))
+        is_async, made = library is redis.asyncio, store.of_client(callers, name, retry_for=60)
+        seen = made if is_async else awaited(made)
+        await seen.add("a")
+        others = [callers.client() for _ in range(3)]
+        for each in others:
+            assert await each.ping() if is_async else each.ping()
+        for each in others:
+            await each.aclose() if is_async else each.close()
+        before = {*connections(client, name)}
+        await seen.add("b")
+        assert await seen.contains_many(["a", "b"]) == [True, True]
+        assert before == {*connections(client, name)}
+        faults.append(Fault.LOSE)
+        assert await seen.contains("a")
+        assert len(before - {*connections(client, name)}) == 1
+        await callers.aclose() if is_async else callers.close()
+    client.close()

@@ -234,9 +234,8 @@ def test_the_reply_to_an_interrupted_call_does_not_answer_the_next_call(
 
 
 @pytest.mark.parametrize("number", [1, 2])
-@each_client
 def test_an_interrupted_connect_leaves_no_reply_to_the_next_call(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch, *, callers: bool, number: int
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Ctrl-C comes after redis-py has sent one of its first commands, and before it reads the reply."""
     replies, read = count(1), redis.Connection.read_response
@@ -246,7 +245,7 @@ def test_an_interrupted_connect_leaves_no_reply_to_the_next_call(
             raise KeyboardInterrupt
         return read(*args, **options)
 
-    with BLOOM.open(url, name, callers=callers) as seen:
+    with TimeBloom.from_url(url, name) as seen:
         monkeypatch.setattr(redis.Connection, "read_response", interrupted_read)
         with pytest.raises(KeyboardInterrupt):
             seen.add("a")

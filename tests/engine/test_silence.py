@@ -14,12 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-import redis.asyncio
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from tests.helpers.making import Awaited, awaited
+from tests.helpers.making import Awaited
 from tests.helpers.stores import STORES, Store
 
 #: The connections of the store before the network falls silent.
@@ -93,21 +89,13 @@ async def _look_together(seen: Any, network: Network) -> None:
     network.together = None
 
 
-@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
 @pytest.mark.parametrize("driver", ["sync", "async"])
 @pytest.mark.parametrize("store", STORES, ids=str)
 async def test_the_second_try_after_silence_takes_a_new_connection(
-    store: Store, driver: str, network: Network, name: str, *, callers: bool
+    store: Store, driver: str, network: Network, name: str
 ) -> None:
-    """All kept connections are lost (lettuce#2082, redis-py#722); one call finds out. ``retry_for`` is over after its first try,
-    and a caller's client has no retries of its own."""
-    library, retry = (redis.asyncio, AsyncRetry) if driver == "async" else (redis, Retry)
-    if callers:
-        client = library.Redis.from_url(network.url, retry=retry(NoBackoff(), 0))
-        seen = store.of_client(client, name, retry_for=1e-9)
-    else:
-        seen = store.open(network.url, name, driver=driver, retry_for=1e-9)
-    seen = seen if driver == "async" else awaited(seen)
+    """All kept connections are lost (lettuce#2082, redis-py#722); one call finds out. ``retry_for`` is over after its first try."""
+    seen = store.awaited(network.url, name, driver=driver, retry_for=1e-9)
     await seen.add("a")
     await _look_together(seen, network)
     assert network.made >= CONNECTIONS

@@ -12,13 +12,16 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import AsyncExactFilter
-from tbloom.engine import places as all_places
+from tbloom import AsyncExactFilter, TimeBloom
+from tbloom.engine.flow import Call
+from tbloom.engine.retries import Retries
+from tests.engine.test_connections import connections
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import in_child, needed, needs_fork
 from tests.helpers.servers import Cluster
@@ -86,18 +89,19 @@ def full() -> Iterator[LocalRedis]:
 
 
 def test_threads_share_the_connections_that_a_server_takes(full: LocalRedis, name: str) -> None:
-    """Calls that it has refused are sent again."""
-    with EXACT.open(full.url, name) as seen:
+    """A refused connection is a lost one: the call is sent again. Nothing is promised about turns."""
+    with EXACT.open(full.url, name) as seen, ThreadPoolExecutor(60) as threads:
         seen.add("a")
-        assert _least_called(seen)
+        answers = threads.map(lambda _: [seen.contains("a") for _ in range(30)], range(60))
+        assert [[True] * 30] * 60 == list(answers)
 
 
 async def test_tasks_share_the_connections_that_a_server_takes(full: LocalRedis, name: str) -> None:
     async with AsyncExactFilter.from_url(full.url, name) as seen:
         await seen.add("a")
-        for _ in range(CALLS):
-            found = await asyncio.gather(*[seen.contains_many(["a"]) for _ in range(THREADS)])
-            assert [[True]] * THREADS == found
+        for _ in range(30):
+            found = await asyncio.gather(*[seen.contains_many(["a"]) for _ in range(60)])
+            assert [[True]] * 60 == found
 
 
 @contextmanager
@@ -166,50 +170,106 @@ def test_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(
         signal.signal(signal.SIGUSR1, before)
 
 
-_INTERRUPTED = """
-import random, signal, sys, threading
-from tbloom.engine import places as all_places
-all_places.PATIENCE = 0.1
-places, tries = all_places.Places(2), 0
+def test_an_interrupted_wait_closes_no_connection(url: str, name: str, client: redis.Redis) -> None:
+    """Also of a store that owns its client, whose idle connections it closes after other interrupts."""
+    address = f"{url}?max_connections=3&client_name={name}"
+    with TimeBloom.from_url(address, name) as seen:
+        seen.add("a")
+        with ThreadPoolExecutor(3) as threads:
+            begin = threading.Barrier(3)
 
-def call():
+            def call(_: int) -> None:
+                begin.wait(60)
+                seen.contains("a")
+
+            list(threads.map(call, range(3)))
+            before = connections(client, name)
+            taken = seen._sender._places.taken
+            taken |= {-1, -2, -3}
+            threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+            with pytest.raises(KeyboardInterrupt):
+                seen.contains("a")
+            taken -= {-1, -2, -3}
+            assert before == connections(client, name)
+            assert seen.contains("a")
+
+
+_INTERRUPTED = """
+import random, signal, threading
+from math import inf
+from tbloom.engine.places import Places
+places, tries = Places(2), 0
+
+def call():  # as Sender.send does it
+    thread = threading.get_ident()
     try:
-        places.take()
+        assert places.take(thread, inf)
     finally:
-        places.give_back()
+        places.taken.discard(thread)
+        if places.line:
+            places.wake_next()
 
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-while tries < 5000:
+done = threading.Event()
+def others():
+    while not done.is_set():
+        call()
+threads = [threading.Thread(target=others) for _ in range(3)]
+for thread in threads:
+    thread.start()
+while tries < 2000:
     try:
         tries += 1
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0002))
-        for _ in range(200):
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0005))
+        for _ in range(50):
             call()
         signal.setitimer(signal.ITIMER_REAL, 0)
         sum(range(100))  # here, an interrupt that came before is raised
     except KeyboardInterrupt:
         pass
-threads = [threading.Thread(target=lambda: [call() for _ in range(100)]) for _ in range(5)]
-for thread in threads:
-    thread.start()
+done.set()
 for thread in threads:
     thread.join()
+assert not places.taken and not places.line
 print("all have had their places")
 """
 
 
-def test_interrupted_threads_give_their_places_back() -> None:
+def test_an_interrupted_thread_gives_its_place_back() -> None:
     words = [sys.executable, "-c", _INTERRUPTED]
     ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
     assert "all have had their places\n" == ended.stdout, ended.stderr
 
 
-def test_the_place_of_a_thread_that_has_ended_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an interrupt of ``give_back``."""
-    monkeypatch.setattr(all_places, "PATIENCE", 0.1)
-    places = all_places.Places(1)
-    thread = threading.Thread(target=places.take)
-    thread.start()
-    thread.join()
-    places.take()
-    places.give_back()
+@pytest.mark.parametrize("driver", ["sync", "async"])
+async def test_a_call_waits_for_a_connection_until_retry_for_is_over(
+    url: str, name: str, driver: str
+) -> None:
+    """Then it raises an error, and was not sent."""
+    seen = EXACT.awaited(f"{url}?max_connections=1", name, driver=driver, retry_for=0.2)
+    await seen.add("a")
+    sender = getattr(seen, "_seen", seen)._sender
+    if driver == "sync":
+        sender._places.taken.add(-1)
+    else:
+        await sender._places.acquire()
+    with pytest.raises(redis.TimeoutError, match="no connection of the client was free in time"):
+        await seen.add("b")
+    if driver == "sync":
+        sender._places.taken.discard(-1)
+    else:
+        sender._places.release()
+    assert [False, True] == await seen.add_many(["a", "b"])
+    await seen.aclose()
+
+
+def test_a_call_that_fails_after_retry_for_is_tried_just_once_again() -> None:
+    """``retry_for`` counts from the call's begin. It may have waited for a connection, or its process may have been stopped."""
+    call, lost = Call(("GET", "a")), redis.ConnectionError("lost")
+    retries = Retries([call], monotonic() - 100, lambda: 5.0, lambda _: None)
+    assert [call] == retries.next_calls()
+    retries.record([lost])
+    assert (True, 0.0) == (retries.waits, retries.pause())
+    assert [call] == retries.next_calls()
+    with pytest.raises(redis.ConnectionError, match="lost"):
+        retries.record([lost])

@@ -58,7 +58,7 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     found, sender, nodes = dict[int, Any](), Sender(client), partial(node_of, client)
     for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
         asked = [calls[place] for place in places]
-        retries = Retries(asked, lambda: 0.0, nodes, at_once=at_once)
+        retries = Retries(asked, 0.0, lambda: 0.0, nodes, at_once=at_once)
         while sent := retries.next_calls():
             retries.record(sender.send(sent))
         found |= zip(places, retries.replies, strict=True)

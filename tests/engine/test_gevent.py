@@ -1,0 +1,58 @@
+"""With gevent, whose greenlets are threads to tbloom."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.helpers.localredis import LocalRedis
+
+_PROGRAM = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+
+from tests.helpers.localredis import LocalRedis
+from collections import Counter
+import gevent
+import redis
+from tbloom.exact import ExactFilter
+
+url, name = sys.argv[1:]
+# Without retries, a call beside the others would raise MaxConnectionsError.
+seen = ExactFilter(redis.Redis.from_url(f"{url}?max_connections=2"), name)
+seen.add("a")
+calls = Counter()
+
+def work(number, limit):
+    while calls[number] < 100:
+        with gevent.Timeout(limit, False):
+            assert seen.contains("a")
+        calls[number] += 1
+        if calls[number] == 50:
+            least.append(min(calls.values()))
+
+def run(limit):
+    calls.clear()
+    least.clear()
+    gevent.joinall([gevent.spawn(work, number, limit) for number in range(20)], raise_error=True)
+    assert not seen._sender._places.taken and not seen._sender._places.line
+
+least = []
+run(None)
+print(least[0] > 25)
+with redis.Redis.from_url(url) as other:
+    other.client_pause(1500)  # both connections are waited for
+run(None)
+with redis.Redis.from_url(url) as other:
+    other.client_pause(300)
+run(0.001)
+print(seen.add_many(["a", "b"]))
+"""
+
+
+def test_greenlets_take_turns(own_server: LocalRedis, name: str) -> None:
+    """Also while the server hangs, and when the wait is interrupted."""
+    words = [sys.executable, "-c", _PROGRAM, own_server.url, name]
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+    assert "True\n[False, True]\n" == ended.stdout, ended.stderr
