@@ -9,8 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
 from math import inf
-from ssl import SSLError
-from types import TracebackType
 from typing import Any
 
 from redis import exceptions
@@ -41,8 +39,6 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
-#: The cause behind OpenSSL's "wrong version number".
-_WITHOUT_TLS = "this port does not speak TLS: use redis://, or the server's port for rediss://"
 #: The cause of a redirection (MOVED) that a client of a single server gets.
 NODE = (
     "this server is a node of a cluster: use redis+cluster://HOST:PORT, or redis-py's RedisCluster"
@@ -65,36 +61,13 @@ _LASTING_CODE = "MISCONF "
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 #: Python's errors for what needs a thread in an atexit handler. (asyncio looks hosts up in one.)
 _AT_EXIT = re.compile("(at|after) (interpreter )?shutdown")
-# OpenSSL's reasons of errors that another try does not mend: of a server without TLS, and of the certificates and settings of
-# either side.
-_NO_TLS = re.compile("WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE")
-_FINAL_TLS = re.compile(
-    f"{_NO_TLS.pattern}|CERT|UNKNOWN_CA|HANDSHAKE_FAILURE|PROTOCOL_VERSION|UNSUPPORTED_PROTOCOL|PEM_LIB|KEY_VALUES"
+# OpenSSL's reasons, in redis-py's messages, that another try does not mend: a server without TLS, and wrong certificates or
+# settings of either side. (With asyncio, redis-py before version 6 does not name them, so such calls are retried.)
+_NO_TLS = re.compile(r"\[SSL: (WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE)]")
+_WRONG_TLS = re.compile(
+    r"\[(X509|SSL|PEM): \w*(CERT|UNKNOWN_CA|HANDSHAKE_FAILURE|PROTOCOL|PEM|KEY)"
 )
-
-
-def _tls_reason(error: BaseException | None) -> str:
-    """Return OpenSSL's reason if an error of it in the client's own code has caused this one, else "".
-
-    The context of an error also has what the application handles meanwhile.
-    """
-    seen = set[int]()  # an error that is raised from itself is its own cause
-    while error and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, SSLError) and _is_of_client(error.__traceback__):
-            return error.reason or ""
-        error = error.__cause__ or error.__context__
-    return ""
-
-
-def _is_of_client(trace: TracebackType | None) -> bool:
-    """Return True if the client library is in the traceback."""
-    while trace:
-        module = trace.tb_frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] in ("redis", "valkey"):
-            return True
-        trace = trace.tb_next
-    return False
+_TLS_REMEDY = " (this port does not speak TLS: use redis://, or the server's port for rediss://)"
 
 
 def is_at_exit(error: Exception) -> bool:
@@ -110,11 +83,12 @@ def _is_redirection(error: Exception) -> bool:
 
 def _passes(error: Exception) -> bool:
     """Return True if the error goes away by itself."""
-    if isinstance(error, _FINAL) or _FINAL_TLS.search(_tls_reason(error)):
+    text = str(error)
+    if isinstance(error, _FINAL) or _NO_TLS.search(text) or _WRONG_TLS.search(text):
         return False
     if is_at_exit(error):
         return False
-    return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(str(error)))
+    return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(text))
 
 
 def is_outage(error: Exception) -> bool:
@@ -129,12 +103,11 @@ def as_redis_error(error: Exception) -> Exception:
     redis-py raises RedisClusterException if no node answers, or if some slots have no node. It is no RedisError, so
     ``except RedisError`` would not catch it.
     """
-    reason = _tls_reason(error)
-    why = _WITHOUT_TLS if _NO_TLS.search(reason) else reason
     error = as_redis(error)
-    is_named = why in str(error)  # redis-py 5 names no reason
-    if not is_named or isinstance(error, exceptions.RedisClusterException):
-        lost = exceptions.ConnectionError(str(error) if is_named else f"{error} ({why})")
+    text = str(error)
+    remedy = _TLS_REMEDY if _NO_TLS.search(text) and _TLS_REMEDY not in text else ""
+    if remedy or isinstance(error, exceptions.RedisClusterException):
+        lost = exceptions.ConnectionError(text + remedy)
         lost.__cause__ = error
         return lost
     return error
