@@ -10,20 +10,20 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from tbloom.engine.flow import Call
 
 _INCLUDES = re.compile(r"^(-- Includes +(.*))$", re.MULTILINE)
-#: The folder with the scripts: in the installed package, or in the checkout. (An editable install doesn't map that folder into
-#: the package: setuptools #4943.)
-_FOLDER = Path(__file__).parents[1] / "lua"
+#: The folder with the scripts: in the installed package, which may be a zip file, or in the checkout. (An editable install does
+#: not map that folder into the package: setuptools #4943.)
+_FOLDER = files("tbloom").joinpath("lua")
 if not _FOLDER.is_dir():
-    _FOLDER = Path(__file__).parents[2] / "lua"
+    _FOLDER = files("tbloom").joinpath("../lua")
 
-
-_NUMBERS = (int, float)
+#: The types of numbers. A set, so that a call is checked in one step.
+_NUMBERS = frozenset((int, float))
 
 
 class Script:
@@ -50,11 +50,9 @@ class Script:
 
     def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Call:
         """Return a call of the script by its hash. Numbers among the arguments become text (see ``Call.words``)."""
-        words = ["EVALSHA", self.sha, str(len(keys)), *keys, *args]
-        for place, arg in enumerate(args, 3 + len(keys)):
-            if type(arg) in _NUMBERS:
-                words[place] = str(arg)
-        return Call(tuple(words), "", self)
+        if not _NUMBERS.isdisjoint(map(type, args)):
+            args = [str(arg) if type(arg) in _NUMBERS else arg for arg in args]
+        return Call(("EVALSHA", self.sha, str(len(keys)), *keys, *args), "", self)
 
 
 def _with_included(name: str, included: set[str]) -> str:
