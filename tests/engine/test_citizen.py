@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -199,29 +198,6 @@ same = all(before[name][key] is after[name][key] for name in before for key in b
 assert same and levels == {name: logging.getLogger(name).level for name in levels}
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_a_package_in_a_zip_file_finds_its_scripts(url: str, name: str, tmp_path: Path) -> None:
-    """As in a zipapp, or on a node of Spark (great_expectations#3772)."""
-    packed = tmp_path / "packed.zip"
-    with zipfile.ZipFile(packed, "w") as file:
-        for path in chain((ROOT / "tbloom").rglob("*.py"), (ROOT / "lua").rglob("*.lua")):
-            inside = path.relative_to(ROOT).as_posix()
-            file.write(path, inside if path.suffix == ".py" else f"tbloom/{inside}")
-    program = f"""
-import sys
-sys.path.insert(0, {str(packed)!r})
-from tbloom import ExactFilter, TimeBloom, __file__
-from tbloom.distinct import DistinctCounter
-assert __file__.startswith({str(packed)!r})
-assert TimeBloom.from_url({url!r}, {name!r}).add("a")
-assert ExactFilter.from_url({url!r}, {name + "-exact"!r}).add("a")
-assert DistinctCounter.from_url({url!r}, "one", {name + "-ids"!r}).add("a")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (0, "") == (done.returncode, done.stderr)
 
 
 def test_a_client_with_client_side_caching_gets_right_answers(

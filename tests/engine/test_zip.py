@@ -27,7 +27,7 @@ for seen in (
 
 
 def test_the_package_works_in_a_zip_file(url: str, name: str, tmp_path: Path) -> None:
-    """Its folders are those of the wheel, where the scripts are in the package."""
+    """Its folders are those of the wheel, where the scripts are in the package (great_expectations#3772)."""
     archive = tmp_path / "tbloom.zip"
     with zipfile.ZipFile(archive, "w") as made:
         for folder, within in (ROOT / "tbloom", "tbloom"), (ROOT / "lua", "tbloom/lua"):
