@@ -84,7 +84,7 @@ def test_retries_of_the_longest_time_get_the_first_answer(
         wait(longest + 120)
         if again == "asked for":
             wait(longest - 240)
-            assert seen._dispatcher.pending_answers.lost({0})
+            assert seen._dispatcher.pending_answers.lost_in({0})
             wait(longest + 120)
         for other in range(300):
             store.open(url, name, **own).add(f"item {other}")

@@ -134,7 +134,7 @@ def test_idle_connections_of_a_callers_client_stay_open(
     number = client.client_id()
     seen = TimeBloom(client, name)
     for minute in range(2):
-        seen._sender._renewal = 0
+        seen._sender._renew_at = 0
         seen.add_many(f"{minute} {i}" for i in range(size))
         assert number == client.client_id()
 
