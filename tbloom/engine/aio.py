@@ -204,7 +204,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 await self._sender.close_idle()
             if retries.waits:
                 self._batcher.send_waiting()
-                await sleep(retries.pause())
+                await sleep(retries.pause)
             client: Any = self.client
             if retries.waits and is_cluster(client):
                 with suppress(Exception):  # the next try fails too, and is retried or raised

@@ -151,8 +151,9 @@ class Retries:
         """The time (monotonic) after which no call is tried again. Without retries, a call waits for a place without a limit."""
         return self._began + (self._retry_seconds() or inf)
 
+    @property
     def pause(self) -> float:
-        """Return the pause before the next try (s): random, so that many clients do not come back at the same moment."""
+        """The pause before the next try (s): random, so that many clients do not come back at the same moment."""
         left = max(0.0, self.until - time.monotonic())
         return random.uniform(0, min(self._longest, left))  # noqa: S311 - no secret
 

@@ -218,7 +218,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             if retries.is_demoted:
                 self._sender.close_idle()
             if retries.waits:
-                sleep(retries.pause())
+                sleep(retries.pause)
             client: Any = self.client
             if retries.waits and is_cluster(client):
                 with suppress(Exception):  # the next try fails too, and is retried or raised

@@ -269,7 +269,7 @@ def test_a_call_that_fails_after_retry_for_is_tried_just_once_again() -> None:
     retries = Retries([call], monotonic() - 100, lambda: 5.0, lambda _: None)
     assert [call] == retries.next_calls()
     retries.record([lost])
-    assert (True, 0.0) == (retries.waits, retries.pause())
+    assert (True, 0.0) == (retries.waits, retries.pause)
     assert [call] == retries.next_calls()
     with pytest.raises(redis.ConnectionError, match="lost"):
         retries.record([lost])
