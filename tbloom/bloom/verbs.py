@@ -15,7 +15,7 @@ from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, read_info, read_overview
 from tbloom.bloom.reconfigure import reconfigure
-from tbloom.engine.batcher import BatchItem
+from tbloom.engine.batcher import SharedCall
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.methods import verb
@@ -40,14 +40,14 @@ class Verbs(Base[Client]):
         key = self.config.digest(item)
         return bool((yield from self._add_digests([key], within, keep)).get(key))
 
-    @add.batched
-    def _batch_item_for_add(
+    @add.shared
+    def _shared_add(
         self, item: Item, within: int | None = None, keep: int | None = None
-    ) -> tuple[BatchItem, bytes]:
+    ) -> tuple[SharedCall, bytes]:
         # The arguments are checked before they become part of the kind, because True equals 1.
         how = None if within is keep is None else self._checked(within, keep)
         add = partial(self._add_digests, within=within, keep=keep)
-        return BatchItem(("add", how), self.run, add, self._keep_new), self.config.digest(item)
+        return SharedCall(("add", how), self.run, add, self._keep_new), self.config.digest(item)
 
     @verb
     def add_many(
@@ -67,13 +67,11 @@ class Verbs(Base[Client]):
         key = self.config.digest(item)
         return bool((yield from self._contains_digests([key], within))[key])
 
-    @contains.batched
-    def _batch_item_for_contains(
-        self, item: Item, within: int | None = None
-    ) -> tuple[BatchItem, bytes]:
+    @contains.shared
+    def _shared_contains(self, item: Item, within: int | None = None) -> tuple[SharedCall, bytes]:
         slices = check_within(within, self.config.slices)
         contains = partial(self._contains_digests, within=slices)
-        return BatchItem(("contains", slices), self.run, contains), self.config.digest(item)
+        return SharedCall(("contains", slices), self.run, contains), self.config.digest(item)
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:

@@ -12,19 +12,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow, copied
-from tbloom.engine.pending import Answers, Batch
+from tbloom.engine.pending import Answers
 from tbloom.errors import TBloomError
 
-#: The most items of one batch.
-MOST = 500
+#: The most items of a shared call.
+MOST_ITEMS = 500
 #: The most calls in flight of one kind. (While a call is retried, others are sent beside it.)
-AT_ONCE = 2
+SHARED_CALLS = 2
 
 
-class BatchItem(NamedTuple):
+class SharedCall(NamedTuple):
     """The call that an item joins."""
 
     #: Items with an equal kind can share a call.
@@ -41,52 +43,50 @@ class BatchItem(NamedTuple):
         return bool((await self.run(self.flow_for([item]))).get(item))
 
 
+#: In place of an answer: the task sends its item again, alone.
+ALONE = object()
+
+
+@dataclass(slots=True, eq=False)
 class WaitingItem:
-    """An item whose task waits for ``done``, which gets the answer. It is cancelled if the task is cancelled."""
+    """An item whose task waits for ``done``: for the answer (see ``engine/pending``), ``ALONE``, or the call's error."""
 
-    __slots__ = ("_answer", "batch", "batch_item", "done", "item")
-
-    def __init__(self, batch_item: BatchItem, item: Any, done: asyncio.Future[bool | None]) -> None:
-        self.batch_item: BatchItem = batch_item
-        self.item: Any = item
-        self.done: asyncio.Future[bool | None] = done
-        #: The task that sends it; None until then.
-        self.batch: asyncio.Task[None] | None = None
-        self._answer: Batch | None = None
-
-    def deliver(self, answers: Answers | BaseException | None) -> None:
-        """Deliver the answer, or the error, to the task. If the task was cancelled, keep a new item.
-
-        With None, the call has no answers. With a TBloomError, it was refused, perhaps because of another item. In both cases
-        the task sends its item again, alone.
-        """
-        if isinstance(answers, dict):
-            self._answer = answer = answers.get(self.item)
-            if not self.done.cancelled():
-                self.done.set_result(bool(answer))
-            elif answer and self.batch_item.keep:
-                self.batch_item.keep(self.item, answer)
-        elif not self.done.done():
-            if not isinstance(answers, TBloomError | None):
-                # Each task raises the error, so each gets its own copy.
-                self.done.set_exception(copied(answers))
-            else:
-                self.done.set_result(None)
+    item: Any
+    call: SharedCall
+    #: It is cancelled if the task is cancelled.
+    done: asyncio.Future[Any]
+    #: The task that sends the shared call; None until then.
+    sender: asyncio.Task[Answers | None] | None = None
 
     def keep_delivered(self) -> None:
         """Keep a new item whose answer was delivered just before its task was cancelled."""
-        has_answer = self.done.done() and not self.done.cancelled() and not self.done.exception()
-        if has_answer and self._answer and self.batch_item.keep:
-            self.batch_item.keep(self.item, self._answer)
+        if self.call.keep and self.done.done() and not self.done.cancelled():
+            answer = None if self.done.exception() else self.done.result()
+            if answer is not None and answer is not ALONE:
+                self.call.keep(self.item, answer)
 
 
-def deliver_all(waiting: Iterable[WaitingItem], answers: Answers | BaseException | None) -> None:
-    """Deliver the answer, or the error, to each task. If several tasks add one item, only one of them gets the answer "new"."""
+def deliver(waiting: Iterable[WaitingItem], answers: Answers | BaseException | None) -> None:
+    """Deliver its answer, or the call's error, to each task. If a task was cancelled, keep its new item.
+
+    With None, the call has no answers. With a TBloomError, it was refused, perhaps because of another item. In both cases
+    each task sends its item again, alone. If several tasks add one item, only one of them gets the answer "new".
+    """
     # Tasks that still wait come first, so that a cancelled task does not get that answer.
     for each in sorted(waiting, key=lambda each: each.done.cancelled()):
-        each.deliver(answers)
-        if each.batch_item.keep and isinstance(answers, dict):
-            answers[each.item] = None
+        if isinstance(answers, dict):
+            answer, keep = answers.get(each.item), each.call.keep
+            if not each.done.cancelled():
+                each.done.set_result(answer)
+            elif answer and keep:
+                keep(each.item, answer)
+            if keep:
+                answers[each.item] = None
+        elif not each.done.done():
+            if isinstance(answers, TBloomError | None):
+                each.done.set_result(ALONE)
+            else:  # each task raises the error, so each gets its own copy
+                each.done.set_exception(copied(answers))
 
 
 class Batcher:
@@ -97,10 +97,8 @@ class Batcher:
         #: By kind: the number of calls in flight, and the items that wait until one has ended.
         self._in_flight = Counter[Hashable]()
         self._waiting = defaultdict[Hashable, list[WaitingItem]](list)
-        #: The batches in flight, by the tasks that send them.
-        self._batches: dict[asyncio.Task[None], list[WaitingItem]] = {}
-        #: The batches in flight that have items of cancelled tasks, and these items.
-        self._cancelled: dict[asyncio.Task[None], set[Any]] = {}
+        #: The shared calls in flight in which cancelled tasks add items, and these items.
+        self._cancelled: dict[asyncio.Task[Answers | None], set[Any]] = {}
 
     def check_loop(self) -> None:
         """Raise TBloomError if no asyncio event loop runs, or another one than the first.
@@ -123,41 +121,39 @@ class Batcher:
 
     @property
     def has_cancelled(self) -> bool:
-        """True if batches in flight have items of cancelled tasks."""
+        """True if cancelled tasks add items in shared calls in flight."""
         return bool(self._cancelled)
 
     async def wait_for_cancelled(self, items: Iterable[Any]) -> None:
-        """Wait for the batches in flight in which cancelled tasks add one of these items.
+        """Wait for the shared calls in flight in which cancelled tasks add one of these items.
 
         Otherwise a second call could get "seen" before the answer "new" is delivered, or is known to be lost.
         """
         wanted = {*items}
-        while left := [batch for batch, left in self._cancelled.items() if wanted & left]:
-            await asyncio.wait(left)
+        while senders := [sender for sender, left in self._cancelled.items() if wanted & left]:
+            await asyncio.wait(senders)
 
-    async def send(self, batch_item: BatchItem, item: Any) -> bool:
+    async def send(self, call: SharedCall, item: Any) -> bool:
         """Send an item, perhaps in a call with other tasks' items, and return the answer."""
         self.check_loop()
-        if self._cancelled and batch_item.keep:
+        if self._cancelled and call.keep:
             await self.wait_for_cancelled([item])
-        kind = batch_item.kind
-        if self._in_flight[kind] < AT_ONCE:
-            self._in_flight[kind] += 1
+        if self._in_flight[call.kind] < SHARED_CALLS:
+            self._in_flight[call.kind] += 1
             try:
-                return await batch_item.send_alone(item)
+                return await call.send_alone(item)
             finally:
-                self._call_ended(kind)
-        mine = WaitingItem(batch_item, item, asyncio.get_running_loop().create_future())
-        self._waiting[kind].append(mine)
+                self._call_ended(call.kind)
+        mine = WaitingItem(item, call, asyncio.get_running_loop().create_future())
+        self._waiting[call.kind].append(mine)
         try:
             answer = await mine.done
         except BaseException:
             mine.keep_delivered()
-            if batch_item.keep and mine.batch and not mine.batch.done():
-                self._cancelled.setdefault(mine.batch, set()).add(item)
-                mine.batch.add_done_callback(lambda batch: self._cancelled.pop(batch, None))
+            if call.keep and mine.sender and not mine.sender.done():
+                self._cancelled.setdefault(mine.sender, set()).add(item)
             raise
-        return await batch_item.send_alone(item) if answer is None else answer
+        return await call.send_alone(item) if answer is ALONE else bool(answer)
 
     def send_waiting(self) -> None:
         """Send the items that wait for a call, because the call has failed and is retried."""
@@ -174,30 +170,30 @@ class Batcher:
     def _send_next(self, kind: Hashable) -> None:
         """Send the items that wait for a call."""
         waiting = self._waiting[kind]
-        batch, self._waiting[kind] = waiting[:MOST], waiting[MOST:]
-        if batch:
-            task = asyncio.create_task(self._send_batch(batch))
+        some, self._waiting[kind] = waiting[:MOST_ITEMS], waiting[MOST_ITEMS:]
+        if some:
             self._in_flight[kind] += 1
-            for each in batch:
-                each.batch = task
-            self._batches[task] = batch
-            # It may be cancelled before its start.
-            task.add_done_callback(self._end_batch)
+            sender = asyncio.create_task(_answers_to(some))
+            for each in some:
+                each.sender = sender
+            sender.add_done_callback(
+                partial(self._end, some)
+            )  # also if it is cancelled before its start
 
-    async def _send_batch(self, batch: list[WaitingItem]) -> None:
-        batch_item, answers = batch[0].batch_item, None
-        try:
-            if items := [each.item for each in batch if not each.done.cancelled()]:
-                answers = await batch_item.run(batch_item.flow_for(items))
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-            raise  # it concerns only the task that sends
-        except BaseException as error:  # noqa: BLE001 - each task raises it
-            answers = error
-        finally:
-            self._end_batch(asyncio.current_task(), answers)
+    def _end(self, waiting: list[WaitingItem], sender: asyncio.Task[Answers | None]) -> None:
+        """Deliver the answers of a shared call. Items of tasks that continue at once share the next one."""
+        self._cancelled.pop(sender, None)
+        answers: Answers | BaseException | None = None
+        if not sender.cancelled():
+            answers = sender.exception() or sender.result()
+        if isinstance(answers, KeyboardInterrupt | SystemExit):  # it concerns only the sender
+            answers = None
+        deliver(waiting, answers)
+        sender.get_loop().call_soon(self._call_ended, waiting[0].call.kind)
 
-    def _end_batch(self, task: Any, answers: Answers | BaseException | None = None) -> None:
-        """Deliver the answers to a batch. Items of tasks that go on at once share the next one."""
-        if batch := self._batches.pop(task, None):
-            deliver_all(batch, answers)
-            task.get_loop().call_soon(self._call_ended, batch[0].batch_item.kind)
+
+async def _answers_to(waiting: list[WaitingItem]) -> Answers | None:
+    """Send a shared call, and return its answers."""
+    items, call = [each.item for each in waiting if not each.done.cancelled()], waiting[0].call
+    answers: Answers | None = await call.run(call.flow_for(items)) if items else None
+    return answers

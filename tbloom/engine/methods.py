@@ -29,14 +29,14 @@ from typing import (
 from tbloom.engine.forks import NotCopied
 
 if TYPE_CHECKING:
-    from tbloom.engine.batcher import Batcher, BatchItem
+    from tbloom.engine.batcher import Batcher, SharedCall
     from tbloom.engine.flow import Flow
 
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyFlow = Callable[..., "Flow[Any]"]
 MakesKeys = TypeVar("MakesKeys", bound=Callable[..., Any])
-MakesBatchItem = TypeVar("MakesBatchItem", bound=Callable[..., "tuple[BatchItem, Any]"])
+MakesSharedCall = TypeVar("MakesSharedCall", bound=Callable[..., "tuple[SharedCall, Any]"])
 
 
 class Verb(Generic[P, T]):
@@ -45,18 +45,18 @@ class Verb(Generic[P, T]):
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
         self.__doc__ = flow.__doc__
-        self.batch_item: Callable[..., tuple[BatchItem, Any]] | None = None
+        self.shared_call: Callable[..., tuple[SharedCall, Any]] | None = None
         self.keys: Callable[[Any, list[Any]], Iterable[Any]] | None = None
 
     def adds(self, keys: MakesKeys) -> MakesKeys:
-        """Register how the keys of the items that it adds are made. It waits for batches in which cancelled tasks add them."""
+        """Register how the keys of the items that it adds are made. It waits for shared calls in which cancelled tasks add them."""
         self.keys = keys
         return keys
 
-    def batched(self, batch_item: MakesBatchItem) -> MakesBatchItem:
-        """Register how one item joins a shared asyncio batch (``engine/batcher``)."""
-        self.batch_item = batch_item
-        return batch_item
+    def shared(self, shared_call: MakesSharedCall) -> MakesSharedCall:
+        """Register which call of asyncio tasks its item joins (``engine/batcher``), and as what."""
+        self.shared_call = shared_call
+        return shared_call
 
     if TYPE_CHECKING:  # for mypy: the types of the methods that replace the verb
 
@@ -139,7 +139,7 @@ class AsyncVerbs(_Verbs):
 
     @classmethod
     def _method(cls, declared: Verb[Any, Any]) -> Callable[..., Any]:
-        flow, batch_item, keys = declared.flow, declared.batch_item, declared.keys
+        flow, shared_call, keys = declared.flow, declared.shared_call, declared.keys
 
         async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
             return await self.run(flow(self, *args, **arguments))
@@ -152,14 +152,14 @@ class AsyncVerbs(_Verbs):
                 await self._batcher.wait_for_cancelled(keys(self, items))
             return await self.run(flow(self, items, *args, **arguments))
 
-        if batch_item is None:
+        if shared_call is None:
             return method if keys is None else adding
 
-        async def batched(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+        async def shared(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
             assert self._batcher is not None  # noqa: S101 - the driver sets it
-            return await self._batcher.send(*batch_item(self, *args, **arguments))
+            return await self._batcher.send(*shared_call(self, *args, **arguments))
 
-        return batched
+        return shared
 
 
 def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Self, TypedDict, Unpack
 
 from tbloom.arguments import Item, check_ttl, encode, fingerprint, fingerprints_of, takes
-from tbloom.engine.batcher import BatchItem
+from tbloom.engine.batcher import SharedCall
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
@@ -109,14 +109,14 @@ class ExactVerbs(Store[Client, ExactConfig]):
         key, ttl_ms = fingerprint(encode(item)), self._ttl_ms(ttl)
         return bool((yield from self._dispatcher.add_items([key], ttl_ms)).get(key))
 
-    @add.batched
-    def _batch_item_for_add(
+    @add.shared
+    def _shared_add(
         self, item: Item, ttl: float | timedelta | None = None
-    ) -> tuple[BatchItem, int]:
+    ) -> tuple[SharedCall, int]:
         dispatcher, ttl_ms = self._dispatcher, self._ttl_ms(ttl)
         add = partial(dispatcher.add_items, ttl=ttl_ms)
-        batch_item = BatchItem(("add", ttl_ms), self.run, add, dispatcher.keep_new)
-        return batch_item, fingerprint(encode(item))
+        call = SharedCall(("add", ttl_ms), self.run, add, dispatcher.keep_new)
+        return call, fingerprint(encode(item))
 
     @verb
     def add_many(
@@ -144,9 +144,9 @@ class ExactVerbs(Store[Client, ExactConfig]):
         key = fingerprint(encode(item))
         return bool((yield from self._contains([key]))[key])
 
-    @contains.batched
-    def _batch_item_for_contains(self, item: Item) -> tuple[BatchItem, int]:
-        return BatchItem("contains", self.run, self._contains), fingerprint(encode(item))
+    @contains.shared
+    def _shared_contains(self, item: Item) -> tuple[SharedCall, int]:
+        return SharedCall("contains", self.run, self._contains), fingerprint(encode(item))
 
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:

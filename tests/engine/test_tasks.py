@@ -18,13 +18,13 @@ import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TBloomError
-from tbloom.engine.batcher import BatchItem, WaitingItem, deliver_all
+from tbloom.engine.batcher import SharedCall, WaitingItem, deliver
 from tbloom.engine.scripts import Script
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
 from tests.helpers.clock import Clockwork
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.stores import DISTINCT, EXACT, Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 TASKS, TURNS = 100, 10
 #: A busy machine opens a caller's connections, which are not tried again, while thousands of tasks begin.
@@ -246,14 +246,12 @@ async def test_a_new_item_is_kept_if_its_task_is_cancelled_as_the_answer_arrives
     """The task is cancelled just before, or just after."""
     kept: list[str] = []
     for is_cancelled_first in (True, False):
-        waiting = WaitingItem(
-            BatchItem("add", None, None, lambda item, _: kept.append(item)),  # type: ignore[arg-type]
-            f"item {is_cancelled_first}",
-            asyncio.get_running_loop().create_future(),
-        )
+        call = SharedCall("add", None, None, lambda item, _: kept.append(item))  # type: ignore[arg-type]
+        done = asyncio.get_running_loop().create_future()
+        waiting = WaitingItem(f"item {is_cancelled_first}", call, done)
         if is_cancelled_first:
-            waiting.done.cancel()
-        deliver_all([waiting], {waiting.item: True})
+            done.cancel()
+        deliver([waiting], {waiting.item: True})  # type: ignore[dict-item]
         if not is_cancelled_first:
             waiting.keep_delivered()
     assert ["item True", "item False"] == kept
@@ -280,28 +278,40 @@ class _Held(redis.asyncio.Redis):
     go_on: asyncio.Event | None = None
 
     async def execute_command(self, *words: Any, **options: Any) -> Any:
-        if self.go_on and words[1] == Script("bloom/add").sha:
+        if self.go_on and (words[1] == Script("bloom/add").sha or "add" in words):
             await self.go_on.wait()
         return await super().execute_command(*words, **options)
 
 
-async def test_a_cancelled_add_holds_up_only_adds_of_its_item(url: str, name: str) -> None:
+@pytest.mark.parametrize("store", [BLOOM, EXACT, DISTINCT], ids=str)
+async def test_a_cancelled_add_holds_up_only_adds_of_its_item(
+    store: Store, url: str, name: str
+) -> None:
+    """The first two are sent at once, the next two share a call once these have ended. A counter's adds share none."""
     async with _Held.from_url(url) as client:
-        seen = AsyncTimeBloom(client, name, capacity=1000)
+        seen = store.of_client(client, name)
         await seen.add("before")
         client.go_on = asyncio.Event()
-        tasks = [asyncio.create_task(seen.add(item)) for item in "abc"]
+        adds = [asyncio.create_task(seen.add(item)) for item in "abcd"]
         await asyncio.sleep(0.1)
-        tasks[1].cancel()
+        if store is not DISTINCT:  # a and b are added; now c and d share a call, which is held
+            begins, client.go_on = client.go_on, asyncio.Event()
+            begins.set()
+            assert [True, True] == [await adds[0], await adds[1]]
+            await asyncio.sleep(0.1)
+        adds[2].cancel()
         await asyncio.sleep(0.1)
         async with asyncio.timeout(5):
-            assert [True, False] == await seen.contains_many(["before", "b"])
-            assert Claim.NEW is await seen.claim("d")
-            await seen._send_heartbeat()
-            await seen.release("d")
-        again = asyncio.create_task(seen.add_many(iter(["b", "x"])))
+            assert [True, False] == await seen.contains_many(["before", "c"])
+            if store is BLOOM:
+                assert Claim.NEW is await seen.claim("other")
+                await seen._send_heartbeat()
+                await seen.release("other")
+        again = asyncio.create_task(seen.add_many(iter(["c", "x"])))
+        alone = asyncio.create_task(seen.add("c"))
         await asyncio.sleep(0.1)
         client.go_on.set()
-        assert [True, True] == await again
-        assert [True, True] == [await tasks[0], await tasks[2]]
+        answers = [*await again, await alone]
+        assert (2, True) == (sum(answers), answers[1])
+        assert await adds[3]
         await seen.aclose()
