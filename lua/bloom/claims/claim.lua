@@ -16,8 +16,8 @@
 -- ARGV[6]    the previous owner: the session that has handed these items over; '': none
 -- ARGV[7]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 -- ARGV[8]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
--- ARGV[9]    for each item, the number up to which nobody knows of the session's claims: they are this call's; 8 hexadecimal
---            digits. '': 0 for all
+-- ARGV[9]    for each item, the number of the session's last earlier call whose claim this call replaces, because nobody works on
+--            the item; 8 hexadecimal digits, 0 for none. '': 0 for all
 -- ARGV[10..] a note for each item, stored with its claim; may be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
@@ -29,7 +29,7 @@ local config_key, state, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3
 local number, lane = read_token(ARGV[1])
 local begins, ends, version, columns, sizes = read_header(ARGV[2])
 local session, life, within, previous_owner = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
-local items, call, held, FIRST_NOTE = ARGV[7], ARGV[8], ARGV[9], 10
+local items, call, replaced, FIRST_NOTE = ARGV[7], ARGV[8], ARGV[9], 10
 local item_bytes = columns + 4 * #sizes / 3 + 16
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
@@ -45,8 +45,8 @@ for at = 1, #items, item_bytes do
     local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
-    local is_held = owner == session and claimed_as <= string.sub(held, 8 * #answers + 1, 8 * #answers + 8)
-    if not owner or is_held or owner == previous_owner or not is_alive(sessions, owner, now) then
+    local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
+    if not owner or is_replaced or owner == previous_owner or not is_alive(sessions, owner, now) then
       answer, any_new = '1', true
       redis.call('HSET', claims, digest, session .. call .. within .. note)
     else
