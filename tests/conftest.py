@@ -38,7 +38,7 @@ _make_call = Call.__init__
 
 
 def _made_of_text(call: Call, words: tuple[Any, ...], *more: Any, **given: Any) -> None:
-    """Looks at each call that a test makes, and finds no number in it: see ``Call.words``."""
+    """Looks at each call that a test makes, and finds no number in it: see ``Call.command``."""
     assert not [word for word in words if isinstance(word, int | float)], words
     _make_call(call, words, *more, **given)
 

@@ -77,7 +77,7 @@ class AsyncSender:
             async with timeout(self._time_limit):
                 if len(calls) == 1:
                     options = self._plain or options_of(client, first)
-                    return [await client.execute_command(*first.words, **options)]
+                    return [await client.execute_command(*first.command, **options)]
                 replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
                 return replies
         except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
@@ -94,7 +94,8 @@ class AsyncSender:
         one task that is cancelled there cancels all others that wait for the same connection.
         """
         if self._is_own and not is_cluster(self._client):
-            for connection in tuple(self._client.connection_pool._available_connections):  # noqa: SLF001
+            pool = self._client.connection_pool
+            for connection in tuple(getattr(pool, "_available_connections", ())):
                 with suppress(OSError, redis.RedisError):
                     await connection.disconnect(nowait=True)
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from tbloom.engine.flow import (
-    CALLS_AT_ONCE,
+    CALLS_PER_YIELD,
     MAX_CORRECTIONS,
     Call,
     Flow,
@@ -99,7 +99,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
         agreement: Agreement,
         learn: Callable[[B, Any], None],
     ) -> Flow[None]:
-        for some in chunks([*batches], CALLS_AT_ONCE):
+        for some in chunks([*batches], CALLS_PER_YIELD):
             # One batch of each shard is prepared first, so that the shard's other batches need no such steps.
             firsts = {batch.shard: batch for batch in reversed(some)}
             yield from together(*[self._prepare(batch, agreement) for batch in firsts.values()])

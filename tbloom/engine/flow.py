@@ -24,8 +24,8 @@ _DENIED = re.compile("no permissions to|user executing the script can't", re.IGN
 _CODE = re.compile("[A-Z]+ ")
 #: The types of replies to commands. Each script replies with a list.
 _REPLIES = (bytes, str, int, float, list, tuple, set, dict, type(None))
-#: The most calls that a flow yields at once.
-CALLS_AT_ONCE = 32
+#: The most calls that a flow yields together.
+CALLS_PER_YIELD = 32
 
 #: The limit of corrections of a call. A slice may end, or the layout may change, between a call and its reply. By chance this
 #: happens once or twice in a row. More often, the server's clock is wrong, or another program changes the layout.
@@ -68,21 +68,21 @@ class Call:
 
     #: The command and its arguments, in text or bytes. A number would make hiredis crash the interpreter if a signal handler
     #: raises an error, as Ctrl-C does, while hiredis makes the number's text.
-    words: tuple[Any, ...]
+    command: tuple[Any, ...]
     #: A key on the node that executes the call; empty: the call's first key selects the node.
-    at: Any = ""
+    routing_key: Any = ""
     #: The ``Script`` (``engine/scripts``); None for a command.
     script: Any = None
 
     @property
     def key(self) -> Any:
         """A key on the node that executes the call."""
-        return self.at or self.words[3 if self.script else 1]
+        return self.routing_key or self.command[3 if self.script else 1]
 
     def with_text(self) -> Call:
         """Switch to EVAL with the script's text, which also loads the script, and return the call."""
         if self.script:
-            self.words = ("EVAL", self.script.text, *self.words[2:])
+            self.command = ("EVAL", self.script.text, *self.command[2:])
         return self
 
 
@@ -103,7 +103,7 @@ def request(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     return replies
 
 
-def request_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[list[Any]]:
+def request_all(calls: Sequence[Call], at_once: int = CALLS_PER_YIELD) -> Flow[list[Any]]:
     """Return the replies to any number of calls, sent in groups of at most ``at_once``."""
     replies: list[Any] = []
     for group in chunks(calls, at_once):
@@ -114,7 +114,7 @@ def request_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[lis
 def ask_all(calls: Sequence[Call]) -> Flow[list[Any]]:
     """Return the replies to any number of calls. An error reply is returned, too."""
     replies: list[Any] = []
-    for group in chunks(calls, CALLS_AT_ONCE):
+    for group in chunks(calls, CALLS_PER_YIELD):
         replies += yield group
     return replies
 
@@ -167,11 +167,11 @@ def check_replies(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
     """Raise the first error among the replies, or TBloomError if one is no reply to its call."""
     for call, reply in zip(calls, replies, strict=True):
         if isinstance(reply, Exception):
-            yield from _raise(call, reply)
+            yield from raise_explained(call, reply)
         if not isinstance(reply, list if call.script else _REPLIES):
             kind = type(reply).__name__
             raise TBloomError(
-                f"the client answered {call.words[0]} with {kind}, which is not a reply to this command"
+                f"the client answered {call.command[0]} with {kind}, which is not a reply to this command"
             )
 
 
@@ -205,10 +205,10 @@ def _explained(error: E, why: str) -> E:
     return error
 
 
-def _raise(call: Call, error: Exception) -> Flow[None]:
-    """Raise the server's error, with an explanation if the cause is known.
+def raise_explained(call: Call, error: Exception) -> Flow[None]:
+    """Raise the server's error for a call, with an explanation if the cause is known.
 
-    If the error has no code, ask the server for its version first. Raise ServerTooOld if it is too old.
+    If the error has no code, first ask the server for its version, and raise ServerTooOld if it is too old.
     """
     if _DENIED.search(str(error)):
         where = "SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one"
@@ -218,7 +218,8 @@ def _raise(call: Call, error: Exception) -> Flow[None]:
         raise _explained(error, f"another program has written to a key of {tag}}}")
     # The class is compared by name, because flows do not import redis-py.
     if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
-        [server] = yield [Call(("INFO", "server"), call.key)]
+        ask_version = Call(("INFO", "server"), call.key)
+        [server] = yield [ask_version]
         # redis-py makes a dict of it.
         version = re.search(r"redis_version\W+((\d+)\.(\d+)[\d.]*)", str(server))
         if version and (int(version[2]), int(version[3])) < OLDEST_SERVER:

@@ -8,6 +8,10 @@
     class Async(Verbs, AsyncDriver): ...  # add() returns it to an await
 
 A class gets a method for each verb when it is defined, unless it defines that name itself.
+
+Type checkers see one of two declarations of ``verb``. For mypy and at run time, ``verb`` is the class ``Verb``, whose
+``__get__`` has the types of the two methods. Pyright and others compare the methods of protocols and subclasses with functions
+only, so for them ``verb`` is a function. ``MYPY`` tells them apart, because mypy takes that name for True.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ class Verb(Generic[P, T]):
         self.shared_call = shared_call
         return shared_call
 
-    if TYPE_CHECKING:  # for mypy: the types of the methods that replace the verb
+    if TYPE_CHECKING:  # the types of the methods that replace the verb
 
         @overload
         def __get__(self, obj: SyncVerbs, kind: object) -> Callable[P, T]: ...
@@ -75,11 +79,10 @@ class Verb(Generic[P, T]):
         def __get__(self, obj: object, kind: object) -> Any: ...
 
 
-#: mypy takes it for True.
+#: True for mypy only (see above).
 MYPY = False
 if TYPE_CHECKING and not MYPY:
-    # Other type checkers compare the methods of protocols and subclasses with functions only. So a verb is a function. It
-    # returns what ``run`` returns, which mypy can't derive.
+    # A method returns what ``run`` returns, which mypy can't derive.
     A = TypeVar("A")
     A_co = TypeVar("A_co", covariant=True)
     T_contra = TypeVar("T_contra", contravariant=True)

@@ -17,7 +17,7 @@ from tbloom.engine.flow import Call
 from tbloom.engine.valkey import as_redis
 
 #: The most calls in flight to one node. The server may execute all of them before it turns to another client.
-AT_ONCE = 4
+CALLS_PER_NODE = 4
 #: The longest pause between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
 
@@ -128,7 +128,7 @@ class Retries:
         retry_seconds: Callable[[], float],
         node_of: Callable[[Call], str | None],
         *,
-        at_once: int = AT_ONCE,
+        per_node: int = CALLS_PER_NODE,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
         #: True: a server is no longer a master. The driver closes connections, so that the next ones may reach a new master.
@@ -138,7 +138,7 @@ class Retries:
         #: The longest pause before the next try (s), doubled with each try.
         self._longest = _LONGEST_PAUSE / 128
         self._began, self._retry_seconds = began, retry_seconds
-        self._node_of, self._at_once = node_of, at_once
+        self._node_of, self._per_node = node_of, per_node
         #: The calls without a reply, by their places.
         self._waiting = dict(enumerate(calls))
         #: The places of the calls that were sent last.
@@ -162,7 +162,7 @@ class Retries:
         of_node = defaultdict[str | None, list[int]](list)
         for place, call in self._waiting.items():
             places = of_node[self._node_of(call)]
-            if len(places) < self._at_once:
+            if len(places) < self._per_node:
                 places.append(place)
         self._sent = sorted(chain.from_iterable(of_node.values()))
         return [self._waiting[place] for place in self._sent]
@@ -189,7 +189,7 @@ class Retries:
             if _is_redirection(error) and self._node_of(call) is None:
                 error = exceptions.ResponseError(f"{error} ({NODE})")
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
-            if isinstance(error, exceptions.NoScriptError) and call.words[0] == "EVALSHA":
+            if isinstance(error, exceptions.NoScriptError) and call.command[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()
             elif is_retried and _passes(error):

@@ -49,7 +49,7 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Call:
-        """Return a call of the script by its hash. Numbers among the arguments become text (see ``Call.words``)."""
+        """Return a call of the script by its hash. Numbers among the arguments become text (see ``Call.command``)."""
         if not _NUMBERS.isdisjoint(map(type, args)):
             args = [str(arg) if type(arg) in _NUMBERS else arg for arg in args]
         return Call(("EVALSHA", self.sha, str(len(keys)), *keys, *args), "", self)

@@ -78,7 +78,7 @@ def queued(client: Any, commands: Iterable[Call]) -> Any:
     """Return a pipeline with these commands."""
     pipeline, plain = client.pipeline(transaction=False), plain_options(client)
     for each in commands:
-        pipeline.execute_command(*each.words, **(plain or options_of(client, each)))
+        pipeline.execute_command(*each.command, **(plain or options_of(client, each)))
     return pipeline
 
 

@@ -89,14 +89,14 @@ class Sender(ResetsInChild):
             if len(calls) == 1:
                 options = self._plain or options_of(client, first)
                 if not self.keeps:
-                    return [client.execute_command(*first.words, **options)]
+                    return [client.execute_command(*first.command, **options)]
                 try:
                     kept = self._kept.pop()
                 except IndexError:
                     kept = None
                 # Outside of the ``except``, so that an error does not have the IndexError as its context.
                 kept = kept or client.client()
-                reply = kept.execute_command(*first.words, **options)
+                reply = kept.execute_command(*first.command, **options)
                 self._kept.append(kept)
                 return [reply]
             with suppress(IndexError):  # return a connection for the pipeline to use
@@ -123,7 +123,8 @@ class Sender(ResetsInChild):
         """Close the idle connections of our own client, unless it is a cluster's, which redis-py follows itself."""
         if self.is_own and not is_cluster(self._client):
             self.release_kept()
-            self._client.connection_pool.disconnect(inuse_connections=False)
+            with suppress(TypeError):  # older blocking pools can't tell those in use
+                self._client.connection_pool.disconnect(inuse_connections=False)
 
 
 class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):

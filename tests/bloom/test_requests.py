@@ -104,7 +104,7 @@ def _adding_one(view: View) -> Call:
 def test_a_call_of_one_item_has_15_words() -> None:
     """With 7 slices: 9 keys, 3 arguments."""
     call = _adding_one(View(configure("news", capacity=1000), 1557273600000, {}))
-    assert len(call.words) == 15
+    assert len(call.command) == 15
 
 
 SLICES = 672
@@ -120,7 +120,7 @@ def test_the_request_of_an_add_is_small() -> None:
     layouts = {0: Layout(config, f"1557273600000000.1557277200123456;{layout}")}
     call = _adding_one(View(config, now, layouts))
     assert len(keys_of(call)) == 2 + 2 * SLICES
-    packed = b"".join(redis.Connection().pack_command(*call.words))
+    packed = b"".join(redis.Connection().pack_command(*call.command))
     assert len(packed) < 40 * 1024
     names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in keys_of(call)[1:])
     assert len(packed) - names < 1024

@@ -274,7 +274,7 @@ def test_a_restore_that_ends_in_the_middle_installs_nothing(
 
 
 def test_ctrl_c_ends_a_restore_at_any_moment(url: str, client: redis.Redis, large: str) -> None:
-    """It crashed the interpreter, often while hiredis made the text of a lifetime in ms, after a megabyte: see ``Call.words``."""
+    """It crashed the interpreter, often while hiredis made the text of a lifetime in ms, after a megabyte: see ``Call.command``."""
     for pause in range(8):
         words = ["restore", "--url", url, large, "--replace", "--quiet"]
         running = started(*words, text=True)

@@ -203,7 +203,7 @@ def test_a_stray_copy_of_an_earlier_call_changes_nothing(
         seen.add_many(["1", "2"])
         calls = [sent(client, flow_of(seen, verb, item))[-1] for item, verb in verbs.items()]
         if store is BLOOM:
-            lanes = [{call.words[3 + len(keys_of(call))].split()[1]} for call in calls]
+            lanes = [{call.command[3 + len(keys_of(call))].split()[1]} for call in calls]
         else:
             lanes = [{key for key in keys_of(call) if ":lane:" in key} for call in calls]
         assert set.intersection(*lanes)

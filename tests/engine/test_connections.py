@@ -34,7 +34,7 @@ def test_a_script_is_given_no_number() -> None:
     """Of all calls that a test makes, conftest.py looks at the words."""
     call = Script("bloom/add").call(["key", b"key"], [1, 2.5, "text", b"bytes"])
     words = "EVALSHA", Script("bloom/add").sha, "2", "key", b"key", "1", "2.5", "text", b"bytes"
-    assert words == call.words
+    assert words == call.command
 
 
 def connections(client: redis.Redis, name: str) -> list[str]:

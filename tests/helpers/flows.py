@@ -16,7 +16,7 @@ from tbloom.engine.methods import verb
 def replies_to(client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
     """What the server says to a flow's calls."""
     in_full = [call.with_text() for call in calls]
-    return [client.execute_command(*call.words, **{NEVER_DECODE: True}) for call in in_full]
+    return [client.execute_command(*call.command, **{NEVER_DECODE: True}) for call in in_full]
 
 
 def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:
@@ -33,7 +33,7 @@ def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:
 
 def keys_of(call: Call) -> tuple[Any, ...]:
     """The keys of a call of a script."""
-    return call.words[3 : 3 + int(call.words[2])]
+    return call.command[3 : 3 + int(call.command[2])]
 
 
 def sent(client: redis.Redis, flow: Any) -> list[Call]:

@@ -10,7 +10,7 @@ import redis
 
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import Call, Flow, chunks, together
-from tbloom.engine.retries import AT_ONCE, Retries
+from tbloom.engine.retries import CALLS_PER_NODE, Retries
 from tbloom.engine.sending import node_of
 from tbloom.engine.sync import Sender
 from tbloom.errors import TBloomError
@@ -19,7 +19,7 @@ T = TypeVar("T")
 #: Flows that run together.
 _FLOWS = 100
 #: Commands in one write, each of some microseconds: other clients wait for all of them.
-_QUICK_AT_ONCE = 400
+_QUICK_PER_NODE = 400
 #: The bytes that BITCOUNT reads in some microseconds.
 _QUICK_BYTES = 1 << 15
 #: The errors of one filter, not of the server.
@@ -56,9 +56,9 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     for place in first.values():
         (quick if _is_quick(calls[place]) else slow).append(place)
     found, sender, nodes = dict[int, Any](), Sender(client), partial(node_of, client)
-    for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
+    for places, per_node in (quick, _QUICK_PER_NODE), (slow, CALLS_PER_NODE):
         asked = [calls[place] for place in places]
-        retries = Retries(asked, 0.0, lambda: 0.0, nodes, at_once=at_once)
+        retries = Retries(asked, 0.0, lambda: 0.0, nodes, per_node=per_node)
         while sent := retries.next_calls():
             retries.record(sender.send(sent))
         found |= zip(places, retries.replies, strict=True)
@@ -67,13 +67,15 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
 
 def _identity(client: Any, call: Call) -> Any:
     """Return equal values for equal calls. INFO is equal for all keys of a server."""
-    if call.words[0] != "INFO":
+    if call.command[0] != "INFO":
         return call
-    return call.words, node_of(client, call)
+    return call.command, node_of(client, call)
 
 
 def _is_quick(call: Call) -> bool:
     """Return whether a call is no script, and reads few bytes."""
     if call.script:
         return False
-    return call.words[0] != "BITCOUNT" or int(call.words[3]) - int(call.words[2]) < _QUICK_BYTES
+    return (
+        call.command[0] != "BITCOUNT" or int(call.command[3]) - int(call.command[2]) < _QUICK_BYTES
+    )
