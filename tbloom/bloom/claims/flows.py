@@ -94,12 +94,12 @@ class Claims(ResetsInChild):
                 session.shards.setdefault(batch.shard, False)
             yield from self._dispatcher.send_with_tokens(batches, call_for)
         finally:
+            answered = _answers(batches)
             lost = [batch for batch in batches if batch.unanswered_since]
             session.lost += [(reserved, batch) for batch in lost]
             unknown = {digest for batch in lost for digest in batch.digests}
-            answered = _answers(batches)
-            known = {key: answered.get(key, "") for key in reserved.earlier if key not in unknown}
-            session.answered(reserved, known)
+            not_sent = reserved.earlier.keys() - answered.keys() - unknown
+            session.answered(reserved, answered | dict.fromkeys(not_sent, ""))
         session.shards.update({batch.shard: True for batch in batches if "1" in str(batch.answers)})
         return answers | {digest: CLAIMS[answer] for digest, answer in answered.items()}
 

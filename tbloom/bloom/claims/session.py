@@ -139,7 +139,10 @@ class Session:
             earlier = 0 if answers[digest] == "2" else reserved.earlier[digest]
             return Lease(State.TO_RELEASE, earlier) if earlier else None
 
-        self._change(answers, change)
+        leases = self._leases
+        self._change(
+            [d for d, answer in answers.items() if answer != "1" or d not in leases], change
+        )
 
     def own(self, digests: Iterable[bytes]) -> None:
         """Own items though their claims have failed, because the caller works on them."""
