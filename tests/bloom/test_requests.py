@@ -134,7 +134,9 @@ def test_a_first_add_takes_three_exchanges(
         other.add("the scripts are known")
     sent: list[Any] = []
     send = Sender.send
-    monkeypatch.setattr(Sender, "send", lambda self, calls: sent.append(calls) or send(self, calls))
+    monkeypatch.setattr(
+        Sender, "send", lambda self, calls, *times: sent.append(calls) or send(self, calls, *times)
+    )
     for number, parameters in ((3, {}), (5, {"shards": 1})):
         with TimeBloom.from_url(url, f"{name}{number}", **parameters) as seen:
             assert seen.add("a")
