@@ -165,8 +165,11 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def run(self, flow: Flow[T]) -> T:
-        """Run a flow (``tbloom.engine.flow``) and return its result."""
+    async def run(self, flow: Flow[T], began: float | None = None) -> T:
+        """Run a flow (``tbloom.engine.flow``) and return its result.
+
+        ``began`` is since when its first calls have waited (monotonic); None: they begin now.
+        """
         if self._adopts:
             flow = self._adopting(flow)
         try:
@@ -176,13 +179,13 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             calls = next(flow)
             while True:
                 replies: Sequence[Any] = []
-                began = monotonic()
+                began = began or monotonic()
                 if len(calls) == 1:
                     until = began + (self._retry_for or inf)
                     replies = await self._sender.send(calls, began, until)
                 if not replies or isinstance(replies[0], Exception):
                     replies = await self._retried(calls, replies, began)
-                calls = flow.send(replies)
+                calls, began = flow.send(replies), None
         except StopIteration as stop:
             answer: T = stop.value
             return answer

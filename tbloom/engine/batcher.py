@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow, copied
@@ -31,8 +32,9 @@ class SharedCall(NamedTuple):
 
     #: Items with an equal kind can share a call.
     kind: Hashable
-    #: Run a flow, and return an awaitable of its result. (It refers to the store, so it is dropped with the item.)
-    run: Callable[[Flow[Any]], Any]
+    #: Run a flow, and return an awaitable of its result (``AsyncDriver.run``). It refers to the store, so it is dropped with the
+    #: item.
+    run: Callable[..., Any]
     #: Return the flow of a call with these items. Its result is a dict with the answer to each.
     flow_for: Callable[[list[Any]], Flow[Any]]
     #: Keep a new item whose task was cancelled, and the batch that found it new. None: the verb adds no items.
@@ -55,6 +57,8 @@ class WaitingItem:
     call: SharedCall
     #: It is cancelled if the task is cancelled.
     done: asyncio.Future[Any]
+    #: Since when the task waits (monotonic).
+    began: float = field(default_factory=monotonic)
     #: The task that sends the shared call; None until then.
     sender: asyncio.Task[Answers | None] | None = None
 
@@ -193,7 +197,9 @@ class Batcher:
 
 
 async def _answers_to(waiting: list[WaitingItem]) -> Answers | None:
-    """Send a shared call, and return its answers."""
-    items, call = [each.item for each in waiting if not each.done.cancelled()], waiting[0].call
-    answers: Answers | None = await call.run(call.flow_for(items)) if items else None
+    """Send a shared call, and return its answers. It began when its first item began to wait."""
+    first, items = waiting[0], [each.item for each in waiting if not each.done.cancelled()]
+    if not items:
+        return None
+    answers: Answers = await first.call.run(first.call.flow_for(items), first.began)
     return answers
