@@ -24,7 +24,7 @@ T = TypeVar("T")
 Client = TypeVar("Client")
 Config = TypeVar("Config", bound=StoreConfig)
 
-#: How long (s) a call is retried on a single server: long enough for a restart.
+#: How long (s) after its begin a call is retried on a single server: long enough for a restart.
 RETRY_FOR = 5.0
 #: How long (s) a call is retried on a cluster, or through a Sentinel. A failover takes some seconds longer than the server's
 #: time-out (by default, cluster-node-timeout is 15 s, and down-after-milliseconds is 30 s).
@@ -122,7 +122,10 @@ class Store(Generic[Client, Config]):
             self._retry_for = RETRY_FOR_FAILOVER
 
     def retry_seconds(self) -> float:
-        """Return how long (s) a failed call is retried. ``Retries`` calls it after each try, because ``close()`` stops retries."""
+        """Return how long (s) after its begin a failed call is retried.
+
+        ``Retries`` calls it after each try, because ``close()`` stops retries.
+        """
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call], began: float) -> Retries:

@@ -53,7 +53,10 @@ class Verb(Generic[P, T]):
         self.keys: Callable[[Any, list[Any]], Iterable[Any]] | None = None
 
     def adds(self, keys: MakesKeys) -> MakesKeys:
-        """Register how the keys of the items that it adds are made. It waits for shared calls in which cancelled tasks add them."""
+        """Register how the keys of the items that it adds are made.
+
+        It waits for shared calls in which cancelled tasks add them.
+        """
         self.keys = keys
         return keys
 

@@ -1,4 +1,4 @@
-"""Threads wait for one of few connections in the order in which they came, and whatever ends one of them, the others go on."""
+"""Threads wait for one of few connections in the order in which they came. Whatever ends one of them, the others get theirs."""
 
 from __future__ import annotations
 

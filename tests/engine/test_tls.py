@@ -103,7 +103,7 @@ def folder(tmp_path: Path) -> tuple[trustme.CA, Path]:
 async def test_what_no_further_try_mends_is_not_tried_again(
     wrong: str, driver: str, scheme: str, name: str, folder: Any
 ) -> None:
-    """The error says what is wrong, and is no outage, after which a crawl would go on."""
+    """The error says what is wrong, and is no outage, which a crawl would sit out."""
     if redis.__version__ < "6":
         if driver == "async":
             pytest.skip("redis-py 5 does not name the reason")
