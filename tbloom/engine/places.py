@@ -21,9 +21,9 @@ class Places:
     def __init__(self, most: int) -> None:
         self._most = most
         #: The threads that have a place. To give it back, remove the thread and call ``wake_next``.
-        self.taken = set[int]()
+        self.taken: set[int] = set()
         #: The threads that wait, in order, each with a lock that is released when it may be its turn.
-        self.line = dict[int, Any]()
+        self.line: dict[int, Any] = {}
 
     def take(self, thread: int, until: float) -> bool:
         """Take a place for the thread, or wait for one. Return False if none was free until then (monotonic)."""
