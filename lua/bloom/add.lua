@@ -46,6 +46,5 @@ local answers, new = insert_new(at, start, block, items, item_bytes, sizes, colu
 if new == 0 then return {0, answers} end
 
 redis.call('HSET', state, lane, lane_entry(number, answers, now), field, argument(count + new))
-keep_ttls(FIRST_PART, count == 0, config_key, state, expires, oldest, now)
-if count > 0 and not entry then sweep(state, '', now) end
+if count == 0 or not entry then maintain(FIRST_PART, config_key, state, expires, oldest, now) end
 return {0, answers}

@@ -39,9 +39,10 @@ local function insert_new(at, start, block, items, item_bytes, sizes, columns, f
   return table.concat(answers), new
 end
 
--- Gives a TTL to each of the filter's keys that lacks one. If KEYS has a part of a newer slice than KEYS[first], `expires` is too
--- early for the other keys, and only KEYS[first] gets it.
-local function give_ttls(first, config_key, state, expires)
+-- Gives a TTL to each of the filter's keys that lacks one, because it is new, or another program has removed the TTL; extends
+-- those of parameters and state; and removes some old fields of the state. A call that begins a part or a lane does so. If KEYS
+-- has a part of a newer slice than KEYS[first], `expires` is too early for the other keys, and only KEYS[first] gets it.
+local function maintain(first, config_key, state, expires, oldest, now)
   local keys = {KEYS[first], config_key, state}
   for i = first + 1, #KEYS do
     if KEYS[i] > KEYS[first] then
@@ -53,15 +54,6 @@ local function give_ttls(first, config_key, state, expires)
   for _, key in ipairs(keys) do
     if lacks_ttl(key, expires) then expire_at(key, expires) end
   end
-end
-
--- Gives the missing TTLs after an insert. If the part is new, also extends the TTLs of parameters and state, and removes some
--- fields of slices that have left the window.
-local function keep_ttls(first, begins, config_key, state, expires, oldest, now)
-  if begins or lacks_ttl(KEYS[first], expires) or lacks_ttl(state, expires) or lacks_ttl(config_key, expires) then
-    give_ttls(first, config_key, state, expires)
-  end
-  if not begins then return end
   extend_ttl(config_key, expires, now)
   extend_ttl(state, expires, now)
   sweep(state, oldest, now)

@@ -1,5 +1,5 @@
 """Keys that the server has evicted, or that another program has deleted or restored: each key has a TTL again after the next call
-that changes something, and what is not lost is remembered. (TTLs when nothing is lost: ``tests/simulation``.)
+that begins a lane or a part, and what is not lost is remembered. (TTLs when nothing is lost: ``tests/simulation``.)
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ def without_ttl(client: redis.Redis, name: str) -> list[str]:
 def test_each_key_of_a_filter_has_a_ttl_again(
     url: str, client: redis.Redis, name: str, harm: str, *, verb: str, shards: int
 ) -> None:
-    """redisson#1853; each key in turn, and all of them. The parameters of several shards have one once a client opens the
-    filter."""
+    """redisson#1853; each key in turn, and all of them. They have one once another client adds items."""
     with TimeBloom.from_url(url, name, shards=shards) as seen:
         seen.add_many(ITEMS)
         seen.claim_many(["claimed", *ITEMS])
@@ -59,7 +58,7 @@ def test_each_key_of_a_filter_has_a_ttl_again(
             VERBS[verb](seen, new)
             seen.claim_many([f"{turn} {item}" for item in LATER])
             with TimeBloom.from_url(url, name, shards=shards) as other:
-                other.add(f"{turn} of another client")
+                other.add_many(f"{turn} {i} of another client" for i in range(30))
             assert [] == without_ttl(client, name)
             assert all(seen.contains_many(new))
 
@@ -87,11 +86,11 @@ def test_an_older_slice_gives_no_key_a_ttl_that_is_too_short(clockwork: Any, nam
             seen.add(f"item of {day}")
         for key in keys_of(server, name):
             server.persist(key)
-        seen.add("short", keep=1)
+        TimeBloom(server, name, slices=3, capacity=1000).add("short", keep=1)
         assert [f"{{{name}}}:20190603"] == [
             *{*keys_of(server, name)} - {*without_ttl(server, name)}
         ]
-        seen.add("long")
+        TimeBloom(server, name, slices=3, capacity=1000).add("long")
         assert [] == without_ttl(server, name)
         clockwork.set("2019-06-07 23:59:50")
         assert "long" in seen

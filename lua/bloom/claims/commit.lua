@@ -36,10 +36,7 @@ local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PA
 -- Without a block, the part is new, or the server has dropped it together with its items.
 local count = block == '' and 0 or items_in(redis.call('HGET', state, field))
 local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
-if new > 0 then
-  redis.call('HSET', state, field, argument(count + new))
-  keep_ttls(FIRST_PART, count == 0, config_key, state, expires, oldest, now)
-end
+if new > 0 then redis.call('HSET', state, field, argument(count + new)) end
 local done = {}
 if session ~= '' then
   local at = 0
@@ -60,6 +57,6 @@ if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
 -- Without a change, a resent call finds the same answers. This write comes last: a server that is out of memory allows it then.
 if new > 0 or #done > 0 then
   redis.call('HSET', state, lane, lane_entry(number, answers, now))
-  if not entry then sweep(state, '', now) end
+  if count == 0 or not entry then maintain(FIRST_PART, config_key, state, expires, oldest, now) end
 end
 return {0, answers}
