@@ -141,11 +141,15 @@ class Claims(ResetsInChild):
 
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
         """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
-        numbers = self.session.release(digests)
-        shards = self._shards_of(numbers)
+        session, digests = self.session, [*digests]
+        try:
+            numbers = session.release(digests)
+        except BaseException:  # an interrupt: the caller gives them up all the same
+            session.release(digests)
+            raise
         with suppress(TBloomError):  # claims are refused, but releases are not
-            yield from self._look_up_lost(self.session, shards)
-        yield from self._release(self.session, numbers, how)
+            yield from self._look_up_lost(session, self._shards_of(numbers))
+        yield from self._release(session, numbers, how)
 
     def release_dead(self, digests: Iterable[bytes]) -> Flow[None]:
         """End dead sessions' claims of these items, which are seen."""
@@ -265,6 +269,7 @@ class Claims(ResetsInChild):
     ) -> Flow[dict[int, Sessions]]:
         """Send a heartbeat of the session to shards, and return the sessions that they know."""
         name, known = (session.name, session.shards) if session else ("", {})
+        is_busy = session is not None and session.is_busy
         view, shards = self._dispatcher.current_view(), [*shards]
         replies = yield from request_all(
             [
@@ -273,12 +278,13 @@ class Claims(ResetsInChild):
                     name,
                     ttl_ms,
                     view.expires_at(shard),
-                    begins=not known.get(shard),
+                    begins=is_busy and not known.get(shard),
                 )
                 for shard in shards
             ]
         )
-        known.update(dict.fromkeys(shards, True))
+        if is_busy:
+            known.update(dict.fromkeys(shards, True))
         return {
             shard: Sessions(now, dict(zip(map(text, words[::2]), words[1::2], strict=True)))
             for shard, (_, (now, *words)) in zip(shards, replies, strict=True)

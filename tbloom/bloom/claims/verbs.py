@@ -161,7 +161,10 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def end_session(self) -> Flow[None]:
-        """End this session. Its remaining claims are treated as a dead session's. The next claim begins another session."""
+        """End this session. Its remaining claims are treated as a dead session's. The next claim begins another session.
+
+        No other thread or task may claim meanwhile: its claim would be this session's, which nobody keeps alive any more.
+        """
         return self._claims.end()
 
     @abstractmethod
@@ -178,8 +181,7 @@ class ClaimVerbs(Verbs[Client]):
         return self.session_ttl / 4
 
     def _commit(self, digests: list[bytes], keep: int | None) -> Flow[list[bool]]:
-        age = check_keep(keep, None, self.config.slices)
-        session = self._claims.session
+        age, session = check_keep(keep, None, self.config.slices), self._claims.session
         with session.committing(digests, age) as left:
             self._keep_session()
             taken_over = {*(yield from self._claims.commit(session, left, digests, age))}
