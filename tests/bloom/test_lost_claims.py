@@ -95,7 +95,7 @@ def test_a_claim_that_nobody_has_taken_over_is_not_lost(
     assert [NEW] * 3 == ours.claim_many(ITEMS)
     clockwork.set("2019-06-03 00:00:02")
     assert ours.commit("a")
-    theirs._claims.session.shards[0] = False
+    theirs._claims.session.shards.add(0)
     theirs._send_heartbeat()
     assert 0 == clockwork.client.hlen(f"{{{ours.name}}}:claims")
     assert NEW is theirs.claim("c")

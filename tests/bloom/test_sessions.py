@@ -209,14 +209,21 @@ def test_a_late_heartbeat_does_not_bring_an_ended_session_back(
     assert ["the work"] * leaves_work == theirs.take_over()
 
 
+@pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("ends", ["end_session", "pause_session", "close"])
 def test_a_heartbeat_in_flight_does_not_bring_back_a_session_that_ends_meanwhile(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, ends: str
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, ends: str, *, is_first: bool
 ) -> None:
-    """It is executed after the call that ends the session (dramatiq#199)."""
-    assert NEW is ours.claim("a")
-    ours.commit("a")
+    """It is executed after the call that ends the session (dramatiq#199), and may be the first one after a lost claim."""
+    ours.add("b")
+    if is_first:
+        lose(client, flow_of(ours, "claim", "a"))
+    else:
+        assert NEW is ours.claim("a")
+        ours.commit("a")
     late_heartbeat = next(ours._claims.heartbeat())
+    if is_first:
+        ours._send_heartbeat()  # the claim is released: a session with claims is not paused
     getattr(ours, ends)()
     assert {} == theirs.other_sessions()
     replies_to(client, late_heartbeat)

@@ -9,7 +9,6 @@
 -- ARGV[2]    how long the session counts as alive without another heartbeat (ms). 0 ends a session that leaves claims; -1
 --            ends a session that leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
--- ARGV[4]    1: no reply has shown the session, so it may begin; 0: it lives, or has ended
 --
 -- Reply      {0, {now, session, until, ...}}  the server's clock (ms), then each session and until when it counts as alive
 --                             (0: its entry is damaged, and abandoned.lua will delete it)
@@ -20,8 +19,8 @@ local session, life, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = server_time()
 
 redis.call('HLEN', claims)
--- A late heartbeat must not bring an ended session back.
-if redis.call('HGET', sessions, session) or session ~= '' and life > 0 and ARGV[4] == '1' then
+-- A session begins with its first claim, so that a late heartbeat does not bring an ended one back.
+if redis.call('HGET', sessions, session) then
   if life > 0 then keep_alive(sessions, session, now + life) end
   if life == 0 then leave_work(sessions, now) end
   if life >= 0 then keep_claims(claims, sessions, expires, life, now) end

@@ -97,9 +97,9 @@ def release(
     return _RELEASE.call(keys, words)
 
 
-def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int, *, begins: bool) -> Call:
+def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:
     """Return a call that keeps a session alive, or ends it, and whose reply has all sessions."""
-    return _HEARTBEAT.call(keys, (session, ttl_ms, expires, int(begins)))
+    return _HEARTBEAT.call(keys, (session, ttl_ms, expires))
 
 
 def abandoned(

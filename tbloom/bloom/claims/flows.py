@@ -90,8 +90,7 @@ class Claims(ResetsInChild):
             notes=notes,
         )
         try:
-            for batch in batches:
-                session.shards.setdefault(batch.shard, False)
+            session.shards.update(batch.shard for batch in batches)
             yield from self._dispatcher.send_with_tokens(batches, call_for)
         finally:
             answered = _answers(batches)
@@ -100,7 +99,6 @@ class Claims(ResetsInChild):
             unknown = {digest for batch in lost for digest in batch.digests}
             not_sent = reserved.earlier.keys() - answered.keys() - unknown
             session.answered(reserved, answered | dict.fromkeys(not_sent, ""))
-        session.shards.update({batch.shard: True for batch in batches if "1" in str(batch.answers)})
         return answers | {digest: CLAIMS[answer] for digest, answer in answered.items()}
 
     def _shards_of(self, digests: Iterable[bytes]) -> set[int]:
@@ -198,7 +196,7 @@ class Claims(ResetsInChild):
         """
         session = self.session
         with suppress(TBloomError):
-            yield from self._look_up_lost(session, {*session.shards})
+            yield from self._look_up_lost(session, session.shards)
         if to_release := session.to_release():
             yield from self._release(session, to_release, "abandon")
 
@@ -268,23 +266,14 @@ class Claims(ResetsInChild):
         self, session: Session | None, ttl_ms: int, shards: Iterable[int]
     ) -> Flow[dict[int, Sessions]]:
         """Send a heartbeat of the session to shards, and return the sessions that they know."""
-        name, known = (session.name, session.shards) if session else ("", {})
-        is_busy = session is not None and session.is_busy
+        name = session.name if session else ""
         view, shards = self._dispatcher.current_view(), [*shards]
         replies = yield from request_all(
             [
-                calls.heartbeat(
-                    self._keys(shard),
-                    name,
-                    ttl_ms,
-                    view.expires_at(shard),
-                    begins=is_busy and not known.get(shard),
-                )
+                calls.heartbeat(self._keys(shard), name, ttl_ms, view.expires_at(shard))
                 for shard in shards
             ]
         )
-        if is_busy:
-            known.update(dict.fromkeys(shards, True))
         return {
             shard: Sessions(now, dict(zip(map(text, words[::2]), words[1::2], strict=True)))
             for shard, (_, (now, *words)) in zip(shards, replies, strict=True)

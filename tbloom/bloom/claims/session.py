@@ -55,9 +55,8 @@ class Session:
 
     def __init__(self) -> None:
         self.name: str = secrets.token_hex(8)
-        #: The shards that heartbeats are sent to, and whether a reply has shown that the shard knows the session. Where none
-        #: has, a heartbeat may begin the session. Elsewhere it may not, so that a late one does not bring back an ended session.
-        self.shards: dict[int, bool] = {}
+        #: The shards in which it has claimed items. Heartbeats are sent to these.
+        self.shards: set[int] = set()
         #: True if claims were handed over to other sessions, which end them.
         self.handed_over: bool = False
         #: Calls of ``claim`` without a reply. They are looked up by their tokens before the next claim or
