@@ -43,11 +43,11 @@ export class TimeBloom {
     this.nameOf ??= (at) => at.slice(0, 15);
     this.rate = -Math.expm1(Math.log1p(-error_rate) / slices);
     this.first = capacity ?? FIRST_CAPACITY;
-    this.usual = choose(this.first, this.rate * (grow ? partShare(0) : 1));
-    const [held, bits, hashes] = this.usual.split(":").map(Number);
+    this.default = choose(this.first, this.rate * (grow ? partShare(0) : 1));
+    const [held, bits, hashes] = this.default.split(":").map(Number);
     if (held !== this.first || (capacity === null && !grow) || "wsmin".includes(granularity)) throw new Error("such filters are left to Python");
     granularity = number ? `${this.length / 1000}s` : granularity;
-    const stored = { layout: 3, hash: "mmh3_x64_128", bits, hashes, capacity, granularity, slices, tz: "UTC", shards: 1, grow, error_rate };
+    const stored = { layout: 4, hash: "mmh3_x64_128", bits, hashes, capacity, granularity, slices, tz: "UTC", shards: 1, grow, error_rate };
     this.stored = JSON.stringify(stored);
     Object.assign(this, { slices, capacity, grow });
     this.#redis = redis;
@@ -69,33 +69,29 @@ export class TimeBloom {
     const entries = text.split(";").slice(1).map((entry) => entry.split("=")); // after the version
     return new Map(entries.map(([label, parts]) => [label, parts.split(",")]));
   }
-  part(level, number) { // the number-th part of a slice, with 2**level times the usual capacity
-    return level || number ? choose(this.first * 2 ** level, this.rate * partShare(number)) : this.usual;
-  }
   grown(layout, live, label = live[0]) { // the layout's entries once a slice has one more part
-    const parts = layout.get(label) ?? [this.usual];
+    const parts = layout.get(label) ?? [this.default];
     return this.withParts(layout, live, label, [...parts, this.next(parts)]);
   }
   withParts(layout, live, label, parts) { // its entries with these parts; later slices get entries, those that have left lose theirs
     const entries = new Map(layout).set(label, parts);
-    for (const later of live.slice(0, live.indexOf(label))) entries.set(later, layout.get(later) ?? [this.usual]);
+    for (const later of live.slice(0, live.indexOf(label))) entries.set(later, layout.get(later) ?? [this.default]);
     const kept = [...entries].filter(([of]) => of >= live.at(-1)).sort(([a], [b]) => (a < b ? -1 : 1));
     return kept.map(([of, parts]) => `${of}=${parts.join(",")}`).join(";");
   }
   next(parts) { // the part that a slice with these parts grows by
     const [first, last] = [parts[0], parts.at(-1)].map((part) => part.split(":")[0]), number = parts.length;
-    if (this.capacity !== null) return this.part(32 - Math.clz32(Math.floor(last / this.first)), number);
-    const capacity = parts[0] === this.usual ? 4 * last : Math.ceil(first / 8) * 2 ** (number - 1);
+    const capacity = parts[0] === this.default ? 2 * last : Math.ceil(first / 8) * 2 ** (number - 1);
     return choose(capacity, this.rate * partShare(number));
   }
-  beginning(items) { // the part of a slice that begins with room for the items
-    if (this.capacity === null && items) return choose(capacityAfter(items), this.rate * partShare(0));
-    return this.part(this.grow ? 32 - Math.clz32(Math.max(0, Math.ceil(items / this.first) - 1)) : 0, 0);
+  beginning(items) { // the first part of a slice, after one that held these items
+    if (!items || !this.grow || (this.capacity !== null && items <= this.first)) return this.default;
+    return choose(capacityAfter(items), this.rate * partShare(0));
   }
   #groups(layout, labels) { // the parts by size, that of the current part first; the newest first of each size
     const groups = new Map();
     for (const label of labels)
-      for (const [number, part] of [...(layout.get(label) ?? [this.usual]).entries()].reverse()) {
+      for (const [number, part] of [...(layout.get(label) ?? [this.default]).entries()].reverse()) {
         const [capacity, bits, hashes] = part.split(":").map(Number), size = `${bits}:${hashes}`;
         if (!groups.has(size)) groups.set(size, { capacity, bits, hashes, blocks: blocksIn(bits, hashes), keys: [] });
         groups.get(size).keys.push(`${this.#stem}}:${label}${number ? `:${number}` : ""}`);
@@ -125,7 +121,7 @@ export class TimeBloom {
       const groups = this.#groups(layout, labels), [{ capacity, bits }] = groups;
       const keys = [...this.#own(), ...groups.flatMap(({ keys }) => keys)];
       const items = Buffer.concat(digests.map((digest) => packed(digest, groups)));
-      const known = (layout.get(labels[0]) ?? [this.usual]).length, field = known > 1 ? `${labels[0]}:${known - 1}` : labels[0];
+      const known = (layout.get(labels[0]) ?? [this.default]).length, field = known > 1 ? `${labels[0]}:${known - 1}` : labels[0];
       const answers = await (adds
         ? this.#call(ADD, keys, [token(lane), constants(times, capacity, bits / 8, version, field, labels.at(-1), groups), items])
         : this.#call(CONTAINS, keys, [constants(times, 0, 0, version, "", "", groups), items]));

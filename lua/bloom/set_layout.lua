@@ -1,5 +1,5 @@
 -- set_layout: replace the entries of the layout, unless another client has changed it meanwhile. A slice begins with a part
--- that is larger or smaller than the usual one, or gets a further part because its newest part is full.
+-- that is larger or smaller than the default one, or gets a further part because its newest part is full.
 --
 -- Includes   chosen, generations, ttls
 --

@@ -146,16 +146,6 @@ class Base(Store[Client, Config]):
         """The number of answers from the local cache."""
         return self._cache.hits
 
-    def expect(self, items: int) -> None:
-        """Announce that this object will add about ``items`` items, in several calls. The parts that it makes get room for them.
-
-        Otherwise a slice gets room for the items of one ``add_many``, for as many items as the last slice held, or for the
-        capacity. It then grows if more items come, which is safe, but makes calls slower.
-        """
-        if type(items) is not int or items < 0:
-            raise ConfigError("items", items, "a whole number of 0 or more")
-        self._dispatcher.expected = items
-
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
@@ -189,9 +179,8 @@ class Base(Store[Client, Config]):
 
     def _use(self, config: Config) -> None:
         """Switch to other parameters, before anything is claimed."""
-        self.config, expected = config, self._dispatcher.expected
+        self.config = config
         self._dispatcher = FilterDispatcher(self.config)
-        self._dispatcher.expected = expected
         self._claims.use(self._dispatcher)
 
     def _adopting(self, flow: Flow[T]) -> Flow[T]:

@@ -18,7 +18,5 @@ class FilterBatch(Batch):
     age: int = 0
     #: The label of that slice, for an import. If it is None, ``age`` chooses the slice.
     label: str | None = None
-    #: The number of items not yet sent to this shard, this batch included.
-    unsent: int = 0
     #: The header of its last call.
     header: Header = None  # type: ignore[assignment] # set before each call

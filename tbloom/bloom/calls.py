@@ -58,16 +58,16 @@ def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:
     )
 
 
-def open_(view: View, shard: int | None, *, store: bool, unsent: int = 0) -> Call:
+def open_(view: View, shard: int | None, *, store: bool) -> Call:
     """Return a call that compares the parameters of a shard. If ``shard`` is None, it compares those at the root key.
 
-    With ``store``, it also stores the parameters if none are stored. The shard then begins with room for the unsent items.
+    With ``store``, it also stores the parameters if none are stored.
     """
     keys, config = view.config.keys, view.config
     arguments = config.stored, view.header_without_items(shard), int(store)
     if shard is None:
         return _OPEN.call((keys.root,), arguments)
-    entries = view.layout(shard).first_entries(view.labels[0], unsent) if store else ""
+    entries = view.layout(shard).first_entries(view.labels[0]) if store else ""
     return _OPEN.call((keys.config(shard), keys.state(shard)), (*arguments, entries))
 
 

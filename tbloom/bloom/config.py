@@ -18,7 +18,7 @@ from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.window import ALWAYS, Window, window_of
 
-LAYOUT = 3
+LAYOUT = 4
 #: The capacity of a filter's first slice, unless one is given.
 FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4

@@ -7,7 +7,7 @@ from typing import Any
 
 from tbloom.bloom import calls
 from tbloom.bloom.batch import FilterBatch
-from tbloom.bloom.config import FIRST_CAPACITY, Config, from_stored
+from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.info import MISSING, items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
@@ -39,8 +39,6 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: The last view; None: ``current_view`` makes another one.
         self.view: View | None = None
         self._layouts: dict[int, Layout] = {}
-        #: The number of items that ``expect`` has announced, and that are not added yet.
-        self.expected: int = 0
         #: By shard: the label of the slice whose newest part is full.
         self._full: dict[int, str] = {}
 
@@ -50,17 +48,12 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         The calls check the ``within`` newest slices, and add new items to the slice of this age.
         """
         batches: list[FilterBatch] = []
-        view, later = self.view or self.current_view(), 0
-        shards = by_shard(digests, self.config.shards, shard_of)
-        if self.expected and shards:
-            later = self.expected // len(shards)
-            self.expected = max(0, self.expected - sum(map(len, shards.values())))
-        for shard, share in shards.items():
-            most, unsent = view.header(shard, within, age).most, max(len(share), later)
+        view = self.view or self.current_view()
+        for shard, share in by_shard(digests, self.config.shards, shard_of).items():
+            most = view.header(shard, within, age).most
             for first in range(0, len(share), most):
                 some = share[first : first + most]
-                batch = FilterBatch(some, shard, within=within, age=age, unsent=unsent - first)
-                batches.append(batch)
+                batches.append(FilterBatch(some, shard, within=within, age=age))
         return batches
 
     def clear_all(self) -> Flow[None]:
@@ -110,23 +103,23 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             batch.rest = [*batch.digests[header.most :], *batch.rest]
             del batch.digests[header.most :]
         if view.agreement < agreement:
-            return self._agree(view, agreement, batch.unsent)
+            return self._agree(view, agreement)
         if agreement is not Agreement.STORED:
             return None
         if not batch.generation:
-            call = calls.open_(view, shard, store=True, unsent=batch.unsent)
+            call = calls.open_(view, shard, store=True)
             return self._ask_layout(shard, call)
         if self._full and (full := self._full.get(shard)) in view.labels:
-            return self._grow(view, shard, str(full), batch.unsent)
+            return self._grow(view, shard, str(full))
         if header.begins_after is not None:
-            return self._begin_slice(header, shard, header.begins_after, batch.unsent)
+            return self._begin_slice(header, shard, header.begins_after)
         return None
 
-    def _agree(self, view: View, agreement: Agreement, unsent: int) -> Flow[None]:
+    def _agree(self, view: View, agreement: Agreement) -> Flow[None]:
         """Compare the parameters at the root key. For ``Agreement.STORED``, store them there if none are stored."""
         root, batch = None if self.config.shards > 1 else 0, FilterBatch([])
         store = agreement is Agreement.STORED
-        [reply] = yield from request([calls.open_(view, root, store=store, unsent=unsent)])
+        [reply] = yield from request([calls.open_(view, root, store=store)])
         self._learn(batch, reply)
         if batch.answers is not None:
             view.agreement = agreement
@@ -136,17 +129,16 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         [reply] = yield from request([call])
         self._learn(FilterBatch([], shard), reply)
 
-    def _grow(self, view: View, shard: int, label: str, unsent: int) -> Flow[None]:
-        """Add a part to a slice whose newest part is full. If there are many unsent items, it has room for them."""
+    def _grow(self, view: View, shard: int, label: str) -> Flow[None]:
+        """Add a part to a slice whose newest part is full."""
         age = view.labels.index(label)
-        many = unsent if unsent > FIRST_CAPACITY else 0
         # The entries are those of the header's layout, because meanwhile another thread may learn a later one.
         header = view.header(shard, age + 1, age)
-        entries = header.layout.grown(label, view.labels, many)
+        entries = header.layout.grown(label, view.labels)
         return self._ask_layout(shard, calls.set_layout(view, shard, header.packed, entries))
 
-    def _begin_slice(self, known: Header, shard: int, last: str, unsent: int) -> Flow[None]:
-        """Begin the current slice, with room for as many items as the last one held, or for the unsent items if they are more.
+    def _begin_slice(self, known: Header, shard: int, last: str) -> Flow[None]:
+        """Begin the current slice, with room for as many items as the last one held.
 
         The entries follow from the layout of the ``known`` header, and the call has its version: meanwhile another thread may
         learn a later layout, in which the slice has begun.
@@ -157,10 +149,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         commands = ("HMGET", keys.state(shard), *fields), ("PTTL", keys.slice(label, shard))
         [counts, time_left] = yield from request([*map(Call, commands)])
         if time_left != MISSING:
-            # It began with the usual part, before the server's clock was set back.
-            entries = layout.grown(label, view.labels, unsent)
+            # It began with the default part, before the server's clock was set back.
+            entries = layout.grown(label, view.labels)
         else:
-            part = layout.beginning(sum(map(items_in, counts)), unsent)
+            part = layout.beginning(sum(map(items_in, counts)))
             entries = layout.with_parts({label: [part]}, view.labels)
         yield from self._ask_layout(shard, calls.set_layout(view, shard, header, entries))
 

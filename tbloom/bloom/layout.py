@@ -1,14 +1,13 @@
 """The layout: the parts of each slice. A full slice grows by another part.
 
-A slice begins with one part, whose size follows from the filter's parameters. This is the usual part. When it is full, the
-slice gets a part of twice the capacity, and so on. New items go into the newest part. A slice after one that has grown begins
-with a part as large as that slice needed.
+A slice begins with one part. The *default part* has room for the filter's capacity; new items go into the newest part. When that
+is full, the slice grows by another part: twice as large as the one before if the slice began with the default part, which may be
+a poor guess; otherwise an eighth of the first part, then a quarter, a half, and so on.
 
-In a filter without a capacity, every slice has an entry in the layout, and begins with a part for as many items as the last
-slice held. It grows by an eighth of that part, then by a quarter, a half, and so on. The filter's first slice grows by parts of
-four times the capacity.
+Once a slice has grown, the slices after it have entries in the layout, and begin with room for as many items as the last slice
+held, but at least for the capacity. In a filter without a capacity every slice has an entry, and may also begin smaller.
 
-The layout is stored as text. It has an entry for each slice that has other parts than the usual one:
+The layout is stored as text. It has an entry for each slice that has other parts than the default one:
 ``1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16`` (capacity:bits:hashes). Sizes are stored so that
 clients need not compute other clients' sizes. The text begins with the layout's version: the generation, which is the time of the
 filter's first use since the last ``clear()`` (us), and the time of the layout's last change (us), if it has changed. A call has
@@ -55,7 +54,7 @@ class Layout:
     ``version`` begins with the ``generation``; both are empty if the text has no version. ``entries`` is the rest of the text.
     """
 
-    __slots__ = ("_config", "_slices", "_usual", "entries", "generation", "version")
+    __slots__ = ("_config", "_default", "_slices", "entries", "generation", "version")
 
     def __init__(self, config: Config, text: str = "", shard: int = 0) -> None:
         self._config = config
@@ -64,21 +63,20 @@ class Layout:
         self.generation: str = head[1] if head else ""
         self.entries: str = text.removeprefix(self.version).removeprefix(";" if head else "")
         self._slices = _read(config, self.entries, shard)
-        #: The part of a slice that has no entry.
-        self._usual = Part(config.shard_capacity, config.shard_bits, config.hashes)
+        #: The part of a slice that has no entry: it is made for the capacity.
+        self._default = Part(config.shard_capacity, config.shard_bits, config.hashes)
 
     def parts(self, label: str) -> list[Part]:
         """Return the parts of a slice, oldest first."""
-        return self._slices.get(label) or [self._usual]
+        return self._slices.get(label) or [self._default]
 
-    def grown(self, label: str, live: list[str], unsent: int = 0) -> str:
+    def grown(self, label: str, live: list[str]) -> str:
         """Return the entries with another part for a slice, and without the slices that have left the window.
 
-        The part has room for at least ``unsent`` items. Later live slices get entries, too, so that all clients know from
-        the layout alone which slices still need an entry. (There are later slices if this slice is not the current one, or if
-        the server's clock was set back.)
+        Later live slices get entries, too, so that all clients know from the layout alone which slices still need an entry.
+        (There are later slices if this slice is not the current one, or if the server's clock was set back.)
         """
-        return self.with_parts({label: [*self.parts(label), self._next_part(label, unsent)]}, live)
+        return self.with_parts({label: [*self.parts(label), self._next_part(label)]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
         """Return the slice whose size decides how this one begins, or None if this one has an entry or needs none.
@@ -96,26 +94,17 @@ class Layout:
                 last = other
         return last
 
-    def first_entries(self, label: str, unsent: int) -> str:
-        """Return the entries of a new filter.
+    def first_entries(self, label: str) -> str:
+        """Return the entries of a new filter. Without a capacity, its first slice has one."""
+        return f"{label}={self._default}" if self._config.capacity is None else ""
 
-        Without a capacity, its first slice gets an entry with the usual part, unless there are more unsent items.
-        """
-        usual = self._usual
-        is_usual = self._config.capacity is None and unsent <= usual.capacity
-        return f"{label}={usual}" if is_usual else ""
-
-    def beginning(self, items: int, unsent: int = 0) -> Part:
-        """Return the first part of a slice.
-
-        It has room for ``items``, the number of items in the last slice, or for the unsent items, if they are more than the
-        usual capacity. If both are 0, or if slices may not grow, it is the usual part.
-        """
-        usual = self._usual.capacity
-        items = max(items, unsent if unsent > usual else 0)
-        if self._config.capacity is None and items:
-            return self._sized(sizing.capacity_after(items), 0)
-        return self._part(self._level(items) if self._config.grow else 0, 0)
+    def beginning(self, items: int) -> Part:
+        """Return the first part of a slice after one with this number of items (see the top of this module)."""
+        config = self._config
+        is_enough = config.capacity is not None and items <= self._default.capacity
+        if not items or is_enough or not config.grow:
+            return self._default
+        return self._sized(sizing.capacity_after(items), 0)
 
     def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
         """Return the entries after these slices have changed.
@@ -134,33 +123,15 @@ class Layout:
         slices = {label: self.parts(label) for label in begun}
         for label, parts in slices.items():
             if label >= current:
-                slices[label] = [*parts, new._part(-len(parts), len(parts))]
+                slices[label] = [*parts, new._sized(new._default.capacity, len(parts))]
         return self._text(slices, begun)
 
-    def _next_part(self, label: str, unsent: int = 0) -> Part:
-        parts, usual = self.parts(label), self._usual
-        number = len(parts)
-        if self._config.capacity is None:
-            if parts[0] == usual:
-                capacity = 4 * parts[-1].capacity
-            else:
-                capacity = -(-parts[0].capacity // 8) << (number - 1)
-            return self._sized(
-                sizing.capacity_after(unsent) if unsent > capacity else capacity, number
-            )
-        doubled = (parts[-1].capacity // usual.capacity).bit_length()
-        return self._part(max(doubled, self._level(unsent)) - number, number)
-
-    def _level(self, items: int) -> int:
-        """Return the smallest level for which 2**level times the usual capacity has room for these items."""
-        return (max(1, -(-items // self._usual.capacity)) - 1).bit_length()
-
-    def _part(self, level: int, number: int) -> Part:
-        """Return the ``number``-th part of a slice whose first part has 2**level times the usual capacity."""
-        config = self._config
-        if level == number == 0:
-            return self._usual
-        return self._sized(config.shard_capacity << (level + number), number)
+    def _next_part(self, label: str) -> Part:
+        parts = self.parts(label)
+        first, number = parts[0], len(parts)
+        if first == self._default:
+            return self._sized(2 * parts[-1].capacity, number)
+        return self._sized(-(-first.capacity // 8) << (number - 1), number)
 
     def _sized(self, capacity: int, number: int) -> Part:
         """Return the ``number``-th part of a slice, with this capacity. It is smaller if a key would be too large."""

@@ -148,37 +148,6 @@ def test_a_slice_takes_little_more_than_a_perfect_estimate(
     assert sum(seen.contains_many(f"other {i}" for i in range(others))) <= 2 * RATE * others
 
 
-@pytest.mark.parametrize("capacity", [None, 1000])
-def test_a_new_part_has_room_for_the_unsent_items(
-    url: str, name: str, capacity: int | None
-) -> None:
-    """Of a batch, that of a slice which begins, or that by which one grows."""
-    with TimeBloom.from_url(url, name, capacity=capacity) as seen:
-        seen.add_many(f"first {i}" for i in range(30_000))
-        before = seen.info().slices[-1].parts
-        assert before == (1 if capacity is None else 2)
-        seen.add_many(f"second {i}" for i in range(100_000))
-        current = seen.info().slices[-1]
-        assert current.parts == before + 1
-        assert 130_000 * 0.999 < current.items <= 130_000 <= current.capacity
-        assert current.error_rate <= seen.config.error_rate / seen.config.slices
-
-
-@pytest.mark.parametrize("size", [50, 1000])
-def test_a_new_part_has_room_for_the_expected_items(url: str, name: str, size: int) -> None:
-    """They are added in many calls. Items beyond that number get no further room."""
-    with TimeBloom.from_url(url, name) as seen:
-        seen.expect(50_000)
-        for start in range(0, 50_000, size):
-            seen.add_many(str(i) for i in range(start, start + size))
-        [current] = seen.info().slices[-1:]
-        assert (1, True) == (current.parts, 50_000 <= current.capacity < 60_000)
-        seen.add_many(str(i) for i in range(50_000, 60_000))
-        [current] = seen.info().slices[-1:]
-        assert current.parts > 1
-        assert current.capacity < 80_000
-
-
 @pytest.mark.parametrize(("items", "keys"), [(2_000_000, 1), (5_000_000, 5), (20_000_000, 13)])
 def test_without_a_capacity_a_large_slice_has_many_keys(items: int, keys: int) -> None:
     """Of a slice after one with as many items. docs/scaling.md says so; with a capacity, each shard has one."""

@@ -214,7 +214,6 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
         lambda seen: seen.add_many(["a"], ttl=0),
     ],
     "earlier": [lambda seen: seen.info("x")],
-    "items": [lambda seen: seen.expect(-1)],
 }
 
 

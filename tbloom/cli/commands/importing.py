@@ -85,7 +85,6 @@ def command(
         target = server.open_or_create(name, given, **own)
         target.import_many([], label)  # raises if there is no such slice
         is_new = not target.client.exists(target.config.keys.root)
-        target.expect(expected)
         read = new = 0
         advance = stack.enter_context(progress.bar("items", expected))
         for items in batches:

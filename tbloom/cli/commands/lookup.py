@@ -51,7 +51,6 @@ def add(
     """Add the lines of files, and print the new ones."""
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
     filter = server.open_or_create(name, options.creation_parameters(parameters), **own)
-    filter.expect(streams.lines_in(files))
 
     def ask(items: list[bytes]) -> Iterator[bytes]:
         return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
