@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from threading import RLock
 from typing import NamedTuple
 
@@ -14,26 +13,19 @@ from tbloom.bloom.batch import FilterBatch
 from tbloom.errors import TBloomError
 
 
-class State(Enum):
-    """The state of a lease."""
-
-    #: A caller here claims the item, or works on it. No other caller here may claim it.
-    CLAIMED = auto()
-    #: The same, but the work is done, and its commit has failed. Heartbeats repeat the commit.
-    TO_COMMIT = auto()
-    #: No caller here works on the item, but the server may have a claim of this session. Heartbeats release it.
-    TO_RELEASE = auto()
-
-
 class Lease(NamedTuple):
-    """A session's lease on an item. It is immutable: each transition replaces it in one step."""
+    """A session's lease on an item. It is immutable: each transition replaces it in one step.
 
-    state: State
+    A lease that is neither owned nor to be committed is to be released: the server may have a claim on which nobody works.
+    """
+
     #: The session's last call of ``claim`` that may have claimed the item: a release ends claims up to this call. None: no
     #: call has, because the item was committed without a claim.
     last_call: int | None
-    #: The age of the slice that a commit has to write into; 0: the current slice.
-    age: int = 0
+    #: Whether a caller here claims the item, or works on it. No other caller here may claim it.
+    is_owned: bool = False
+    #: If a commit has failed, and heartbeats are to repeat it: the age of its slice (0: the current slice).
+    commit_age: int | None = None
 
 
 @dataclass(slots=True)
@@ -74,7 +66,7 @@ class Session:
     def owns(self, digest: bytes) -> bool:
         """Return True if a caller here has claimed the item, and has not released or committed it."""
         lease = self._leases.get(digest)
-        return lease is not None and lease.state is not State.TO_RELEASE
+        return lease is not None and lease.is_owned
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
@@ -92,9 +84,12 @@ class Session:
         try:
             yield reserved
         except BaseException:  # also GeneratorExit, after an error in the driver
-            claimed = Lease(State.CLAIMED, reserved.call)
-            left = Lease(State.TO_RELEASE, reserved.call)
-            self._change(reserved.earlier, lambda _, lease: left if lease == claimed else lease)
+
+            def change(_: bytes, lease: Lease | None) -> Lease | None:
+                is_of_call = lease is not None and lease.last_call == reserved.call
+                return lease._replace(is_owned=False) if lease and is_of_call else lease
+
+            self._change(reserved.earlier, change)
             raise
 
     def reserve(
@@ -119,7 +114,7 @@ class Session:
                     lease = self._leases.get(digest)
                     earlier = reserved.call if again else lease and lease.last_call
                     reserved.earlier[digest] = earlier or 0
-                    self._leases[digest] = _claimed(lease, reserved.call)
+                    self._leases[digest] = _owned(lease, reserved.call)
         return True
 
     def answered(self, reserved: Reserved, answers: Mapping[bytes, str]) -> None:
@@ -130,13 +125,12 @@ class Session:
 
         def change(digest: bytes, lease: Lease | None) -> Lease | None:
             if answers[digest] == "1":
-                return lease or Lease(State.TO_RELEASE, reserved.call)
-            is_of_call = lease is not None and lease.last_call == reserved.call
-            if lease is None or not is_of_call or lease.state is State.TO_COMMIT:
+                return lease or Lease(reserved.call)
+            if lease is None or lease.last_call != reserved.call:
                 return lease
             # Unless another session has the claim, an earlier claim of this session may be left.
             earlier = 0 if answers[digest] == "2" else reserved.earlier[digest]
-            return Lease(State.TO_RELEASE, earlier) if earlier else None
+            return _kept(Lease(earlier or None, commit_age=lease.commit_age))
 
         leases = self._leases
         self._change(
@@ -147,17 +141,16 @@ class Session:
         """Own items though their claims have failed, because the caller works on them."""
         call = self._next_call()  # it is later than any call that may have claimed them
 
-        def change(_: bytes, lease: Lease | None) -> Lease:
-            return _claimed(lease, call)
-
-        self._change(digests, change)
+        self._change(digests, lambda _, lease: _owned(lease, call))
 
     def hand_over(self, digests: Iterable[bytes]) -> None:
         """Forget claims, because other sessions will claim the items and end these claims."""
         self.handed_over = True
         self._change(
             digests,
-            lambda _, lease: None if lease and lease.state is State.CLAIMED else lease,
+            lambda _, lease: (
+                None if lease and lease == Lease(lease.last_call, is_owned=True) else lease
+            ),
         )
 
     def to_release(self) -> dict[bytes, int]:
@@ -166,7 +159,7 @@ class Session:
         return {
             digest: lease.last_call or 0
             for digest, lease in leases.items()
-            if lease.state is State.TO_RELEASE
+            if not lease.is_owned and lease.commit_age is None
         }
 
     def release(self, digests: Iterable[bytes]) -> dict[bytes, int]:
@@ -177,7 +170,7 @@ class Session:
             if lease is None or lease.last_call is None:
                 return None
             numbers[digest] = lease.last_call
-            return Lease(State.TO_RELEASE, lease.last_call)
+            return Lease(lease.last_call)
 
         self._change(digests, change)
         return numbers
@@ -186,7 +179,7 @@ class Session:
         """End leases whose releases were confirmed, unless the items were claimed again since."""
 
         def change(digest: bytes, lease: Lease | None) -> Lease | None:
-            return None if lease == Lease(State.TO_RELEASE, numbers[digest]) else lease
+            return None if lease == Lease(numbers[digest]) else lease
 
         self._change(numbers, change)
 
@@ -194,8 +187,8 @@ class Session:
         """Return the items to commit again, by the age of their slice."""
         by_age: dict[int, list[bytes]] = {}
         for digest, lease in self._leases.copy().items():
-            if lease.state is State.TO_COMMIT:
-                by_age.setdefault(lease.age, []).append(digest)
+            if lease.commit_age is not None:
+                by_age.setdefault(lease.commit_age, []).append(digest)
         return by_age
 
     @contextmanager
@@ -218,18 +211,12 @@ class Session:
         """Mark items to be committed again."""
         self._change(
             digests,
-            lambda _, lease: Lease(State.TO_COMMIT, lease.last_call if lease else None, age),
+            lambda _, lease: (lease or Lease(None))._replace(commit_age=age),
         )
 
     def drop_commits(self, digests: Iterable[bytes]) -> None:
         """Drop commits that were refused. The claims stay."""
-
-        def change(_: bytes, lease: Lease | None) -> Lease | None:
-            if lease is None or lease.state is not State.TO_COMMIT:
-                return lease
-            return None if lease.last_call is None else Lease(State.CLAIMED, lease.last_call)
-
-        self._change(digests, change)
+        self._change(digests, lambda _, lease: lease and _kept(lease._replace(commit_age=None)))
 
     def committed(self, answers: Mapping[bytes, str]) -> list[bytes]:
         """End leases whose commits were confirmed with these answers. Return the items that other sessions have taken over."""
@@ -238,7 +225,7 @@ class Session:
             for digest, answer in answers.items():
                 lease = self._leases.pop(digest, None)
                 # Where a commit has failed, it may have added the item itself.
-                is_first = lease is not None and lease.state is State.CLAIMED
+                is_first = lease is not None and lease == Lease(lease.last_call, is_owned=True)
                 if answer == "2" or (answer == "3" and is_first):
                     taken_over.append(digest)
         return taken_over
@@ -261,8 +248,11 @@ class Session:
                     self._leases[digest] = lease
 
 
-def _claimed(lease: Lease | None, call: int) -> Lease:
+def _owned(lease: Lease | None, call: int) -> Lease:
     """Return the lease of a caller that claims the item by this call. A commit that has failed is still to be repeated."""
-    if lease is not None and lease.state is State.TO_COMMIT:
-        return lease._replace(last_call=call)
-    return Lease(State.CLAIMED, call)
+    return Lease(call, is_owned=True, commit_age=lease.commit_age if lease else None)
+
+
+def _kept(lease: Lease) -> Lease | None:
+    """Return the lease, or None if nothing is left of it."""
+    return None if lease == Lease(None) else lease
