@@ -88,7 +88,7 @@ class Base(Store[Client, Config]):
         :param grow: whether a slice that holds its capacity grows. True, the default: it gets further
             parts, and the error rate is kept. False: ``FilterFull`` is raised.
         :param bits: size of a slice, instead of the size that follows from ``capacity``; needs ``hashes``.
-        :param hashes: bits per item.
+        :param hashes: bits per item; needs ``bits``.
         :param secret: 16 to 64 random bytes, the same for all clients. Without them, as by default, anybody can make an
             item that the filter mistakes for a chosen other item.
         :param prefix: the text with which each key begins, such as ``"app1:"``, for a server where an application may use

@@ -177,32 +177,28 @@ def configure(
     secret: bytes | Secret | None = None,
     prefix: str = "",
 ) -> Config:
-    """Return a Config. The size of a slice is given, or follows from ``capacity`` and ``error_rate``.
+    """Return a Config. The size of a slice is given by ``bits`` and ``hashes``, or follows from ``capacity`` and ``error_rate``.
 
     If ``capacity`` is None, each slice is made for as many items as the last one held. With ``bits`` and ``hashes``, None
-    instead means the number of items that they hold at ``error_rate``; a larger capacity is refused. If ``error_rate`` is
-    None, it is 1e-4, or the rate that follows from ``capacity``, ``bits`` and ``hashes``. ``hashes`` without ``bits`` gives a
-    size for that number of hashes. If ``shards`` is None, it is the smallest number that keeps each key at 8 MiB or less.
+    instead means the number of items that they hold at ``error_rate``; a larger capacity is refused. If ``shards`` is None, it
+    is the smallest number that keeps each key at 8 MiB or less.
     """
     slices = window_of(granularity, slices, tz).slices
-    share = sizing.part_share(0) if grow else 1
-    if hashes is not None:
-        _check("hashes", hashes, sizing.MAX_HASHES)
-    if capacity is not None:
-        _check("capacity", capacity, _MAX_ITEMS)
-    if bits is not None:
-        if hashes is None:
-            raise ConfigError("hashes", hashes, "a whole number, because bits is given")
-        _check("bits", bits, _MAX_BITS)
-        bits = sizing.whole_blocks(bits, hashes)
-        if error_rate is None and capacity is not None:
-            error_rate = _rate_kept(sizing.rate_at(capacity, bits, hashes) / share, slices)
     error_rate = DEFAULT_ERROR_RATE if error_rate is None else error_rate
     _check_rate(error_rate)
-    rate = sizing.slice_rate(error_rate, slices) * share
-    if bits is None or hashes is None:
-        bits, hashes = _chosen(capacity or FIRST_CAPACITY, rate, hashes, error_rate)
+    if capacity is not None:
+        _check("capacity", capacity, _MAX_ITEMS)
+    rate = sizing.slice_rate(error_rate, slices) * (sizing.part_share(0) if grow else 1)
+    if bits is None and hashes is None:
+        bits, hashes = _chosen(capacity or FIRST_CAPACITY, rate, error_rate)
+    elif bits is None:
+        raise ConfigError("bits", bits, "a whole number, because hashes is given")
+    elif hashes is None:
+        raise ConfigError("hashes", hashes, "a whole number, because bits is given")
     else:
+        _check("hashes", hashes, sizing.MAX_HASHES)
+        _check("bits", bits, _MAX_BITS)
+        bits = sizing.whole_blocks(bits, hashes)
         most = sizing.items_at(rate, bits, hashes)
         capacity = capacity or most
         if not capacity or sizing.rate_at(capacity, bits, hashes) > rate * _ROUNDING:
@@ -218,27 +214,16 @@ def configure(
     return Config(name, *given, own, prefix)
 
 
-def _chosen(capacity: int, rate: float, hashes: int | None, error_rate: float) -> tuple[int, int]:
+def _chosen(capacity: int, rate: float, error_rate: float) -> tuple[int, int]:
     """Return the bits and hashes of a slice. Raise ConfigError if it needs more bits than a slice may have."""
-    bits, chosen = sizing.choose(capacity, rate, hashes)
+    bits, hashes = sizing.choose(capacity, rate)
     if bits <= _MAX_BITS:
-        return bits, chosen
-    why = f"because a slice has at most {_MAX_BITS} bits"
-    if hashes is not None and sizing.choose(capacity, rate)[0] <= _MAX_BITS:
-        expected = f"more for error_rate {error_rate} and {capacity} items, {why}"
-        raise ConfigError("hashes", hashes, expected)
-    most = sizing.items_at(rate, _MAX_BITS, chosen)
-    expected = f"{most} or less for error_rate {error_rate}, {why}"
+        return bits, hashes
+    most = sizing.items_at(rate, _MAX_BITS, hashes)
+    expected = (
+        f"{most} or less for error_rate {error_rate}, because a slice has at most {_MAX_BITS} bits"
+    )
     raise ConfigError("capacity", capacity, expected)
-
-
-def _rate_kept(rate: float, slices: int) -> float | None:
-    """Return the error rate of a window whose slices have this rate, rounded up. Return None if it is near 1.
-
-    It is rounded to 3 digits so that all machines get the same result, although their logarithms may differ in the last bit.
-    """
-    rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
-    return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
 def shard_expiry(config: Config, expires: int, shard: int | None) -> int:
@@ -269,8 +254,8 @@ def from_stored(name: str, stored: str, key: str = "", prefix: str = "") -> Conf
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)
-    if values.get("capacity", 0) is None:  # with bits, configure would derive a capacity
-        values["bits"] = None
+    if values.get("capacity", 0) is None:  # with bits and hashes, configure would derive a capacity
+        values["bits"] = values["hashes"] = None
     if "secret" in values:
         values["secret"] = Secret(None, values["secret"])
     try:

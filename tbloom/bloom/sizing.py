@@ -96,13 +96,9 @@ def window_rate(rates: list[float]) -> float:
     return 0.0 - math.expm1(none)  # an empty window's rate is 0.0, not -0.0
 
 
-def choose(capacity: int, rate: float, hashes: int | None = None) -> tuple[int, int]:
-    """Return the fewest bits that keep ``rate`` with ``capacity`` items, and the number of hashes.
-
-    If ``hashes`` is None, a good number for the rate is chosen.
-    """
-    if hashes is None:
-        hashes = hashes_for(rate)
+def choose(capacity: int, rate: float) -> tuple[int, int]:
+    """Return the fewest bits that keep ``rate`` with ``capacity`` items, and a good number of hashes for the rate."""
+    hashes = hashes_for(rate)
     return bits_of(math.ceil(capacity / _counted_at(rate, hashes)), hashes), hashes
 
 

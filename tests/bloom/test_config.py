@@ -66,7 +66,6 @@ def test_more_bits_than_the_most_are_refused() -> None:
     [
         {"error_rate": 1e-6},
         {"error_rate": 1e-6, "grow": False, "shards": 3},
-        {"error_rate": 1e-6, "hashes": 3},
         {},
     ],
 )
@@ -84,10 +83,15 @@ def test_a_capacity_beyond_the_most_bits_is_refused_by_name(given: dict[str, Any
         configure("news", capacity=most * 1001 // 1000, **given)
 
 
-@pytest.mark.parametrize("capacity", [None, 10**6])
-def test_too_few_hashes_are_refused_by_name(capacity: int | None) -> None:
-    with pytest.raises(ConfigError, match=r"^hashes: expected more for error_rate 1e-15 .* got 1$"):
-        configure("news", capacity=capacity, error_rate=1e-15, hashes=1)
+@pytest.mark.parametrize(("given", "missing"), [("bits", "hashes"), ("hashes", "bits")])
+def test_bits_and_hashes_are_given_together(given: str, missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{missing}: expected .* because {given} is given"):
+        configure("news", **{given: 6})  # type: ignore[arg-type]
+
+
+def test_too_few_hashes_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"^hashes: expected more, .* got 1$"):
+        configure("news", bits=2**16, error_rate=1e-15, hashes=1)
 
 
 @pytest.mark.parametrize("more", [1, 10**6])
@@ -101,37 +105,22 @@ def test_a_capacity_that_bits_and_hashes_can_not_keep_is_refused(more: int) -> N
     assert configure("news", **size, capacity=most, error_rate=1e-4) == configure("news", **size)
 
 
-@pytest.mark.parametrize("grow", [False, True])
-@pytest.mark.parametrize("capacity", [1, 1000])
-def test_an_error_rate_that_is_not_given_follows_from_the_size(
-    capacity: int, *, grow: bool
-) -> None:
-    """It is the rate at capacity, rounded up; and it is stored, as if it had been given."""
-    size: dict[str, Any] = {"bits": 2**14, "hashes": 4, "slices": 3, "grow": grow}
-    config = configure("news", **size, capacity=capacity)
-    rate = sizing.rate_at(capacity, 2**14, 4) * (2 if grow else 1)
-    assert max(1e-15, sizing.window_rate(3 * [rate])) == pytest.approx(config.error_rate, rel=0.01)
-    assert configure("news", **size, capacity=capacity, error_rate=config.error_rate) == config
-    with pytest.raises(ConfigError, match=r"^capacity: expected \d+ or less, "):
-        configure("news", **size, capacity=10**6)  # no rate below 1
-    assert from_stored("news", config.stored) == config
-
-
 @given(
     capacity=st.none() | st.integers(1, 10**7),
     error_rate=st.floats(1e-15, 0.5),
     slices=st.integers(1, 400),
     grow=st.booleans(),
-    bits=st.none() | st.integers(1, 2**30),
-    hashes=st.none() | st.integers(1, 64),
+    size=st.none() | st.tuples(st.integers(1, 2**30), st.integers(1, 64)),
     shards=st.none() | st.integers(1, 9),
     granularity=st.sampled_from(["h", "d", "w", "m", "15min", timedelta(hours=6)]),
     tz=st.sampled_from(["UTC", "Europe/Berlin"]),
 )
 def test_any_parameters_that_are_not_refused_keep_the_error_rate(
-    error_rate: float, slices: int, grow: bool, **others: Any
+    error_rate: float, slices: int, grow: bool, size: tuple[int, int] | None, **others: Any
 ) -> None:
     """By the formula, in each shard: with all slices at capacity, though they have grown. What is stored is read back."""
+    if size:
+        others["bits"], others["hashes"] = size
     try:
         config = configure("news", error_rate=error_rate, slices=slices, grow=grow, **others)
     except ConfigError:

@@ -47,7 +47,7 @@ async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:
         ({"capacity": 2000}, {"capacity", "bits"}),
         ({"error_rate": 1e-3}, {"error_rate", "bits", "hashes"}),
         ({"tz": "Europe/Berlin"}, {"tz"}),
-        ({"hashes": 4}, {"bits", "hashes"}),
+        ({"bits": 2**17, "hashes": 4}, {"bits", "hashes"}),
         ({"shards": 4}, {"shards"}),
     ],
 )
@@ -91,7 +91,7 @@ def test_an_item_is_seen_only_if_all_its_columns_are_set(
     client: redis.Redis, url: str, name: str, hashes: int
 ) -> None:
     """And a part has its full size from the first item on."""
-    with TimeBloom.from_url(url, name, capacity=100, hashes=hashes) as seen:
+    with TimeBloom.from_url(url, name, bits=2**14, hashes=hashes, error_rate=0.1) as seen:
         assert seen.add("a")
         key, config, known = seen.keys()[-1], seen.config, digest("a")
         part = Part(config.capacity, config.bits, config.hashes)

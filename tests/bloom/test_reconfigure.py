@@ -18,7 +18,7 @@ CHANGES = {
     "larger": {"capacity": 5000},
     "smaller": {"capacity": 50},
     "stricter": {"error_rate": 1e-9},
-    "fewer hashes": {"hashes": 5},
+    "fewer hashes": {"bits": 2**17, "hashes": 5},
     "explicit size": {"bits": 50_000, "hashes": 7},
     "longer window": {"slices": 5},
     "shorter window": {"slices": 2},

@@ -162,7 +162,7 @@ CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
     (TimeBloom, "name", ("", "a{b", "a}b", "{news}", b"news", None, "\ud800"), {}),
     (TimeBloom, "capacity", (0, -1, True, 1e6, "1000", 10**16), {}),
     (TimeBloom, "error_rate", (0, 1.0, 2, -1, "x", math.nan, math.inf, True), {}),
-    (TimeBloom, "hashes", (0, -1, 65, True, 6.0, "6"), {}),
+    (TimeBloom, "hashes", (0, -1, 65, True, 6.0, "6"), {"bits": 2**16}),
     (TimeBloom, "shards", (0, -1, 2**14 + 1, True, 2.0, "2"), {}),
     (TimeBloom, "grow", (1, None, "yes"), {}),
     (TimeBloom, "granularity", ("day",), {}),

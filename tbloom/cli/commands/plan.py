@@ -296,9 +296,9 @@ def _plan_table(rows: dict[str, tuple[str, str]]) -> str:
 
 def _within(memory: int, given: dict[str, Any]) -> Config:
     """Return the filter of the largest capacity that fits into the memory; with a given capacity, that of the lowest error rate."""
-    if "bits" in given or {"capacity", "error_rate"} <= given.keys():
+    if given.keys() & {"bits", "hashes"} or {"capacity", "error_rate"} <= given.keys():
         raise CommandError(
-            "--memory: expected no --bits, and only one of --capacity and --error-rate; the other is computed"
+            "--memory: expected no --bits or --hashes, and only one of --capacity and --error-rate; the other is computed"
         )
     name, values = "capacity", cast("Sequence[float]", range(1, _MOST))
     if name in given:

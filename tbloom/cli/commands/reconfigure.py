@@ -49,12 +49,9 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
     del known["bits"], known["hashes"]
     # Bits and hashes are computed from the new parameters, unless they were chosen.
     computed = configure(old.name, **known)
-    if (old.bits, old.hashes) != (computed.bits, computed.hashes):
-        known["hashes"] = old.hashes
-        if None not in (old.capacity, given.get("capacity", old.capacity)):
-            known["bits"] = old.bits  # without a capacity, each slice has a size of its own
-    elif "bits" in given:
-        known["hashes"] = old.hashes
+    was_chosen = (old.bits, old.hashes) != (computed.bits, computed.hashes)
+    if was_chosen and given.get("capacity", old.capacity) is not None:
+        known |= {"bits": old.bits, "hashes": old.hashes}
     return configure(old.name, prefix=old.prefix, **{**known, **given})
 
 

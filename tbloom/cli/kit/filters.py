@@ -247,6 +247,6 @@ def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
 def parameters_of(config: Config) -> Parameters:
     """Return the parameters as arguments of ``TimeBloom``."""
     found = {name: getattr(config, name) for name in Parameters.__annotations__}
-    if config.capacity is None:  # else it would follow from the bits
-        found["bits"] = None
+    if config.capacity is None:  # else it would follow from bits and hashes
+        found["bits"] = found["hashes"] = None
     return cast("Parameters", found)
