@@ -15,7 +15,7 @@ from tbloom.bloom.config import Config, Parameters, configure, from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
 from tbloom.bloom.view import View
-from tbloom.engine.batches import Agreement
+from tbloom.engine.batches import Knowledge
 from tbloom.engine.client import Client, Store, seconds
 from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.methods import verb
@@ -107,8 +107,8 @@ class Base(Store[Client, Config]):
         super().__init__(client, retry_for=retry_for)
         #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl: float = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
-        #: Without a number of shards, the stored filter's number is adopted.
-        self._adopts = parameters.get("shards") is None
+        #: Without a number of shards, the stored filter's number is read before the first call.
+        self._shards_unknown = parameters.get("shards") is None
         self.config = configure(name, prefix=prefix, **parameters)
         if type(cache_size) is not int or not 0 <= cache_size <= _MAX_CACHE_SIZE:
             raise ConfigError(
@@ -152,8 +152,8 @@ class Base(Store[Client, Config]):
         return self._claims.session_name
 
     @verb
-    def _adopt(self, secret: bytes | None) -> Flow[None]:
-        """Adopt the stored parameters, for ``open``."""
+    def _load_parameters(self, secret: bytes | None) -> Flow[None]:
+        """Load the stored parameters, for ``open``."""
         [stored] = yield from request([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a stored filter ({type(self).__name__}() makes one)"
@@ -169,7 +169,7 @@ class Base(Store[Client, Config]):
     def _on_cluster(self, masters: int) -> None:
         """Choose a number of shards that spreads evenly over the cluster's masters."""
         super()._on_cluster(masters)
-        if self._adopts:
+        if self._shards_unknown:
             self._use_shards(self.config.shards_over(masters))
 
     def _use_shards(self, shards: int) -> None:
@@ -183,25 +183,26 @@ class Base(Store[Client, Config]):
         self._dispatcher = FilterDispatcher(self.config)
         self._claims.use(self._dispatcher)
 
-    def _adopting(self, flow: Flow[T]) -> Flow[T]:
-        """Adopt the stored number of shards, then run the flow and return its result."""
+    def _with_stored_shards(self, flow: Flow[T]) -> Flow[T]:
+        """Take the stored number of shards, then run the flow and return its result."""
         try:
             [stored] = yield from request([Call(("GET", self.config.keys.root))])
         except BaseException:  # GeneratorExit too, after an error of the driver
+            # A commit that could not be sent must be repeated. Its flow notes this when it is closed, but only if it has begun.
             with suppress(StopIteration):
                 next(flow)
-            flow.close()  # the flow cleans up, because its calls were not sent
+            flow.close()
             raise
         if stored is not None:
-            self._adopts = False
+            self._shards_unknown = False
             differences = self.config.differences(text(stored))
             # If this number is not valid for this filter, the flow below raises ConfigMismatch.
             with suppress(ConfigError):
                 self._use_shards(differences.get("shards", (self.config.shards,))[0])
         answer = yield from flow
         view = self._dispatcher.view
-        if view is not None and view.agreement is Agreement.STORED:
-            self._adopts = False
+        if view is not None and view.knowledge is Knowledge.STORED:
+            self._shards_unknown = False
         return answer
 
     def _forget_cached(self) -> None:

@@ -12,7 +12,7 @@ from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.info import MISSING, items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.view import Header, View
-from tbloom.engine.batches import Agreement, Dispatcher
+from tbloom.engine.batches import Dispatcher, Knowledge
 from tbloom.engine.flow import (
     Call,
     Flow,
@@ -36,7 +36,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         super().__init__(config.name)
         self.config = config
         self.clock: ServerClock = ServerClock()
-        #: The last view; None: ``current_view`` makes another one.
+        #: The last view; None: ``current_view`` makes another one. Calls use it without a look at the clock, because their
+        #: scripts compare the server's time with the slice's end.
         self.view: View | None = None
         self._layouts: dict[int, Layout] = {}
         #: By shard: the label of the slice whose newest part is full.
@@ -50,7 +51,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         batches: list[FilterBatch] = []
         view = self.view or self.current_view()
         for shard, share in by_shard(digests, self.config.shards, shard_of).items():
-            most = view.header(shard, within, age).most
+            most = view.header(shard, within, age).most_items
             for first in range(0, len(share), most):
                 some = share[first : first + most]
                 batches.append(FilterBatch(some, shard, within=within, age=age))
@@ -87,7 +88,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         self.lanes.free.append(batch.lane)
         self.learn_layout(shard, "")
 
-    def _next_step(self, batch: FilterBatch, agreement: Agreement) -> Flow[None] | None:
+    def _next_step(self, batch: FilterBatch, required: Knowledge) -> Flow[None] | None:
         """Return a flow that must precede the batch's call, or None (see ``Dispatcher._next_step``).
 
         The flow compares the parameters, begins the filter, adds a part to a full slice, or begins the current slice of a
@@ -99,30 +100,30 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             batch.within = batch.age + 1
         header = batch.header = view.header(shard, batch.within, batch.age)
         batch.generation = header.layout.generation
-        if len(batch.digests) > header.most:
-            batch.rest = [*batch.digests[header.most :], *batch.rest]
-            del batch.digests[header.most :]
-        if view.agreement < agreement:
-            return self._agree(view, agreement)
-        if agreement is not Agreement.STORED:
+        if len(batch.digests) > header.most_items:
+            batch.rest = [*batch.digests[header.most_items :], *batch.rest]
+            del batch.digests[header.most_items :]
+        if view.knowledge < required:
+            return self._compare_parameters(view, required)
+        if required is not Knowledge.STORED:
             return None
         if not batch.generation:
             call = calls.open_(view, shard, store=True)
             return self._ask_layout(shard, call)
         if self._full and (full := self._full.get(shard)) in view.labels:
             return self._grow(view, shard, str(full))
-        if header.begins_after is not None:
-            return self._begin_slice(header, shard, header.begins_after)
+        if header.sized_after is not None:
+            return self._begin_slice(header, shard, header.sized_after)
         return None
 
-    def _agree(self, view: View, agreement: Agreement) -> Flow[None]:
-        """Compare the parameters at the root key. For ``Agreement.STORED``, store them there if none are stored."""
+    def _compare_parameters(self, view: View, required: Knowledge) -> Flow[None]:
+        """Compare the parameters at the root key. For ``Knowledge.STORED``, store them there if none are stored."""
         root, batch = None if self.config.shards > 1 else 0, FilterBatch([])
-        store = agreement is Agreement.STORED
+        store = required is Knowledge.STORED
         [reply] = yield from request([calls.open_(view, root, store=store)])
         self._learn(batch, reply)
         if batch.answers is not None:
-            view.agreement = agreement
+            view.knowledge = required
 
     def _ask_layout(self, shard: int, call: Call) -> Flow[None]:
         """Send a call whose reply is the shard's layout."""
@@ -172,7 +173,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             self.learn_layout(batch.shard, text(payload))
         elif status == Status.UNKNOWN:
             self.learn_layout(batch.shard, "")
-            self.current_view().agreement = Agreement.NONE
+            self.current_view().knowledge = Knowledge.NONE
         elif status == Status.STRAY and not batch.digests:
             batch.answers = ""  # a clear() that was executed before
         else:

@@ -78,8 +78,10 @@ class Layout:
         """
         return self.with_parts({label: [*self.parts(label), self._next_part(label)]}, live)
 
-    def newest_before(self, label: str, live: list[str]) -> str | None:
-        """Return the slice whose size decides how this one begins, or None if this one has an entry or needs none.
+    def sized_after(self, label: str, live: list[str]) -> str | None:
+        """Return the slice whose items decide the size of this one, or None if this one has an entry or needs none.
+
+        Without a capacity, a slice that follows no other one is sized after itself.
 
         Once a slice has an entry, every later slice gets one, so all clients know from the layout alone which slices still
         need an entry.

@@ -45,7 +45,7 @@ class Verbs(Base[Client]):
         self, item: Item, within: int | None = None, keep: int | None = None
     ) -> tuple[SharedCall, bytes]:
         # The arguments are checked before they become part of the kind, because True equals 1.
-        how = None if within is keep is None else self._checked(within, keep)
+        how = None if within is None and keep is None else self._checked(within, keep)
         add = partial(self._add_digests, within=within, keep=keep)
         return SharedCall(("add", how), self.run, add, self._keep_new), self.config.digest(item)
 
@@ -161,7 +161,7 @@ class Verbs(Base[Client]):
         Raise ConfigError if an argument can't be right.
         """
         slices = self.config.slices
-        if within is keep is None:
+        if within is None and keep is None:
             return 0, slices
         return check_keep(keep, within, slices), check_within(within, slices)
 
@@ -171,7 +171,7 @@ class Verbs(Base[Client]):
         """Add the items, and return their answers. An item without an answer is seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
         age, slices = 0, self.config.slices
-        if not within is keep is None:
+        if within is not None or keep is not None:
             age, slices = self._checked(within, keep)
         to_send = self._not_cached(digests, slices) if caches else digests
         batches, view = dispatcher.batches(to_send, slices, age), dispatcher.view

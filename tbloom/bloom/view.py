@@ -11,7 +11,7 @@ from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
-from tbloom.engine.batches import Agreement
+from tbloom.engine.batches import Knowledge
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
 
@@ -53,12 +53,12 @@ class Header:
     """
 
     __slots__ = (
-        "begins_after",
         "keys",
         "layout",
-        "most",
+        "most_items",
         "pack",
         "packed",
+        "sized_after",
         "slice_numbers",
         "view",
     )
@@ -94,12 +94,12 @@ class Header:
         self.keys: tuple[bytes, ...] = tuple(map(str.encode, named))
         #: The number of each part's slice (1: the current slice), two bytes each.
         self.slice_numbers: bytes = numbers
-        #: The slice whose size decides how the current one begins; None: the current slice needs no entry in the layout.
-        self.begins_after: str | None = layout.newest_before(labels[0], labels)
+        #: The slice whose items decide the size of the current one; None: the current slice needs no entry in the layout.
+        self.sized_after: str | None = layout.sized_after(labels[0], labels)
         # Reading and writing a new item's block takes as long as some probes, and longer for a larger block.
         weight = len(named) + 3 + newest.hashes // 8
         #: The limit of items in one call.
-        self.most: int = max(1, _PROBES_PER_CALL // weight)
+        self.most_items: int = max(1, _PROBES_PER_CALL // weight)
         count = digests_for(most_hashes)
         #: Return the items in the format of the scripts. It is an attribute, because every call uses it.
         self.pack: Callable[..., bytes] = partial(packed, count=count, sizes=steps)
@@ -127,10 +127,10 @@ class View:
         "_expires",
         "_headers",
         "_layouts",
-        "agreement",
         "begins",
         "config",
         "ends",
+        "knowledge",
         "labels",
         "slices",
     )
@@ -149,9 +149,9 @@ class View:
         #: By shard, then by the number of slices that are checked, and the age of the slice for new items.
         self._headers: dict[int, dict[tuple[int, int], Header]] = {}
         #: What the client knows of the stored parameters. If it knows the layout of a single shard, it has compared them.
-        self.agreement: Agreement = Agreement.NONE
+        self.knowledge: Knowledge = Knowledge.NONE
         if config.shards == 1 and layouts:
-            self.agreement = Agreement.STORED
+            self.knowledge = Knowledge.STORED
 
     def header(self, shard: int, within: int, age: int = 0) -> Header:
         """Return the header of calls that check the ``within`` newest slices, and add new items to the slice of this age."""
@@ -173,7 +173,7 @@ class View:
         if layout:
             self._layouts[shard] = layout
         if self.config.shards == 1:
-            self.agreement = Agreement.STORED if layout else Agreement.NONE
+            self.knowledge = Knowledge.STORED if layout else Knowledge.NONE
 
     def expires_at(self, shard: int | None, age: int = 0) -> int:
         """Return when the shard's keys of a slice expire (ms)."""

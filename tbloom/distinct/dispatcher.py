@@ -10,7 +10,7 @@ from typing import Any
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
-from tbloom.engine.batches import CLOCK_CHANGED, Agreement
+from tbloom.engine.batches import CLOCK_CHANGED, Knowledge
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import LAST_BUCKET, Directory
 from tbloom.engine.flow import Call, Flow, Status, chunks, text
@@ -75,11 +75,11 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         self,
         batches: list[CounterBatch],
         call: Callable[[CounterBatch], Call],
-        agreement: Agreement = Agreement.COMPARED,
+        required: Knowledge = Knowledge.COMPARED,
         learn: Callable[[CounterBatch, Any], None] | None = None,
     ) -> Flow[None]:
         """Send the batches' calls. Raise MappingFull once all members that have an id are counted."""
-        yield from super().send(batches, call, agreement, learn)
+        yield from super().send(batches, call, required, learn)
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 

@@ -106,20 +106,20 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
     _sender: AsyncSender
-    #: Adopt the stored parameters, for ``open``. Only stores with an ``open`` define it.
-    _adopt: Callable[..., Coroutine[Any, Any, None]]
+    #: Load the stored parameters, for ``open``. Only stores with an ``open`` define it.
+    _load_parameters: Callable[..., Coroutine[Any, Any, None]]
     _cluster_unknown: bool
     _batcher: Batcher
 
     @classmethod
     async def _open(
-        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
+        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *given: Any
     ) -> Self:
         """Open an existing store with its stored parameters."""
         store = cls._for_client_or_url(client, name, options, own)
-        store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
+        store._shards_unknown = False  # noqa: SLF001 - its own; all parameters are loaded
         try:
-            await store._adopt(*adopted)  # noqa: SLF001 - its own
+            await store._load_parameters(*given)  # noqa: SLF001 - its own
         except BaseException:
             await store.aclose()
             raise
@@ -170,8 +170,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
         ``began`` is since when its first calls have waited (monotonic); None: they begin now.
         """
-        if self._adopts:
-            flow = self._adopting(flow)
+        if self._shards_unknown:
+            flow = self._with_stored_shards(flow)
         try:
             self._batcher.check_loop()
             if self._cluster_unknown:

@@ -38,8 +38,8 @@ CLOCK_CHANGED = "the server's clock left the current slice"
 B = TypeVar("B", bound=Batch)
 
 
-class Agreement(IntEnum):
-    """What a call requires of the stored parameters."""
+class Knowledge(IntEnum):
+    """What a client knows of the stored parameters. A call requires one of these."""
 
     #: Nothing.
     NONE = 0
@@ -74,13 +74,13 @@ class Dispatcher(ResetsInChild, Generic[B]):
         """Send batches that change the store, each with a token of its own."""
         for batch in batches:
             batch.lane = self.lanes.take()
-        return self.send(batches, call, Agreement.STORED)
+        return self.send(batches, call, Knowledge.STORED)
 
     def send(
         self,
         batches: list[B],
         call: Callable[[B], Call],
-        agreement: Agreement = Agreement.COMPARED,
+        required: Knowledge = Knowledge.COMPARED,
         learn: Callable[[B, Any], None] | None = None,
     ) -> Flow[None]:
         """Send each batch until its items have their answers.
@@ -89,22 +89,22 @@ class Dispatcher(ResetsInChild, Generic[B]):
         """
         learn = learn or self._learn
         if len(batches) == 1:
-            return self._send(batches[0], batches, call, agreement, learn)
-        return self._send_together(batches, call, agreement, learn)
+            return self._send(batches[0], batches, call, required, learn)
+        return self._send_together(batches, call, required, learn)
 
     def _send_together(
         self,
         batches: list[B],
         call: Callable[[B], Call],
-        agreement: Agreement,
+        required: Knowledge,
         learn: Callable[[B, Any], None],
     ) -> Flow[None]:
         for some in chunks([*batches], CALLS_PER_YIELD):
             # One batch of each shard is prepared first, so that the shard's other batches need no such steps.
             firsts = {batch.shard: batch for batch in reversed(some)}
-            yield from together(*[self._prepare(batch, agreement) for batch in firsts.values()])
+            yield from together(*[self._prepare(batch, required) for batch in firsts.values()])
             yield from together(
-                *[self._send(batch, batches, call, agreement, learn) for batch in some]
+                *[self._send(batch, batches, call, required, learn) for batch in some]
             )
 
     def _send(
@@ -112,7 +112,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
         first: B,
         batches: list[B],
         call: Callable[[B], Call],
-        agreement: Agreement,
+        required: Knowledge,
         learn: Callable[[B, Any], None],
     ) -> Flow[None]:
         """Send one batch until its items have their answers."""
@@ -122,7 +122,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 if corrections > MAX_CORRECTIONS:
                     raise too_many_corrections(self._name, self._correction_cause)
                 corrections += 1
-                step = self._next_step(batch, agreement)
+                step = self._next_step(batch, required)
                 if step is not None:
                     yield from step
                     continue
@@ -140,7 +140,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 batch.unanswered_since = (
                     None  # only now, so that an interrupt leaves the batch pending
                 )
-            if agreement is Agreement.STORED:
+            if required is Knowledge.STORED:
                 self.lanes.free.append(batch.lane)
             if batch.answers.strip(MOVED):
                 corrections = 0
@@ -148,11 +148,11 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 own.append(rest)
                 batches.append(rest)
 
-    def _prepare(self, batch: B, agreement: Agreement) -> Flow[None]:
+    def _prepare(self, batch: B, required: Knowledge) -> Flow[None]:
         """Run the flows that must precede a batch's call."""
 
         def attempt() -> Flow[bool | None]:
-            step = self._next_step(batch, agreement)
+            step = self._next_step(batch, required)
             if step is None:
                 return True
             yield from step
@@ -189,7 +189,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
 
     def replay_all(self, replays: list[B]) -> Flow[None]:
         """Look up the answers to lost calls. ``replays`` have their tokens, and no items."""
-        yield from self.send(replays, self.replay, Agreement.NONE, self._learn_replayed)
+        yield from self.send(replays, self.replay, Knowledge.NONE, self._learn_replayed)
 
     def keep_new(self, digest: Any, batch: B) -> None:
         """Keep a new item whose task was cancelled.
@@ -206,7 +206,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 self.pending_answers.keep(batch, self._lifetime_ms(batch))
 
     @abstractmethod
-    def _next_step(self, batch: B, agreement: Agreement) -> Flow[None] | None:
+    def _next_step(self, batch: B, required: Knowledge) -> Flow[None] | None:
         """Return a flow that must precede the batch's call, or None if the call can be made.
 
         The flow changes the store, or updates the client's view of it. Further flows may be needed after it.

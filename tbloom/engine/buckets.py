@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tbloom.engine.batches import Agreement, B, Dispatcher
+from tbloom.engine.batches import B, Dispatcher, Knowledge
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
@@ -42,7 +42,7 @@ class BucketDispatcher(Dispatcher[B]):
         pending.take(new)
         return answers_of(batches)
 
-    def _next_step(self, batch: B, agreement: Agreement) -> Flow[None] | None:  # noqa: ARG002
+    def _next_step(self, batch: B, required: Knowledge) -> Flow[None] | None:  # noqa: ARG002
         """Return a flow that reads the shard's layout if it has changed, or None."""
         return self._read_layout(batch.shard) if batch.shard in self.outdated else None
 

@@ -49,8 +49,8 @@ class Store(Generic[Client, Config]):
     _OTHER: str
     #: The store's parameters, and what is derived from them.
     config: Config
-    #: True if the next call adopts the stored parameters.
-    _adopts: bool = False
+    #: True if the next call must read the stored number of shards first.
+    _shards_unknown: bool = False
     #: Run a flow, and return its result or an awaitable of it. Each driver defines it.
     run: Callable[..., Any]
 
@@ -103,8 +103,8 @@ class Store(Generic[Client, Config]):
         store._own_client()
         return store
 
-    def _adopting(self, flow: Flow[T]) -> Flow[T]:
-        """Adopt stored parameters, then run the flow and return its result."""
+    def _with_stored_shards(self, flow: Flow[T]) -> Flow[T]:
+        """Take the stored number of shards, then run the flow and return its result."""
         raise NotImplementedError
 
     def _set_up_driver(self) -> None:

@@ -133,8 +133,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     _CLIENTS = (redis.Redis, redis.RedisCluster)
     _RETRY = Retry
     _sender: Sender
-    #: Adopt the stored parameters, for ``open``. Only stores with an ``open`` define it.
-    _adopt: Callable[..., None]
+    #: Load the stored parameters, for ``open``. Only stores with an ``open`` define it.
+    _load_parameters: Callable[..., None]
 
     def _own_client(self) -> None:
         super()._own_client()
@@ -142,13 +142,13 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     @classmethod
     def _open(
-        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
+        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *given: Any
     ) -> Self:
         """Open an existing store with its stored parameters."""
         store = cls._for_client_or_url(client, name, options, own)
-        store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
+        store._shards_unknown = False  # noqa: SLF001 - its own; all parameters are loaded
         try:
-            store._adopt(*adopted)  # noqa: SLF001 - its own
+            store._load_parameters(*given)  # noqa: SLF001 - its own
         except BaseException:
             store.close()
             raise
@@ -187,8 +187,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow (``tbloom.engine.flow``) and return its result."""
-        if self._adopts:
-            flow = self._adopting(flow)
+        if self._shards_unknown:
+            flow = self._with_stored_shards(flow)
         try:
             calls = next(flow)
             while True:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from tbloom.engine.batches import Agreement
+from tbloom.engine.batches import Knowledge
 from tbloom.engine.buckets import BucketDispatcher
 from tbloom.engine.directory import BITS, Directory
 from tbloom.engine.flow import Call, Flow, Status, chunks, request, text
@@ -101,9 +101,9 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         self.outdated.clear()
         self._compared = (0.0, 0)
 
-    def _next_step(self, batch: ExactBatch, agreement: Agreement) -> Flow[None] | None:
+    def _next_step(self, batch: ExactBatch, required: Knowledge) -> Flow[None] | None:
         """Return a flow that reads a changed layout, or compares the parameters at the root key, or None."""
-        step = super()._next_step(batch, agreement)
+        step = super()._next_step(batch, required)
         until, longest = self._compared
         is_due = time.monotonic() >= until or batch.ttl > longest
         # A single shard's script compares the parameters itself.

@@ -86,8 +86,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return cls._from_url(url, name, client_options, arguments)
 
     @verb
-    def _adopt(self) -> Flow[None]:
-        """Adopt the stored number of shards, for ``open``."""
+    def _load_parameters(self) -> Flow[None]:
+        """Load the stored parameters, for ``open``."""
         [stored] = yield from request([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a stored filter ({type(self).__name__}() makes one)"

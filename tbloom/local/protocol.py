@@ -202,7 +202,7 @@ class Protocol:
         if key_of(labels[0], shard, 0) in contents.parts:  # the clock was set back since it began
             text = layout.grown(labels[0], labels)
         else:
-            last = str(layout.newest_before(labels[0], labels))
+            last = str(layout.sized_after(labels[0], labels))
             parts = parts_of(self.store, current, last, shard)
             held = sum(part.items for _, part in parts if part)
             text = layout.with_parts({labels[0]: [layout.beginning(held)]}, labels)

@@ -137,7 +137,7 @@ class Shard:
         self.newest: Part | None = newest
         self.key: str = key_of(label, number, self._ends[age] - first - 1)
         #: False: the current slice needs a layout before items can be added.
-        self.begun: bool = layout.newest_before(labels[0], labels) is None
+        self.begun: bool = layout.sized_after(labels[0], labels) is None
         self._groups: dict[int, dict[tuple[int, int], list[Part]]] = {}
 
     def place_of(self, digest: bytes, within: int) -> Place | None:

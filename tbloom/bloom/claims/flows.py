@@ -18,7 +18,7 @@ from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.bloom.claims.takeover import Abandoned, Searches, Sessions
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
-from tbloom.engine.batches import Agreement
+from tbloom.engine.batches import Knowledge
 from tbloom.engine.flow import Call, Flow, request_all, text
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.keys import by_shard
@@ -155,7 +155,7 @@ class Claims(ResetsInChild):
         yield from self._dispatcher.send(
             batches,
             lambda batch: calls.release(self._keys(batch.shard), session, "dead", batch.digests),
-            Agreement.NONE,
+            Knowledge.NONE,
         )
 
     def _release(self, session: Session, numbers: dict[bytes, int], how: str) -> Flow[None]:
@@ -165,7 +165,7 @@ class Claims(ResetsInChild):
 
         batches = self._dispatcher.batches(numbers, 1)
         try:
-            yield from self._dispatcher.send(batches, call_for, Agreement.NONE)
+            yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
         finally:
             session.released({digest: numbers[digest] for digest in _answers(batches)})
 

@@ -56,7 +56,7 @@ def costs(config: Config, links: int, new: float, masters: int = 1) -> Costs:
     Links that were seen before are spread evenly over the slices, and shards over the ``masters`` of a cluster.
     """
     slices, shards = config.slices, config.shards
-    most = View(config, time.time_ns() // 1_000_000, {}).header(0, slices).most
+    most = View(config, time.time_ns() // 1_000_000, {}).header(0, slices).most_items
     asked = _hit(shards, links)
     calls = asked + (links - asked) / most
     writing = calls * (1 - (1 - new) ** (links / calls))
