@@ -40,8 +40,6 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: scripts compare the server's time with the slice's end.
         self.view: View | None = None
         self._layouts: dict[int, Layout] = {}
-        #: By shard: the label of the slice whose newest part is full.
-        self._full: dict[int, str] = {}
 
     def batches(self, digests: Iterable[bytes], within: int, age: int = 0) -> list[FilterBatch]:
         """Return batches of the distinct digests. Each batch has one shard, and is sent in one call.
@@ -99,7 +97,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             batch.age = view.age_of(batch.label)
             batch.within = batch.age + 1
         header = batch.header = view.header(shard, batch.within, batch.age)
-        batch.generation = header.layout.generation
+        layout = header.layout
+        batch.generation = layout.generation
         if len(batch.digests) > header.most_items:
             batch.rest = [*batch.digests[header.most_items :], *batch.rest]
             del batch.digests[header.most_items :]
@@ -107,11 +106,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             return self._compare_parameters(view, required)
         if required is not Knowledge.STORED:
             return None
-        if not batch.generation:
-            call = calls.open_(view, shard, store=True)
-            return self._ask_layout(shard, call)
-        if self._full and (full := self._full.get(shard)) in view.labels:
-            return self._grow(view, shard, str(full))
+        if not layout.generation:
+            return self._ask_layout(shard, calls.open_(view, shard, store=True))
+        if layout.full is not None and layout.full in view.labels:
+            return self._grow(view, shard, layout.full)
         if header.sized_after is not None:
             return self._begin_slice(header, shard, header.sized_after)
         return None
@@ -182,7 +180,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
     def _learn_full(self, batch: FilterBatch) -> None:
         """Note that the newest part of the batch's slice is full. Raise FilterFull if slices may not grow."""
         if self.config.grow:
-            self._full[batch.shard] = batch.header.view.labels[batch.age]
+            batch.header.layout.full = batch.header.view.labels[batch.age]
         else:
             raise FilterFull(self.config.name, self.config.first_capacity)
 
@@ -192,7 +190,6 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         if stored and not layout.generation:
             raise damaged(self.config, stored, shard)
         self.current_view().learn_layout(shard, layout if stored else None)
-        self._full.pop(shard, None)
 
     def replay(self, batch: FilterBatch) -> Call:
         """Return a call of ``lua/bloom/add.lua`` without items."""

@@ -98,27 +98,16 @@ def packed(
     the lowest first. ``with_digests`` appends the digest. A size is the number of blocks, and the bytes from one block to the
     next.
     """
-    if count == len(sizes) == 1:
-        [(blocks, step)], items = sizes, list[bytes]()
-        for digest in digests:
-            block = mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32
-            items.append(digest.translate(_COLUMN_OF_BYTE) + _U32(block * step))
-        return b"".join(map(bytes.__add__, items, digests) if with_digests else items)
-    starts = Struct(f"<{len(sizes)}I").pack
-    return b"".join(
-        [
-            columns_of(digest, count)
-            + starts(*block_starts(digest, sizes))
-            + (digest if with_digests else b"")
-            for digest in digests
-        ]
-    )
-
-
-def block_starts(digest: bytes, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the byte at which the item's block begins, for each size of part (see ``packed``)."""
-    hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
-    return [(hash * blocks >> 32) * step for blocks, step in sizes]
+    words: list[bytes] = []
+    for digest in digests:
+        # Most items need one digest, and are spared a call.
+        words.append(digest.translate(_COLUMN_OF_BYTE) if count == 1 else columns_of(digest, count))
+        hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
+        for blocks, step in sizes:
+            words.append(_U32((hash * blocks >> 32) * step))
+        if with_digests:
+            words.append(digest)
+    return b"".join(words)
 
 
 def columns_of(digest: bytes, count: int) -> bytes:

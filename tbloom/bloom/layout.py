@@ -52,9 +52,10 @@ class Layout:
     """The parts of a shard's slices.
 
     ``version`` begins with the ``generation``; both are empty if the text has no version. ``entries`` is the rest of the text.
+    ``full`` is the label of a slice whose newest part is known to be full.
     """
 
-    __slots__ = ("_config", "_default", "_slices", "entries", "generation", "version")
+    __slots__ = ("_config", "_default", "_slices", "entries", "full", "generation", "version")
 
     def __init__(self, config: Config, text: str = "", shard: int = 0) -> None:
         self._config = config
@@ -62,6 +63,7 @@ class Layout:
         self.version: str = head[0] if head else ""
         self.generation: str = head[1] if head else ""
         self.entries: str = text.removeprefix(self.version).removeprefix(";" if head else "")
+        self.full: str | None = None
         self._slices = _read(config, self.entries, shard)
         #: The part of a slice that has no entry: it is made for the capacity.
         self._default = Part(config.shard_capacity, config.shard_bits, config.hashes)

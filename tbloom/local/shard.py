@@ -144,7 +144,7 @@ class Shard:
         """Return the place of a new item in the newest part, or None if a part of the newest ``within`` slices has the item."""
         new, hash = None, mmh3_32_uintdigest(digest)
         for (blocks, hashes), parts in (self._groups.get(within) or self._group(within)).items():
-            # As hasher.block_starts has it, behind the header.
+            # As hasher.packed has it, behind the header.
             start = HEADER_BYTES + (hash * blocks >> 32) * block_step(hashes) * ROW_BYTES
             columns = columns_of(digest, digests_for(hashes))
             place = start, [*map(getitem, _bits_by_column(hashes), columns)]

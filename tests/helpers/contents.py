@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from tbloom.arguments import encode, fingerprint
-from tbloom.bloom.hasher import block_starts
+from tbloom.bloom.hasher import packed
 from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.flow import text
 
@@ -45,8 +45,7 @@ def _has_answers_alone(client: redis.Redis, key: Any) -> bool:
 
 def block_of(digest: bytes, blocks: int) -> int:
     """The number of the item's block, 0 .. blocks-1."""
-    [block] = block_starts(digest, [(blocks, 1)])
-    return block
+    return int.from_bytes(packed([digest], 1, [(blocks, 1)])[16:], "little")
 
 
 def ids_of(client: redis.Redis, mapping: str) -> dict[bytes, int]:
