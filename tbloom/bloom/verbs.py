@@ -16,6 +16,7 @@ from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, read_info, read_overview
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.engine.batcher import SharedCall
+from tbloom.engine.batches import Knowledge
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.methods import verb
@@ -215,7 +216,7 @@ class Verbs(Base[Client]):
         batches = dispatcher.batches(digests, age + 1, age)
         for batch in batches:
             batch.label = label
-        yield from dispatcher.send_with_tokens(batches, commit)
+        yield from dispatcher.send(batches, commit, Knowledge.STORED)
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:

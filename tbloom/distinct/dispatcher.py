@@ -108,7 +108,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Add the ids of these containers, by their chunks' numbers."""
         batches = self.batches(containers, "merge", containers)
-        yield from self.send_with_tokens(batches, self.make_call)
+        yield from self.send(batches, self.make_call, Knowledge.STORED)
 
     def batches(
         self,

@@ -70,12 +70,6 @@ class Dispatcher(ResetsInChild, Generic[B]):
         self.pending_answers: PendingAnswers = PendingAnswers()
         self.lanes: LanePool = LanePool()
 
-    def send_with_tokens(self, batches: list[B], call: Callable[[B], Call]) -> Flow[None]:
-        """Send batches that change the store, each with a token of its own."""
-        for batch in batches:
-            batch.lane = self.lanes.take()
-        return self.send(batches, call, Knowledge.STORED)
-
     def send(
         self,
         batches: list[B],
@@ -85,9 +79,13 @@ class Dispatcher(ResetsInChild, Generic[B]):
     ) -> Flow[None]:
         """Send each batch until its items have their answers.
 
-        Items that need another call move to new batches, which are appended to ``batches``. ``learn`` replaces ``_learn``.
+        Calls that change the store require ``STORED``, and each gets a token of its own. Items that need another call move to
+        new batches, which are appended to ``batches``. ``learn`` replaces ``_learn``.
         """
         learn = learn or self._learn
+        if required is Knowledge.STORED:
+            for batch in batches:
+                batch.lane = self.lanes.take()
         if len(batches) == 1:
             return self._send(batches[0], batches, call, required, learn)
         return self._send_together(batches, call, required, learn)
@@ -167,7 +165,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
             if pending.lost:
                 yield from self.look_up_lost(batches)
             # Items that are known to be new are sent too, because the store may have forgotten them since.
-            yield from self.send_with_tokens(batches, call)
+            yield from self.send(batches, call, Knowledge.STORED)
             answers = answers_of(batches)
             if pending.new:
                 answers |= pending.take(pending.known_new(batches))

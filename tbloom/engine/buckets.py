@@ -37,7 +37,7 @@ class BucketDispatcher(Dispatcher[B]):
         yield from self.look_up_lost(batches)
         # Only answers that are pending now are dropped below: a call that is lost later may be executed after the removal.
         new = pending.known_new(batches)
-        yield from self.send_with_tokens(batches, call)
+        yield from self.send(batches, call, Knowledge.STORED)
         # They are dropped only now, so that an add that is repeated during the removal still gets "new".
         pending.take(new)
         return answers_of(batches)

@@ -10,6 +10,7 @@ from typing import Self, TypedDict, Unpack
 
 from tbloom.arguments import Item, check_ttl, encode, fingerprint, fingerprints_of, takes
 from tbloom.engine.batcher import SharedCall
+from tbloom.engine.batches import Knowledge
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
@@ -260,6 +261,6 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
         except TBloomError:  # the layout is not tbloom's, so it leads to no buckets
             directory = Directory("")
         cleared = ExactBatch([], shard, generation=directory.generation)
-        yield from dispatcher.send_with_tokens([cleared], partial(calls.clear, config))
+        yield from dispatcher.send([cleared], partial(calls.clear, config), Knowledge.STORED)
         prefix = config.keys.buckets(directory.generation, shard)
         yield from request_all([Call(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)])

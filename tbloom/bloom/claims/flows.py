@@ -91,7 +91,7 @@ class Claims(ResetsInChild):
         )
         try:
             session.shards.update(batch.shard for batch in batches)
-            yield from self._dispatcher.send_with_tokens(batches, call_for)
+            yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
         finally:
             answered = _answers(batches)
             lost = [batch for batch in batches if batch.unanswered_since]
@@ -127,8 +127,8 @@ class Claims(ResetsInChild):
         """
         batches = self._dispatcher.batches(digests, age + 1, age)
         try:
-            yield from self._dispatcher.send_with_tokens(
-                batches, lambda batch: calls.commit(batch, session.name)
+            yield from self._dispatcher.send(
+                batches, lambda batch: calls.commit(batch, session.name), Knowledge.STORED
             )
         finally:
             answers = _answers(batches)
