@@ -1,4 +1,4 @@
--- calls with a token and a header: the checks at their beginning, and what is kept at their end.
+-- the checks with which calls that have a token and a header begin.
 --
 -- Includes   header, lanes
 
