@@ -19,7 +19,7 @@ from tbloom.engine.batcher import SharedCall
 from tbloom.engine.batches import Knowledge
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Call, Flow, request, text
-from tbloom.engine.methods import verb
+from tbloom.engine.methods import removing, verb
 from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.errors import ConfigError
@@ -127,6 +127,7 @@ class Verbs(Base[Client]):
         """
         return (yield from read_overview(self.config, self._dispatcher.clock)).warnings
 
+    @removing
     @verb
     def clear(self) -> Flow[None]:
         """Forget everything, for all clients, even if the filter is stored with other parameters.

@@ -181,8 +181,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 replies: Sequence[Any] = []
                 began = began or monotonic()
                 if len(calls) == 1:
-                    until = began + (self._retry_for or inf)
-                    replies = await self._sender.send(calls, began, until)
+                    replies = await self._sender.send(calls, began)
                 if not replies or isinstance(replies[0], Exception):
                     replies = await self._retried(calls, replies, began)
                 calls, began = flow.send(replies), None

@@ -128,13 +128,16 @@ class Batcher:
         """True if cancelled tasks add items in shared calls in flight."""
         return bool(self._cancelled)
 
-    async def wait_for_cancelled(self, items: Iterable[Any]) -> None:
-        """Wait for the shared calls in flight in which cancelled tasks add one of these items.
+    async def wait_for_cancelled(self, items: Iterable[Any] | None = None) -> None:
+        """Wait for the shared calls in flight in which cancelled tasks add one of these items, or any item (None).
 
-        Otherwise a second call could get "seen" before the answer "new" is delivered, or is known to be lost.
+        Otherwise a second call could get "seen" before the answer "new" is delivered, or is known to be lost; and an item could
+        be added after its removal.
         """
-        wanted = {*items}
-        while senders := [sender for sender, left in self._cancelled.items() if wanted & left]:
+        wanted = None if items is None else {*items}
+        while senders := [
+            sender for sender, left in self._cancelled.items() if wanted is None or wanted & left
+        ]:
             await asyncio.wait(senders)
 
     async def send(self, call: SharedCall, item: Any) -> bool:

@@ -177,17 +177,17 @@ class Dispatcher(ResetsInChild, Generic[B]):
     def look_up_lost(self, batches: list[B]) -> Flow[None]:
         """Look up the lost answers of earlier calls to the shards of these batches."""
         lost = self.pending_answers.lost_in({batch.shard for batch in batches})
-        replays = [self._BATCH([], kept.batch.shard, kept.batch.lane) for kept in lost]
         # If the server refuses a replay, because of changed parameters for example, it will refuse the caller's call, too.
         with suppress(TBloomError):
-            yield from self.replay_all(replays)
-        for kept, replay in zip(lost, replays, strict=True):
-            if replay.answers is not None:
-                self.pending_answers.found(kept, replay.answers)
+            found = yield from self.replay_all([kept.batch for kept in lost])
+            for kept, answers in zip(lost, found, strict=True):
+                self.pending_answers.found(kept, answers)
 
-    def replay_all(self, replays: list[B]) -> Flow[None]:
-        """Look up the answers to lost calls. ``replays`` have their tokens, and no items."""
+    def replay_all(self, lost: Iterable[Batch]) -> Flow[list[str]]:
+        """Return the answers to lost calls; "" if the server has not executed one, and will not."""
+        replays = [self._BATCH([], batch.shard, batch.lane) for batch in lost]
         yield from self.send(replays, self.replay, Knowledge.NONE, self._learn_replayed)
+        return [replay.answers or "" for replay in replays]
 
     def keep_new(self, digest: Any, batch: B) -> None:
         """Keep a new item whose task was cancelled.

@@ -51,6 +51,7 @@ class Verb(Generic[P, T]):
         self.__doc__ = flow.__doc__
         self.shared_call: Callable[..., tuple[SharedCall, Any]] | None = None
         self.keys: Callable[[Any, list[Any]], Iterable[Any]] | None = None
+        self.removes = False
 
     def adds(self, keys: MakesKeys) -> MakesKeys:
         """Register how the keys of the items that it adds are made.
@@ -101,8 +102,16 @@ if TYPE_CHECKING and not MYPY:
     ) -> Callable[Concatenate[Runs[T, A], P], A]:
         """Declare a flow as a verb."""
 
+    def removing(declared: T) -> T:
+        """See below."""
+
 else:
     verb = Verb
+
+    def removing(declared: Any) -> Any:
+        """Let a verb that removes items wait for shared calls in flight in which cancelled tasks add any."""
+        declared.removes = True
+        return declared
 
 
 class _Verbs(NotCopied):
@@ -140,8 +149,8 @@ class AsyncVerbs(_Verbs):
     """A class whose verbs are awaited."""
 
     run: Callable[..., Coroutine[Any, Any, Any]]
-    #: The items that tasks send in shared calls; None if no verb has shared calls.
-    _batcher: Batcher | None = None
+    #: The items that tasks send in shared calls.
+    _batcher: Batcher
 
     @classmethod
     def _method(cls, declared: Verb[Any, Any]) -> Callable[..., Any]:
@@ -151,18 +160,22 @@ class AsyncVerbs(_Verbs):
             return await self.run(flow(self, *args, **arguments))
 
         async def adding(self: AsyncVerbs, /, items: Any, *args: Any, **arguments: Any) -> Any:
-            assert self._batcher is not None  # noqa: S101 - the driver sets it
-            assert keys is not None  # noqa: S101
+            assert keys is not None  # noqa: S101 - as below
             if self._batcher.has_cancelled:
                 items = [*items]
                 await self._batcher.wait_for_cancelled(keys(self, items))
             return await self.run(flow(self, items, *args, **arguments))
 
+        async def removing(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+            await self._batcher.wait_for_cancelled()
+            return await self.run(flow(self, *args, **arguments))
+
+        if declared.removes:
+            return removing
         if shared_call is None:
             return method if keys is None else adding
 
         async def shared(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-            assert self._batcher is not None  # noqa: S101 - the driver sets it
             return await self._batcher.send(*shared_call(self, *args, **arguments))
 
         return shared

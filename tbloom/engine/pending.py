@@ -6,6 +6,7 @@ import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import attrgetter
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -74,6 +75,9 @@ class PendingBatch(NamedTuple):
     unwanted: set[Any]
 
 
+_BATCH_OF = attrgetter("batch")
+
+
 class PendingAnswers:
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
@@ -90,11 +94,6 @@ class PendingAnswers:
         # The garbage collector may end a call, and so call ``keep``, while this thread is in another method. So the lock is
         # reentrant, and the list and the dict are changed in place.
         self._lock = RLock()
-
-    @property
-    def has_any(self) -> bool:
-        """True if answers are pending."""
-        return bool(self.lost or self.new)
 
     def keep(self, batch: Batch, lifetime_ms: int) -> None:
         """Keep a batch as long as the server may have its answers and its new items.
@@ -154,9 +153,7 @@ class PendingAnswers:
         with self._lock:
             mine = [key for key, kept in new.items() if self.new.get(key) is kept]
             # One step, so that a signal can't interrupt it.
-            return {
-                key: kept.batch for key, kept in zip(mine, map(self.new.pop, mine), strict=True)
-            }
+            return dict(zip(mine, map(_BATCH_OF, map(self.new.pop, mine)), strict=True))
 
     def forget(self, digests: Iterable[Any]) -> None:
         """Drop the answers to these items."""

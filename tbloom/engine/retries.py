@@ -65,7 +65,7 @@ _AT_EXIT = re.compile("(at|after) (interpreter )?shutdown")
 # settings of either side. (With asyncio, redis-py before version 6 does not name them, so such calls are retried.)
 _NO_TLS = re.compile(r"\[SSL: (WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE)]")
 _WRONG_TLS = re.compile(
-    r"\[(X509|SSL|PEM): \w*(CERT|UNKNOWN_CA|HANDSHAKE_FAILURE|PROTOCOL|PEM|KEY)"
+    r"\[(X509|SSL|PEM): \w*(CERT|UNKNOWN_CA|HANDSHAKE_FAILURE|PROTOCOL_VERSION|UNSUPPORTED_PROTOCOL|PEM_LIB|KEY_VALUES)"
 )
 _TLS_REMEDY = " (this port does not speak TLS: use redis://, or the server's port for rediss://)"
 
@@ -148,8 +148,8 @@ class Retries:
 
     @property
     def until(self) -> float:
-        """The time (monotonic) after which no call is tried again. Without retries, a call waits for a place without a limit."""
-        return self._began + (self._retry_seconds() or inf)
+        """The time (monotonic) after which no call is tried again. For a first try, calls wait their turn without a limit."""
+        return self._began + self._retry_seconds() if self._has_failed else inf
 
     @property
     def pause(self) -> float:

@@ -195,7 +195,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 replies: Sequence[Any] = []
                 began = monotonic()
                 if len(calls) == 1:
-                    replies = self._sender.send(calls, began, began + (self._retry_for or inf))
+                    replies = self._sender.send(calls, began)
                 if not replies or isinstance(replies[0], Exception):
                     replies = self._retried(calls, replies, began)
                 calls = flow.send(replies)

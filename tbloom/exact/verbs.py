@@ -15,7 +15,7 @@ from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Call, Flow, request, request_all, text
-from tbloom.engine.methods import verb
+from tbloom.engine.methods import removing, verb
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import check_stored, evictions, memory_of_buckets
@@ -156,6 +156,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         answers = yield from self._contains(digests)
         return [bool(answers[digest]) for digest in digests]
 
+    @removing
     @verb
     def discard(self, item: Item) -> Flow[bool]:
         """Forget the item, for all clients. Return True if it was remembered until now.
@@ -165,6 +166,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         key = fingerprint(encode(item))
         return bool((yield from self._dispatcher.discard([key]))[key])
 
+    @removing
     @verb
     def discard_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """Forget the items, and return the answer of ``discard`` for each, in order; a repeat within the call is False."""
@@ -210,6 +212,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         """Return warnings about dangers to the filter: a server that drops keys when its memory is full."""
         return _warnings(self.config)
 
+    @removing
     @verb
     def clear(self) -> Flow[None]:
         """Forget everything, for all clients, even if the filter is stored with other shards.

@@ -14,6 +14,7 @@ import redis
 
 from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.hasher import digest
+from tbloom.engine.tokens import LANE_TTL_MS
 from tests.helpers import servers
 from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, lose, replies_to, run, until
@@ -131,6 +132,51 @@ def test_work_is_found_though_the_server_has_lost_all_sessions(
     left = client.pttl(claims)
     assert 0 < client.pttl(sessions) <= left + 1
     assert ["the work"] == ours.take_over()
+
+
+def test_a_heartbeat_brings_a_session_back_that_the_server_has_lost(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """As where keys are evicted: otherwise its claims would be free while it works."""
+    assert NEW is ours.claim("a")
+    client.delete(f"{{{ours.name}}}:sessions")
+    ours._send_heartbeat()
+    assert BUSY is theirs.claim("a")
+
+
+def test_an_old_lost_claim_is_released_though_the_server_has_forgotten_its_answer(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """The client was cut off for hours, and its lane was swept."""
+    ours.add("before")
+    lose(client, flow_of(ours, "claim", "a"))
+    [(_, batch)] = ours._claims.session.lost
+    batch.unanswered_since -= LANE_TTL_MS
+    client.hdel(f"{{{ours.name}}}:state", batch.lane.field)
+    ours._send_heartbeat()
+    assert NEW is theirs.claim("a")
+
+
+def test_items_that_an_object_without_claims_assumes_new_are_not_claimed(ours: TimeBloom) -> None:
+    ours.assume_new(["a"])
+    assert NEW is ours.claim("a")
+
+
+def test_a_session_ends_though_a_repeated_commit_is_refused(
+    url: str, name: str, theirs: TimeBloom
+) -> None:
+    with TimeBloom.from_url(url, f"{name}-full", capacity=1, grow=False) as seen:
+        other = TimeBloom(theirs.client, seen.name, capacity=1, grow=False)
+        assert [NEW, NEW] == seen.claim_many(["mine", "done"])
+        failed = flow_of(seen, "commit", "done")
+        next(failed)
+        failed.close()
+        seen.add("fills the slice")
+        with pytest.raises(FilterFull):
+            seen.end_session()
+        assert {} == other.other_sessions()
+        assert NEW is other.claim("mine")
+        other.close()
 
 
 def test_work_that_comes_back_from_another_session_is_found(clockwork: Any, open_one: Any) -> None:

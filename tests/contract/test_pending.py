@@ -64,7 +64,9 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
         assert [] == seen._dispatcher.pending_answers.lost_in({0})
         assert seen.add("another")
         assert was_executed == other.contains("x")
-        assert not seen._dispatcher.pending_answers.has_any
+        pending = seen._dispatcher.pending_answers
+        assert not pending.lost
+        assert not pending.new
         assert [not was_executed, False] == [other.add("x"), seen.add("x")]
 
 
@@ -106,7 +108,9 @@ def test_lost_answers_are_fetched_by_the_next_call(store: Any, url: str, name: s
         assert 0 == len(seen._dispatcher.pending_answers.lost)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
-        assert not seen._dispatcher.pending_answers.has_any
+        pending = seen._dispatcher.pending_answers
+        assert not pending.lost
+        assert not pending.new
 
 
 @pytest.mark.parametrize("store", STORES, ids=str)
@@ -132,7 +136,7 @@ def test_other_threads_know_at_each_moment_whether_answers_are_pending() -> None
         answers.keep(Batch([item], answers="1"), LANE_TTL_MS)
 
     def look(*_: Any) -> Any:
-        known.append(answers.has_any)
+        known.append(bool(answers.lost or answers.new))
         return look
 
     sys.settrace(look)

@@ -196,18 +196,20 @@ def test_an_interrupted_wait_closes_no_connection(url: str, name: str, client: r
 
 _INTERRUPTED = """
 import random, signal, threading
-from math import inf
-from tbloom.engine.places import Places
-places, tries = Places(2), 0
+import redis
+from tbloom.engine.flow import Call
+from tbloom.engine.sync import Sender
+tries, calls = 0, [Call(("GET", "a"))]
 
-def call():  # as Sender.send does it
-    thread = threading.get_ident()
-    try:
-        assert places.take(thread, inf)
-    finally:
-        places.taken.discard(thread)
-        if places.line:
-            places.wake_next()
+class Answered(Sender):
+    def _replies(self, calls):
+        return [None]
+
+sender = Answered(redis.Redis(max_connections=2))
+places = sender._places
+
+def call():
+    sender.send(calls)
 
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 done = threading.Event()
@@ -242,23 +244,23 @@ def test_an_interrupted_thread_gives_its_place_back() -> None:
 
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
-async def test_a_call_waits_for_a_connection_until_retry_for_is_over(
+async def test_a_call_waits_for_a_connection_until_its_time_is_over(
     url: str, name: str, driver: str
 ) -> None:
-    """Then it raises an error, and was not sent."""
-    seen = EXACT.awaited(f"{url}?max_connections=1", name, driver=driver, retry_for=0.2)
+    """Then it has an error, and was not sent: so it is with a call that has failed, and whose ``retry_for`` is over."""
+    seen = EXACT.awaited(f"{url}?max_connections=1", name, driver=driver)
     await seen.add("a")
-    sender = getattr(seen, "_seen", seen)._sender
+    sender, calls = getattr(seen, "_seen", seen)._sender, [Call(("DEL", name))]
     if driver == "sync":
         sender._places.taken.add(-1)
-    else:
-        await sender._places.acquire()
-    with pytest.raises(redis.TimeoutError, match="no connection of the client was free in time"):
-        await seen.add("b")
-    if driver == "sync":
+        [failure] = sender.send(calls, monotonic(), monotonic() + 0.1)
         sender._places.taken.discard(-1)
     else:
+        await sender._places.acquire()
+        [failure] = await sender.send(calls, monotonic(), monotonic() + 0.1)
         sender._places.release()
+    assert isinstance(failure, redis.TimeoutError)
+    assert "no connection of the client was free in time" in str(failure)
     assert [False, True] == await seen.add_many(["a", "b"])
     await seen.aclose()
 

@@ -18,9 +18,11 @@ local claims, sessions = KEYS[1], KEYS[2]
 local session, life, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = server_time()
 
-redis.call('HLEN', claims)
--- A session begins with its first claim, so that a late heartbeat does not bring an ended one back.
-if redis.call('HGET', sessions, session) then
+local claimed = redis.call('HLEN', claims)
+-- A session begins with its first claim, so that a late heartbeat does not bring an ended one back. But if there are claims and
+-- no sessions, the server has lost the sessions (perhaps it has evicted the key), and the living ones come back.
+local is_lost = session ~= '' and claimed > 0 and redis.call('HLEN', sessions) == 0
+if is_lost or redis.call('HGET', sessions, session) then
   if life > 0 then keep_alive(sessions, session, now + life) end
   if life == 0 then leave_work(sessions, now) end
   if life >= 0 then keep_claims(claims, sessions, expires, life, now) end

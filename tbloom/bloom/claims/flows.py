@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
@@ -22,6 +22,8 @@ from tbloom.engine.batches import Knowledge
 from tbloom.engine.flow import Call, Flow, request_all, text
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.keys import by_shard
+from tbloom.engine.pending import now_ms
+from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import TBloomError
 
 
@@ -109,32 +111,36 @@ class Claims(ResetsInChild):
         lost = [each for each in [*session.lost] if each[1].shard in shards]
         if not lost:
             return
-        replays = [FilterBatch([], batch.shard, batch.lane) for _, batch in lost]
-        yield from self._dispatcher.replay_all(replays)
-        for each, replay in zip(lost, replays, strict=True):
+        found = yield from self._dispatcher.replay_all([batch for _, batch in lost])
+        for each, answers in zip(lost, found, strict=True):
             reserved, batch = each
-            answers = replay.answers or len(batch.digests) * ("",)
-            session.answered(reserved, dict(zip(batch.digests, answers, strict=True)))
+            # The server may have forgotten what became of an old call: then its claims are released in any case.
+            is_old = now_ms() > (batch.unanswered_since or 0) + LANE_TTL_MS // 2
+            known = repeat("1") if is_old else answers or repeat("")
+            session.answered(reserved, dict(zip(batch.digests, known, strict=False)))
             with suppress(ValueError):  # another thread has looked it up
                 session.lost.remove(each)
 
-    def commit(
-        self, session: Session, left: set[bytes], digests: Iterable[bytes], age: int
-    ) -> Flow[list[bytes]]:
+    def commit(self, digests: Iterable[bytes], age: int) -> Flow[list[bytes]]:
         """Add the items to the slice of this age, and end their claims, because the work on them is done.
 
-        Return the items whose claims other sessions have taken over. Remove the items with an answer from ``left``.
+        Return the items whose claims other sessions have taken over.
         """
-        batches = self._dispatcher.batches(digests, age + 1, age)
+        session, digests = self.session, dict.fromkeys(digests).keys()
+        batches: list[FilterBatch] = []
         try:
+            batches += self._dispatcher.batches(digests, age + 1, age)
             yield from self._dispatcher.send(
                 batches, lambda batch: calls.commit(batch, session.name), Knowledge.STORED
             )
+        except TBloomError:  # the next try would be refused, too
+            raise
+        except BaseException:  # also GeneratorExit, after an error in the driver
+            session.commit_again(digests - _answers(batches).keys(), age)
+            raise
         finally:
-            answers = _answers(batches)
-            taken_over = session.committed(answers)
+            taken_over = session.committed(_answers(batches))
             self.taken_over.extend(taken_over)
-            left.difference_update(answers)
         return taken_over
 
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
@@ -182,7 +188,7 @@ class Claims(ResetsInChild):
             for batch in self._dispatcher.batches(digests, age + 1, age):
                 items = [*batch.digests]
                 try:
-                    yield from self.commit(session, {*items}, items, age)
+                    yield from self.commit(items, age)
                 except TBloomError as error:  # the next try would fail too
                     refused = error
                     session.drop_commits(items)
@@ -252,8 +258,11 @@ class Claims(ResetsInChild):
 
     def end(self) -> Flow[None]:
         """End the session, and begin another one. Remaining claims are treated as a dead session's."""
+        refused = None
         try:
             yield from self.retry()
+        except TBloomError as error:
+            refused = error
         finally:
             ended, session = self.session, Session()
             for age, digests in ended.to_commit().items():
@@ -261,6 +270,8 @@ class Claims(ResetsInChild):
             self.session = session
         leaves_claims = ended.is_busy or ended.handed_over
         yield from self._beat(ended, 0 if leaves_claims else -1, ended.shards)
+        if refused is not None:
+            raise refused
 
     def _beat(
         self, session: Session | None, ttl_ms: int, shards: Iterable[int]

@@ -10,13 +10,12 @@ from threading import RLock
 from typing import NamedTuple
 
 from tbloom.bloom.batch import FilterBatch
-from tbloom.errors import TBloomError
 
 
 class Lease(NamedTuple):
     """A session's lease on an item. It is immutable: each transition replaces it in one step.
 
-    A lease that is neither owned nor to be committed is to be released: the server may have a claim on which nobody works.
+    It is claimed, to be committed again, or to be released.
     """
 
     #: The session's last call of ``claim`` that may have claimed the item: a release ends claims up to this call. None: no
@@ -26,6 +25,16 @@ class Lease(NamedTuple):
     is_owned: bool = False
     #: If a commit has failed, and heartbeats are to repeat it: the age of its slice (0: the current slice).
     commit_age: int | None = None
+
+    @property
+    def is_claimed(self) -> bool:
+        """True if a caller here claims the item, or works on it, and has not tried to commit it."""
+        return self.is_owned and self.commit_age is None
+
+    @property
+    def is_to_release(self) -> bool:
+        """True if nobody here works on the item, but the server may have a claim."""
+        return not self.is_owned and self.commit_age is None
 
 
 @dataclass(slots=True)
@@ -47,7 +56,7 @@ class Session:
 
     def __init__(self) -> None:
         self.name: str = secrets.token_hex(8)
-        #: The shards in which it has claimed items. Heartbeats are sent to these.
+        #: The shards to which it has sent claims. Heartbeats are sent to these.
         self.shards: set[int] = set()
         #: True if claims were handed over to other sessions, which end them.
         self.handed_over: bool = False
@@ -62,6 +71,11 @@ class Session:
     def is_busy(self) -> bool:
         """True if the session has claims, or calls to repeat."""
         return bool(self._leases or self.lost)
+
+    @property
+    def has_claimed(self) -> bool:
+        """True if a caller here has called ``claim``."""
+        return self._calls > 0
 
     def owns(self, digest: bytes) -> bool:
         """Return True if a caller here has claimed the item, and has not released or committed it."""
@@ -157,9 +171,7 @@ class Session:
         """Return the items to release, each with the last call whose claim ends."""
         leases = self._leases.copy()  # in one step, because other threads change it
         return {
-            digest: lease.last_call or 0
-            for digest, lease in leases.items()
-            if not lease.is_owned and lease.commit_age is None
+            digest: lease.last_call or 0 for digest, lease in leases.items() if lease.is_to_release
         }
 
     def release(self, digests: Iterable[bytes]) -> dict[bytes, int]:
@@ -191,22 +203,6 @@ class Session:
                 by_age.setdefault(lease.commit_age, []).append(digest)
         return by_age
 
-    @contextmanager
-    def committing(self, digests: Iterable[bytes], age: int) -> Iterator[set[bytes]]:
-        """Yield the items whose commits have no answer yet, for the block to remove those with one.
-
-        If the block raises an exception, heartbeats will commit the others again. A refusal (TBloomError) changes nothing,
-        because the next try would be refused, too.
-        """
-        left = {*digests}
-        try:
-            yield left
-        except TBloomError:
-            raise
-        except BaseException:  # also GeneratorExit, after an error in the driver
-            self.commit_again(left, age)
-            raise
-
     def commit_again(self, digests: Iterable[bytes], age: int) -> None:
         """Mark items to be committed again."""
         self._change(
@@ -225,8 +221,7 @@ class Session:
             for digest, answer in answers.items():
                 lease = self._leases.pop(digest, None)
                 # Where a commit has failed, it may have added the item itself.
-                is_first = lease is not None and lease == Lease(lease.last_call, is_owned=True)
-                if answer == "2" or (answer == "3" and is_first):
+                if answer == "2" or (answer == "3" and lease and lease.is_claimed):
                     taken_over.append(digest)
         return taken_over
 

@@ -118,7 +118,8 @@ class ClaimVerbs(Verbs[Client]):
         """
         digests = self.config.digests_of(items)
         self._dispatcher.pending_answers.forget(digests)
-        self._claims.session.own(digests)
+        if self._claims.session.has_claimed:
+            self._claims.session.own(digests)
 
     def hand_over(self, items: Iterable[Item]) -> None:
         """Hand claimed items over to another process, which claims them with this session as ``previous_owner``.
@@ -181,10 +182,13 @@ class ClaimVerbs(Verbs[Client]):
         return self.session_ttl / 4
 
     def _commit(self, digests: list[bytes], keep: int | None) -> Flow[list[bool]]:
-        age, session = check_keep(keep, None, self.config.slices), self._claims.session
-        with session.committing(digests, age) as left:
+        age = check_keep(keep, None, self.config.slices)
+        try:
             self._keep_session()
-            taken_over = {*(yield from self._claims.commit(session, left, digests, age))}
+        except BaseException:  # an interrupt
+            self._claims.session.commit_again(digests, age)
+            raise
+        taken_over = {*(yield from self._claims.commit(digests, age))}
         self._warn_of_taken_over()
         return [digest not in taken_over for digest in digests]
 
