@@ -51,7 +51,7 @@ class Verb(Generic[P, T]):
         self.__doc__ = flow.__doc__
         self.shared_call: Callable[..., tuple[SharedCall, Any]] | None = None
         self.keys: Callable[[Any, list[Any]], Iterable[Any]] | None = None
-        self.removes = False
+        self.removes: bool = False
 
     def adds(self, keys: MakesKeys) -> MakesKeys:
         """Register how the keys of the items that it adds are made.
@@ -108,9 +108,9 @@ if TYPE_CHECKING and not MYPY:
 else:
     verb = Verb
 
-    def removing(declared: Any) -> Any:
+    def removing(declared: T) -> T:
         """Let a verb that removes items wait for shared calls in flight in which cancelled tasks add any."""
-        declared.removes = True
+        declared.removes = True  # type: ignore[attr-defined] # a Verb
         return declared
 
 
