@@ -422,7 +422,8 @@ HTTP = {
     "redirect": Setup(surprises={TARGET: ["/q"]}),
     # Scrapy's own filter loses such a page.
     "redirect to itself": Setup(surprises={TARGET: [TARGET, 200]}, again=1),
-    "redirect to the start": Setup(surprises={TARGET: ["/p/0"]}),
+    # The start page is marked by the time that the answer of the target comes.
+    "redirect to the start": Setup(surprises={TARGET: ["/p/0"]}, seconds=0.3),
     "redirect to a page in work": Setup(surprises={TARGET: ["/p/4"]}, seconds=0.05, left=T),
     "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=(*T, "/p/4")),
     "redirect in a circle": Setup(surprises={TARGET: ["/p/4"], "/p/4": [TARGET]}, left=(*T, "/p/4")),

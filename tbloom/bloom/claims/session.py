@@ -13,9 +13,9 @@ from tbloom.bloom.batch import FilterBatch
 
 
 class Lease(NamedTuple):
-    """A session's lease on an item. It is immutable: each transition replaces it in one step.
+    """A session's lease on an item: it is claimed, is to be committed again, or is to be released.
 
-    It is claimed, to be committed again, or to be released.
+    It is immutable: each transition replaces it in one step.
     """
 
     #: The session's last call of ``claim`` that may have claimed the item: a release ends claims up to this call. None: no
@@ -162,9 +162,7 @@ class Session:
         self.handed_over = True
         self._change(
             digests,
-            lambda _, lease: (
-                None if lease and lease == Lease(lease.last_call, is_owned=True) else lease
-            ),
+            lambda _, lease: None if lease and lease.is_claimed else lease,
         )
 
     def to_release(self) -> dict[bytes, int]:
