@@ -114,7 +114,7 @@ def floor(server: Server, seen: TimeBloom) -> Contender:
     """Return what any call with the keys and arguments of an ``add`` takes: its script does nothing."""
     *_, add = sent(server.client, flow_of(seen, "add", "the call"))
     empty = server.client.script_load("return {0, '1'}")
-    words = "EVALSHA", empty, *add.words[2:]
+    words = "EVALSHA", empty, *add.command[2:]
     client = redis.Redis.from_url(server.url)
     run = one_by_one(lambda _: client.execute_command(*words, **{NEVER_DECODE: True}))
     return Contender(contest.FLOOR, run, answers=False)
