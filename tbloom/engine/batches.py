@@ -79,7 +79,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
     ) -> Flow[None]:
         """Send each batch until its items have their answers.
 
-        Calls that change the store require ``STORED``, and each gets a token of its own. Items that need another call move to
+        With ``STORED``, each batch gets a token of its own. Items that need another call move to
         new batches, which are appended to ``batches``. ``learn`` replaces ``_learn``.
         """
         learn = learn or self._learn
@@ -169,7 +169,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
             answers = answers_of(batches)
             if pending.new:
                 answers |= pending.take(pending.known_new(batches))
-        except BaseException:  # GeneratorExit too, after a cancellation
+        except BaseException:  # also GeneratorExit, after an error in the driver or a cancellation
             self.keep(batches)
             raise
         return answers

@@ -2,7 +2,8 @@
 
 A *flow* is a generator that yields calls and is sent their replies. A driver (``sync``, ``aio``) sends the calls of one
 ``yield`` together and in order. It returns a reply for each call: redis-py's reply, or redis-py's exception for an error
-reply. The driver raises connection errors itself.
+reply. A flow never sees a connection error:
+the driver raises it to the caller, and closes the flow. The flow gets GeneratorExit then, and notes what has no answer.
 """
 
 from __future__ import annotations

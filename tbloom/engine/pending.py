@@ -86,7 +86,7 @@ class PendingAnswers:
     """
 
     def __init__(self) -> None:
-        #: The batches without a reply.
+        #: The batches whose answers are not known: they got no reply, or an error after a try without one.
         self.lost: list[PendingBatch] = []
         #: The items that are known to be new, each with the batch that found it new.
         self.new: dict[Any, PendingBatch] = {}

@@ -26,7 +26,10 @@ class Places:
         self.line: dict[int, Any] = {}
 
     def take(self, thread: int, until: float) -> bool:
-        """Take a place for the thread, or wait for one. Return False if none was free until then (monotonic)."""
+        """Take a place for the thread, or wait for one. Return False if none was free until then (monotonic).
+
+        A signal handler that interrupts a waiting thread may call at once, beyond the limit.
+        """
         self.taken.add(thread)
         return (len(self.taken) <= self._most and not self.line) or self._wait(thread, until)
 

@@ -117,7 +117,7 @@ class Retries:
     """Calls, their replies so far, and the calls to send next.
 
     Calls without a reply are sent again after ``pause`` seconds. ``began`` is the time of the first send (monotonic).
-    ``retry_seconds`` returns for how long (s) calls are retried from then on; it is called after each try. ``node_of`` returns
+    ``retry_seconds`` returns for how long (s) after that calls are retried; it is called after each try. ``node_of`` returns
     the node that a call goes to.
     """
 
@@ -148,7 +148,7 @@ class Retries:
 
     @property
     def until(self) -> float:
-        """The time (monotonic) after which no call is tried again. For a first try, calls wait their turn without a limit."""
+        """Until when (monotonic) a call that has failed may wait for a place; for a first try, calls wait without a limit."""
         return self._began + self._retry_seconds() if self._has_failed else inf
 
     @property

@@ -30,7 +30,7 @@ class Claim(Enum):
     NEW = "new"
     #: Seen within the window.
     SEEN = "seen"
-    #: Claimed by a living session, which may yet commit or release it.
+    #: Claimed by a living session, perhaps by another thread of yours, which may yet commit or release it.
     BUSY = "busy"
 
 
@@ -49,7 +49,7 @@ def claim(
 ) -> Call:
     """Return a call that claims the items, with their notes. The batch must have a lane.
 
-    It replaces claims that the session holds already, and of which nobody here knows.
+    It replaces claims that the session holds already, and on which no caller here works.
     """
     header, keys = batch.header, batch.header.view.config.keys
     config, state, *parts = header.keys

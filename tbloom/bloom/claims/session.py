@@ -1,4 +1,4 @@
-"""The session of one process: its lease on each item, until the server has confirmed that the lease has ended."""
+"""The session of one filter object in one process: its lease on each item, until the server has confirmed that the lease has ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lease(NamedTuple):
 
     @property
     def is_claimed(self) -> bool:
-        """True if a caller here claims the item, or works on it, and has not tried to commit it."""
+        """True if a caller here claims the item, or works on it, and no commit of it is to be repeated."""
         return self.is_owned and self.commit_age is None
 
     @property
@@ -48,7 +48,7 @@ class Reserved:
 
 
 class Session:
-    """The session of one process, and its leases.
+    """The session of one filter object, and its leases.
 
     Many threads may change leases, so each change takes the lock. The lock is reentrant, because the garbage collector may end a
     flow during a change, and the ended flow changes the leases of its own call.
@@ -134,7 +134,8 @@ class Session:
     def answered(self, reserved: Reserved, answers: Mapping[bytes, str]) -> None:
         """Note the answers to a call of ``claim``. An empty one means that the server has not executed the call for the item.
 
-        Leases on items that are not new end. New items of which nobody here knows are to be released.
+        If an item is not new, its lease falls back to what was left before the call: an earlier claim to release, a commit to repeat, or
+        nothing. New items of which nobody here knows are to be released.
         """
 
         def change(digest: bytes, lease: Lease | None) -> Lease | None:
