@@ -31,7 +31,8 @@ class Places:
         A signal handler that interrupts a waiting thread may call at once, beyond the limit.
         """
         self.taken.add(thread)
-        return (len(self.taken) <= self._most and not self.line) or self._wait(thread, until)
+        # The first in line leaves it only once it has its place. So the line is looked at before the places are counted.
+        return (not self.line and len(self.taken) <= self._most) or self._wait(thread, until)
 
     def _wait(self, thread: int, until: float) -> bool:
         self.taken.discard(thread)
