@@ -81,8 +81,9 @@ _BATCH_OF = attrgetter("batch")
 class PendingAnswers:
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
-    This client's next call with such an item must return the first answer. The server keeps it under the call's token. If the server does not have it, the call was not executed. The token is then voided, so that a late copy
-    of the call is not executed either. Lost batches are looked up before the next call, so they are as few as calls at once.
+    This client's next call with such an item must return the first answer. The server keeps it under the call's token. If the
+    server does not have it, the call was not executed. The token is then voided, so that a late copy of the call is not
+    executed either. The lost batches of a shard are looked up before the next call to it.
     """
 
     def __init__(self) -> None:
@@ -91,8 +92,9 @@ class PendingAnswers:
         #: The items that are known to be new, each with the batch that found it new.
         self.new: dict[Any, PendingBatch] = {}
         self._sweep_at = 0
-        # The garbage collector may end a call, and so call ``keep``, while this thread is in another method. So the lock is
-        # reentrant, and the list and the dict are changed in place.
+        # ``keep`` takes no lock, because the garbage collector may end a call, and so call ``keep``, in the middle of another
+        # method. So the list and the dict are changed in place, and copied before a loop. The lock is reentrant, because a
+        # signal handler may call the other methods.
         self._lock = RLock()
 
     def keep(self, batch: Batch, lifetime_ms: int) -> None:
@@ -159,7 +161,7 @@ class PendingAnswers:
         """Drop the answers to these items."""
         digests = {*digests}
         with self._lock:
-            for kept in self.lost:
+            for kept in self.lost.copy():
                 kept.unwanted.update(digests)
             for key in digests:
                 self.new.pop(key, None)

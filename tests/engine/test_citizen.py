@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import fakeredis
@@ -28,7 +27,6 @@ from tests.helpers.making import awaited, in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
-ROOT = Path(__file__).parents[2]
 #: Enough for several calls at once.
 MANY = [f"item {i}" for i in range(1000)]
 

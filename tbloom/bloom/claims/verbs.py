@@ -97,7 +97,10 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def release(self, item: Item) -> Flow[None]:
-        """Release the item, because the work on it was not done. Other processes may claim it after that."""
+        """Release the item, because the work on it was not done. Other processes may claim it after that.
+
+        If this raises one of redis-py's errors, the next heartbeat releases it. A claim with a note then waits to be taken over.
+        """
         return self._claims.release([self.config.digest(item)])
 
     @verb
