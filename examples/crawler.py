@@ -3,9 +3,9 @@
     pip install httpx
     python crawler.py https://example.com/
 
-Start it as often as you like. A process claims the pages that it finds, with their URLs as notes. It abandons those that it
-won't fetch soon, and another process takes them over, as it does with all claims of one that was killed. Ctrl-C and SIGTERM
-end a process once its running requests are done; the others, or the next one that is started, go on with its pages.
+Start it as often as you like. A process claims the pages that it finds, with their URLs as notes. It leaves those that it
+won't fetch soon, and another process takes them, as it does with all pages of one that was killed. Ctrl-C and SIGTERM end a
+process once its running requests are done; the others, or the next one that is started, take its pages.
 """
 
 import asyncio
@@ -31,11 +31,10 @@ class Crawler:
         self.stopped = asyncio.Event()
 
     async def run(self) -> None:
+        await self.take(idle=False)  # the others see that this process is at work
         await self.claim([self.start])
         running: set[asyncio.Task[None]] = set()
         while not self.stopped.is_set():
-            if not self.pages and not running:
-                self.pages += await self.seen.take_over(TASKS)
             while self.pages and len(running) < TASKS:
                 running.add(asyncio.create_task(self.fetch(self.pages.popleft())))
             if running:
@@ -43,17 +42,22 @@ class Crawler:
                 for task in done:
                     task.result()
                 continue
-            await self.seen.pause_session()
-            if not await self.seen.other_sessions():
+            if await self.take(idle=True):
                 return  # all pages are done
-            await asyncio.sleep(1)
+            if not self.pages:
+                await asyncio.sleep(1)
         await asyncio.gather(*running)
+
+    async def take(self, *, idle: bool) -> bool:
+        taken = await self.seen.take(TASKS, idle=idle)
+        self.pages += [note.text for note in taken.notes]
+        return taken.is_over
 
     async def claim(self, urls: list[str]) -> None:
         claims = await self.seen.claim_many(urls, notes=urls)
         self.pages += [url for url, claim in zip(urls, claims) if claim is Claim.NEW]
         surplus = [self.pages.pop() for _ in range(len(self.pages) - OWN)]
-        await self.seen.abandon_many(surplus)
+        await self.seen.leave_many(surplus)
 
     async def fetch(self, url: str) -> None:
         try:

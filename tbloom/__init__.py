@@ -19,6 +19,7 @@ from tbloom.version import __version__
 if TYPE_CHECKING:
     from tbloom.bloom.aio import AsyncTimeBloom
     from tbloom.bloom.claims.calls import Claim
+    from tbloom.bloom.claims.notes import Note
     from tbloom.bloom.info import FilterInfo, SliceInfo
     from tbloom.bloom.sync import TimeBloom
     from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
@@ -38,6 +39,7 @@ __all__ = [
     "FilterFull",
     "FilterInfo",
     "LocalBloom",
+    "Note",
     "Period",
     "ServerTooOld",
     "SliceInfo",
@@ -58,6 +60,7 @@ _MODULES = {
     "ExactInfo": "exact",
     "FilterInfo": "bloom.info",
     "LocalBloom": "local.sync",
+    "Note": "bloom.claims.notes",
     "Period": "window",
     "SliceInfo": "bloom.info",
     "TimeBloom": "bloom.sync",

@@ -146,18 +146,6 @@ def check_note(note: str, argument: str = "note") -> str:
     return note
 
 
-def check_notes(digests: list[bytes], notes: Iterable[str] | None) -> dict[bytes, str]:
-    """Return the notes, by their items' digests. Raise ConfigError unless there is a valid note for each item."""
-    if notes is None:
-        return {}
-    given = enumerate(check_items(notes, "notes"))
-    checked = [check_note(note, f"notes[{i}]") for i, note in given]
-    if len(checked) != len(digests):
-        raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
-    # A repeated item gets its first note.
-    return dict(zip(reversed(digests), reversed(checked), strict=True))
-
-
 def takes(optional: type, *required: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Decorate an ``__init__`` to raise TypeError for an unknown argument. The message names the nearest one, or all.
 

@@ -6,7 +6,8 @@
 -- KEYS[2]    its state (add.lua)
 -- KEYS[3]    the claims
 -- KEYS[4]    the sessions that hold claims
--- KEYS[5..]  all parts of live slices, and all parts that the state counts
+-- KEYS[5]    the index of left items
+-- KEYS[6..]  all parts of live slices, and all parts that the state counts
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the header (shared/header.lua)
@@ -20,7 +21,7 @@
 --                             the state counts a part that KEYS lack, and the client has to read the state again
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 5
+local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 6
 local number, lane = read_token(ARGV[1])
 local begins, ends, version = read_header(ARGV[2])
 local expires = read_chosen(ARGV[2])
@@ -45,11 +46,12 @@ end
 -- GETBIT and HLEN raise WRONGTYPE, so that another program's key is not deleted.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for hash = 3, 4 do redis.call('HLEN', KEYS[hash]) end
+redis.call('ZCARD', KEYS[5])
 
 -- A replica, or a server that is out of memory, refuses this first write. So nothing is deleted.
 redis.call('HSET', state, lane, lane_entry(number, '', now))
 local keys = redis.call('UNLINK', state) * (layout == '' and 0 or 1)
-keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4])
+keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4], KEYS[5])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
 -- Only the lane is kept.
 redis.call('HSET', state, lane, lane_entry(number, '', now))

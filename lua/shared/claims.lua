@@ -1,49 +1,84 @@
--- the claims of items, and the sessions that hold them.
+-- the claims of items, the sessions that hold them, and the index of left items.
+--
+-- A claim of an item is a field of a hash: its digest -> the owner (16 characters), the number of the owner's call (8), and, if it
+-- has a note, its place (13) and the note. A place is the note's queue (8 characters), the number of sessions that have died
+-- of the item (1 digit), and its host (4 characters). The owner is a session, or for a left item LEFT or BEREFT.
+--
+-- Each left item is in the index, a sorted set whose scores are all 0, so that its members are in the order of their bytes: the
+-- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first.
+--
+-- A session is a field of another hash: its name -> until when it counts as alive (ms). What follows there: a queue, if the session
+-- takes its items, and until when it waits for some (0: it does not); or 'e', if the session has ended. Two kinds of fields are no
+-- sessions: 'burial' (bury.lua), and 'w' with a queue -> when its sessions were counted, how many wait, and how many others live.
 --
 -- Includes   ttls
 
--- Returns the fields of a claim: its session, its number in the session, the number of slices that were checked, and its note.
--- Returns nil if the claim is damaged or missing.
+-- The owner of an item that a session, or a program, has left; and of one whose session has died.
+local LEFT, BEREFT = string.rep('0', 16), string.rep('0', 15) .. '1'
+
+-- Returns the fields of a claim: owner, number, place, note. The last two are '' without a note. Returns nil if the claim is damaged
+-- or missing.
 local function claim_parts(claim)
-  if not claim or #claim < 28 or string.find(string.sub(claim, 1, 28), '%X') then return nil end
-  return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 28), string.sub(claim, 29)
+  if not claim or #claim < 24 or string.find(string.sub(claim, 1, 24), '%X') then return nil end
+  return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 37), string.sub(claim, 38)
 end
 
 -- Returns the fields of an item's claim, the owner first.
-local function owner_of(claims, digest)
+local function claim_of(claims, digest)
   return claim_parts(redis.call('HGET', claims, digest))
 end
 
--- The owner of claims that wait to be taken over.
-local NOBODY = string.rep('0', 16)
-
--- Returns until when a session counts as alive (ms), or 0 if its entry is missing or damaged. A time more than two days ahead is
--- damage: a session lives for at most a day after its last heartbeat, and the clock may have been set back by another day.
-local function alive_until(entry, now)
-  local until_ms = tonumber(string.match(entry or '', '^%d+$')) or 0
-  return until_ms <= now + 172800000 and until_ms or 0
+-- Returns true if nobody owns the item.
+local function is_left(owner)
+  return owner == LEFT or owner == BEREFT
 end
 
--- Writes until when a session counts as alive.
-local function keep_alive(sessions, session, until_ms)
-  redis.call('HSET', sessions, session, string.format('%.0f', until_ms))
+-- Returns how many sessions have died of a left item, as a digit: the place counts all but the last one.
+local function deaths_of(owner, place)
+  local deaths = tonumber(string.sub(place, 9, 9)) or 0
+  return tostring(math.min(9, owner == BEREFT and deaths + 1 or deaths))
+end
+
+-- Returns the member of the index for a left item. The note may follow the place.
+local function member_of(owner, place, digest)
+  return string.sub(place, 1, 8) .. deaths_of(owner, place) .. string.sub(place, 10, 13) .. digest
+end
+
+-- Makes an item left, and enters it into the index.
+local function leave(claims, index, digest, owner, number, place, note)
+  redis.call('HSET', claims, digest, owner .. number .. place .. note)
+  redis.call('ZADD', index, 0, member_of(owner, place, digest))
+end
+
+-- Returns until when a session counts as alive (ms), or 0 if its entry is missing or damaged; what follows; and whether the session
+-- has ended. A time more than two days ahead is damage: a session lives for at most a day after its last heartbeat, and the clock
+-- may have been set back by another day.
+local function session_parts(entry, now)
+  local until_ms, more = string.match(entry or '', '^(%d+)(.*)$')
+  until_ms = tonumber(until_ms) or 0
+  if until_ms > now + 172800000 then until_ms = 0 end
+  return until_ms, more or '', more == ' e'
 end
 
 -- Returns true if a session counts as alive.
 local function is_alive(sessions, session, now)
-  return alive_until(redis.call('HGET', sessions, session), now) > now
+  return session_parts(redis.call('HGET', sessions, session), now) > now
 end
 
--- Extends the TTLs of claims and sessions. They are kept longer than a short window, because a session may outlive the window,
--- and other sessions have an hour to take over its claims.
-local function keep_claims(claims, sessions, expires, life, now)
+-- Writes a session's entry.
+local function keep_session(sessions, session, until_ms, more)
+  redis.call('HSET', sessions, session, string.format('%.0f', until_ms) .. more)
+end
+
+-- Returns the queue of a session, and until when it waits (ms), from what follows in its entry.
+local function queue_parts(more)
+  local queue, waits_until = string.match(more, '^ (%S+) (%d+)$')
+  return queue, tonumber(waits_until) or 0
+end
+
+-- Extends the TTLs of the claims, the sessions and the index. They are kept longer than a short window, because a session may
+-- outlive the window, and other sessions have an hour to take what it leaves.
+local function keep_claims(claims, sessions, index, expires, life, now)
   local keys_expire = math.max(expires, now + math.max(2 * life, 3600000))
-  give_or_extend_ttl(claims, keys_expire, now)
-  give_or_extend_ttl(sessions, keys_expire, now)
-end
-
--- Makes other clients search for claims of dead sessions. The key may be new, if the server has lost it; then it gets a TTL.
-local function leave_work(sessions, now, expires)
-  keep_alive(sessions, NOBODY, now)
-  if expires then give_or_extend_ttl(sessions, expires, now) end
+  for _, key in ipairs({claims, sessions, index}) do give_or_extend_ttl(key, keys_expire, now) end
 end

@@ -13,7 +13,7 @@ end
 -- returns nil, and the number of the last call if that is higher.
 local function answers_in(entry, number, generation)
   if not entry then return nil end
-  local last, answers, kept_in = string.match(entry, '^(%x+):%x%x%x%x(%d*):?(%d*)$')
+  local last, answers, kept_in = string.match(entry, '^(%x+):%x%x%x%x(%x*):?(%d*)$')
   if last == number and (not generation or kept_in == generation) then return answers end
   local is_later = last and (#last > #number or #last == #number and last > number)
   return nil, is_later and tonumber(last, 16) or nil

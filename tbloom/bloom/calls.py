@@ -50,7 +50,13 @@ def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:
     keys = view.config.keys
     known = view.header(batch.shard, len(view.labels))
     config, state, *parts = known.keys
-    named = config, state, keys.claims(batch.shard), keys.sessions(batch.shard)
+    named = (
+        config,
+        state,
+        keys.claims(batch.shard),
+        keys.sessions(batch.shard),
+        keys.left(batch.shard),
+    )
     header = view.header_without_items(batch.shard, known.layout.version)
     return _CLEAR.call(
         (*named, *dict.fromkeys([*parts, *counted])),

@@ -39,6 +39,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: The last view; None: ``current_view`` makes another one. Calls use it without a look at the clock, because their
         #: scripts compare the server's time with the slice's end.
         self.view: View | None = None
+        #: How many sessions waited for work at the last commit whose reply had their number.
+        self.waiting: int = 0
         self._layouts: dict[int, Layout] = {}
 
     def batches(self, digests: Iterable[bytes], within: int, age: int = 0) -> list[FilterBatch]:
@@ -155,6 +157,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             entries = layout.with_parts({label: [part]}, view.labels)
         yield from self._ask_layout(shard, calls.set_layout(view, shard, header, entries))
 
+    def learn(self, batch: FilterBatch, reply: Any) -> None:
+        """Correct the view of the filter by a reply without answers."""
+        self._learn(batch, reply)
+
     def _learn(self, batch: FilterBatch, reply: Any) -> None:
         """Note a batch's answers, or correct the view of the filter (see ``Dispatcher._learn``)."""
         status, payload, *stored = reply
@@ -162,6 +168,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             batch.answers = answers = self._answers(batch, payload) if batch.digests else ""
             if len(answers) < len(batch.digests):
                 self._learn_full(batch)
+            if stored:
+                self.waiting = stored[0]
         elif status == Status.CLOCK:
             self.clock.learn(payload, batch.unanswered_since)
             self.view = None

@@ -98,6 +98,10 @@ class Keys:
         """Return the key of the sessions that hold a shard's claims."""
         return f"{self.tag_of(shard)}:sessions"
 
+    def left(self, shard: int = 0) -> str:
+        """Return the key of the index of a shard's left items."""
+        return f"{self.tag_of(shard)}:left"
+
     def config(self, shard: int = 0) -> str:
         """Return the key of the shard's copy of the parameters, for its scripts."""
         return f"{self.tag_of(shard)}:config"

@@ -177,6 +177,7 @@ def test_without_a_window_only_lanes_have_a_ttl(
     larger = TimeBloom(client, name, shards=shards, **{**FOREVER, "capacity": 500})
     for verb, *items in (
         *((seen.add, "a"), (seen.add_many, ITEMS), (seen.claim, "b"), (seen.commit, "b")),
+        *((seen.push, "d", "its note"), (seen.take,), (seen.leave_many, ["d"])),
         *((seen.import_many, ["c"]), (larger.reconfigure,)),
     ):
         verb(*items)
@@ -199,7 +200,7 @@ def test_a_filter_without_a_window_forgets_nothing(clockwork: Any, name: str) ->
         clockwork.set("2036-02-29 12:00:00")
         assert not any(seen.add_many(ITEMS))
         with TimeBloom.from_url(clockwork.server.url, name, **FOREVER) as other:
-            assert ["its note"] == other.take_over()
+            assert ["its note"] == [note.text for note in other.take().notes]
         assert ("all", None, None) == seen.last_seen(ITEMS[0])
         assert seen.warnings() == []
 

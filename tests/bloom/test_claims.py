@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import count
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, FilterFull, TimeBloom
-from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, FilterFull, Note, TimeBloom
 from tests.helpers.clock import Clockwork
 from tests.helpers.making import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
@@ -102,7 +101,7 @@ async def test_a_session_is_alive_while_it_sends_heartbeats(
 
 
 @pytest.mark.parametrize("shards", [1, 5])
-async def test_work_with_notes_is_taken_over_once(
+async def test_work_with_notes_is_taken_once(
     make: Any, clockwork: Clockwork, name: str, shards: int
 ) -> None:
     """1,000 claims of a session that has gone silent: each note goes to one of two others, and none is left."""
@@ -112,28 +111,30 @@ async def test_work_with_notes_is_taken_over_once(
     dead._keep_session = lambda: None  # type: ignore[method-assign]
     assert {NEW} == {*dead.claim_many(items, notes=[f"note of {item}" for item in items])}
     makers = [make(url=url, capacity=None) for _ in range(2)]
-    assert [] == await makers[0].take_over()
+    assert [] == (await makers[0].take()).notes
     assert BUSY is await makers[1].claim(items[0])
     clockwork.set("2019-06-03 00:00:02")
     while {*taken} != notes:
         for seen in makers:
-            some = await seen.take_over(150)
+            some = (await seen.take(150)).notes
             assert len(some) <= 150
-            taken += some
+            taken += [note.text for note in some]
     assert len(taken) == len(notes)
     assert {BUSY} == {*await makers[0].claim_many(items)}
     for seen in makers:
         await seen.commit_many(items)
     assert not clockwork.client.keys("*:claims")
+    assert not clockwork.client.keys("*:left")
 
 
-async def test_notes_of_another_kind_are_left_to_others(make: Any) -> None:
+async def test_notes_of_another_queue_are_left_to_others(make: Any) -> None:
     dead, ours = make(), make()
-    await dead.claim_many(["a", "b"], notes=["news a", "shop b"])
+    notes = [Note("a", "news"), Note("b", "shop")]
+    await dead.claim_many(["a", "b"], notes=notes)
     await dead.aclose()
-    assert ["shop b"] == await ours.take_over(prefix="shop")
-    assert [] == await ours.take_over(prefix="shop")
-    assert ["news a"] == await make().take_over(prefix="news")
+    assert [notes[1]] == (await ours.take(queue="shop")).notes
+    assert [] == (await ours.take(queue="shop")).notes
+    assert [notes[0]] == (await make().take(queue="news")).notes
 
 
 @needs_fork
@@ -174,104 +175,16 @@ async def test_close_warns_of_commits_that_it_could_not_send(
     assert f"{name!r}: the commits of 1 items have failed" in caplog.text
 
 
-def test_a_heartbeat_that_is_due_while_a_session_is_paused_does_not_put_it_back(
-    url: str, name: str
-) -> None:
-    """Others would wait for it for a minute."""
-    with TimeBloom.from_url(url, name) as theirs, TimeBloom.from_url(url, name) as ours:
-        theirs.claim("a")
-        theirs.commit("a")
-        assert [theirs.session] == [*ours.other_sessions()]
-        pausing = ClaimVerbs.pause_session.flow(theirs)
-        replies = theirs._sender.send(next(pausing))
-        theirs._send_heartbeat()
-        with suppress(StopIteration):
-            pausing.send(replies)
-        assert {} == ours.other_sessions()
-
-
-async def test_a_session_is_known_to_others_until_it_is_paused_or_ended(make: Any) -> None:
-    ours, theirs = make(shards=2), make(shards=2)
-    assert {} == await ours.other_sessions()
-    assert NEW is await theirs.claim("a")
-    [session] = await ours.other_sessions()
-    assert {} == await theirs.other_sessions()
-    await theirs.pause_session()  # it claims an item: nothing changes
-    assert [session] == list(await ours.other_sessions())
-    await theirs.release("a")
-    await theirs.pause_session()
-    assert {} == await ours.other_sessions()
-    assert NEW is await theirs.claim("b", note="the work")
-    [another] = await ours.other_sessions()
-    assert session != another
-    await theirs.end_session()
-    assert {} == await ours.other_sessions()
-    assert ["the work"] == await ours.take_over()
-
-
-def test_an_item_in_work_here_is_busy_though_a_copy_of_its_request_names_another_owner(
-    url: str, name: str
-) -> None:
-    """As where a queue has a request twice. The first claim was sent again; the work goes on, and no other process gets it."""
-    faults = list[Fault]()
-    with (
-        Proxy(url, lambda _: faults.pop() if faults else None) as proxy,
-        TimeBloom.from_url(proxy.url, name) as ours,
-        TimeBloom.from_url(url, name) as theirs,
-    ):
-        theirs.claim_many(["a", "b"])
-        theirs.hand_over(["a", "b"])
-        assert Claim.NEW is ours.claim("c")
-        faults[:] = [Fault.LOSE]
-        assert Claim.NEW is ours.claim("a", previous_owner=theirs.session)
-        assert not faults
-        assert Claim.BUSY is ours.claim("a", previous_owner="f" * 16)
-        assert Claim.BUSY is ours.claim("a", previous_owner=theirs.session)
-        assert Claim.NEW is ours.claim("b", previous_owner=theirs.session)
-        ours._send_heartbeat()
-        assert [Claim.BUSY] * 2 == theirs.claim_many(["a", "b"])
-        assert Claim.NEW is ours.claim("a", previous_owner=ours.session)
-
-
-@pytest.mark.parametrize(
-    ("fault", "resend"), [(Fault.LOSE, True), (Fault.LOSE, False), (Fault.CUT_REQUEST, False)]
-)
-async def test_a_claim_that_was_handed_over_outlives_lost_claims_of_its_item(
-    make: Any, url: str, fault: Fault, resend: bool
-) -> None:
-    """As where Redis is killed while a crawler meets further links to a page that waits in a shared queue."""
-    faults, theirs = list[Fault](), make()
-    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
-        ours = make(url=proxy.url, resend=resend)
-        assert NEW is await ours.claim("a")
-        own = getattr(ours, "_seen", ours)
-        own.hand_over(["a"])
-        for _ in range(2):
-            faults[:] = [fault]
-            with nullcontext() if resend else pytest.raises(redis.ConnectionError):
-                assert BUSY is await ours.claim("a")
-            assert not faults
-            assert BUSY is await ours.claim("a")
-            await ours._send_heartbeat()
-            assert [BUSY, BUSY] == [await ours.claim("a"), await theirs.claim("a")]
-        assert NEW is await theirs.claim("a", None, "", own.session)
-        await ours.aclose()
-
-
 @pytest.mark.parametrize("fault", [Fault.LOSE, Fault.CUT_REQUEST])
-async def test_a_lost_claim_with_which_its_own_session_gets_an_item_back_is_released(
-    make: Any, url: str, fault: Fault
-) -> None:
-    """It was handed over, and its crawler takes the request out of the queue itself: nobody else knows of it."""
+async def test_a_lost_claim_of_ones_own_item_frees_it(make: Any, url: str, fault: Fault) -> None:
+    """As any lost claim does, because the caller does not learn whether the item is its own."""
     faults, theirs = list[Fault](), make()
     with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
         ours = make(url=proxy.url, resend=False)
         assert NEW is await ours.claim("a")
-        own = getattr(ours, "_seen", ours)
-        own.hand_over(["a"])
         faults[:] = [fault]
         with pytest.raises(redis.ConnectionError):
-            await ours.claim("a", None, "", own.session)
+            await ours.claim_many(["a"], again=True)
         await ours._send_heartbeat()
         assert NEW is await theirs.claim("a")
         await ours.aclose()

@@ -179,7 +179,7 @@ def test_a_commit_that_is_sent_again_gets_its_first_answer(
         ours.close()
 
 
-@pytest.mark.parametrize("verb", ["claim", "commit", "release", "abandon_many"])
+@pytest.mark.parametrize("verb", ["claim", "commit", "release", "leave_many"])
 def test_an_interrupt_before_anything_is_sent_leaves_no_claim_behind(
     silent: Any, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -196,7 +196,7 @@ def test_an_interrupt_before_anything_is_sent_leaves_no_claim_behind(
         patched.setattr(ours, "_keep_session", interrupted)
         patched.setattr(type(ours._sender), "send", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            getattr(ours, verb)(["a"] if verb == "abandon_many" else "a")
+            getattr(ours, verb)(["a"] if verb == "leave_many" else "a")
     ours._send_heartbeat()
     assert theirs.claim("a") is (SEEN if verb == "commit" else NEW)
 

@@ -197,8 +197,12 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
         lambda seen: seen.claim("a", note="x" * 65_537),
         lambda seen: seen.claim("a", note="\ud800"),
     ],
-    "notes": [lambda seen: seen.claim_many(["a", "b"], notes=["one"])],
-    "limit": [lambda seen: seen.take_over(0)],
+    "notes": [
+        lambda seen: seen.claim_many(["a", "b"], notes=["one"]),
+        lambda seen: seen.push_many(["a"], []),
+        lambda seen: seen.push("a", ""),
+    ],
+    "limit": [lambda seen, limit=limit: seen.take(limit) for limit in (0, -1, True, 1.5, "2")],
     "within": [
         lambda seen: seen.add("a", within=0),
         lambda seen: seen.contains("a", within=8),

@@ -50,6 +50,8 @@ def test_each_key_of_a_filter_has_a_ttl_again(
     with TimeBloom.from_url(url, name, shards=shards) as seen:
         seen.add_many(ITEMS)
         seen.claim_many(["claimed", *ITEMS])
+        left = [f"left {i}" for i in range(10)]
+        seen.push_many(left, left)
         keys = keys_of(client, name)
         for turn, some in enumerate([*([key] for key in keys), keys]):
             for key in some:

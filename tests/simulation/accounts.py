@@ -24,6 +24,8 @@ _NEVER = 1 << 60
 _METHODS = {"import": "import_", "_send_heartbeat": "send_heartbeat"}
 #: In place of an object's number.
 NOBODY = -1
+#: In place of an item: whether ``take`` has said that all work is done.
+IS_OVER = "is over"
 
 
 class Account:
@@ -268,6 +270,13 @@ class ExactAccount(Account):
 LENGTH, SLICES = 60_000, 4
 #: Since when a caller does not know of a claim that its session had ended, and with which the server has come back.
 _RESTORED = -3
+#: Of how many deaths an item is taken only by a session that has nothing else to do.
+SUSPECT = 2
+
+
+def taken_after(deaths: int) -> str:
+    """The answer of ``take`` for an item that it takes."""
+    return f"taken after {deaths} deaths"
 
 
 class Window(NamedTuple):
@@ -278,9 +287,10 @@ class Window(NamedTuple):
     #: Slices that have left, and would be there again if the clock were set back.
     left: frozenset[int] = frozenset()
     pending: Pending = frozenset()
-    #: Who works on the item: the object whose session has claimed it, NOBODY if that left it to others; since when its
-    #: caller does not know of the claim; whether it has a note; the number of the call that was answered NEW, or 0.
-    holder: tuple[int, int | None, bool, int] | None = None
+    #: Who works on the item: the object whose session has claimed it, or ``_former`` of an object whose session has changed
+    #: since; NOBODY if the item is left. Since when its caller does not know of the claim; if it has a note, how many deaths that
+    #: says, and whether the last session has died since; the number of the call that has claimed it, or 0.
+    holder: tuple[int, int | None, tuple[int, bool] | None, int] | None = None
     #: The object that works on the item though the server has come back without its claim.
     works: int | None = None
     #: Which parameters are stored: see ``Account.parameters``.
@@ -294,19 +304,25 @@ class WindowAccount(Account):
     - An item is new if none of the slices that are asked holds it. It is remembered from then on, in the current slice, or with
       ``keep`` in that which leaves after so many slices. Who got an error is answered "new" when asking again.
     - An item that was answered "new", or committed, is contained until its slice has left.
-    - Of the sessions that claim an item, one is answered NEW, until it commits or releases the item, leaves it to others, or dies.
+    - Of the sessions that claim an item or take it, one gets it, until it commits or releases the item, leaves it, ends or dies.
       The item is SEEN once it is committed. A claim whose caller got an error is NEW when asking again, or ends with the next
       heartbeat.
+    - An item with a note is left when its session leaves it, ends or dies, and when it is pushed, which it can be unless it is
+      seen, claimed or left. Nothing is taken only if nothing is left; but the claims of a session that has died since sessions
+      were counted are not left yet. A commit ends a left item; what another session has claimed is not left after it.
+    - All work is done only if no other session that takes items is at work.
     """
 
     NOTHING = Window()
 
     def __init__(self, clock: Clock, items: Iterable[str]) -> None:
         super().__init__(clock, items)
-        #: Items that were claimed with a note.
-        self.noted = set[str]()
-        #: Objects that have left a session without a word, because ``end_session`` has failed.
-        self.silent = set[int]()
+        #: By object: the move when it began to end its last session, and that when it was answered or got an error.
+        self.changed: dict[int, int] = {}
+        #: Since which move the sessions are at work that take items, by object.
+        self.at_work: dict[int, int] = {}
+        #: Objects that have named a queue, and whose sessions are the same since.
+        self.takers = set[int]()
         #: Commits that have failed. A heartbeat may be about to repeat one though its caller has asked again.
         self.failed_commits: list[Op] = []
 
@@ -343,6 +359,10 @@ class WindowAccount(Account):
         own = self.parameters.get(op.store, 0)
         if state.works == op.store and op.verb.startswith((*MUST_HAPPEN, "end_session")):
             state = state._replace(works=None)
+        for each in self._buried(op, item, state):
+            yield from self._applied(op, item, each, own)
+
+    def _applied(self, op: Op, item: str, state: Window, own: int) -> Outcomes:
         for answer, after in super().apply(op, item, state):
             if op.verb == "reconfigure":
                 yield answer, after._replace(parameters=own)
@@ -357,9 +377,13 @@ class WindowAccount(Account):
 
     def restored(self, before: Window, saved: Window) -> Iterable[Window]:
         claim = before.holder
-        if claim not in {None, saved.holder} and claim[0] != NOBODY and claim[1] is None:
+        if claim not in {None, saved.holder} and claim[0] > NOBODY and claim[1] is None:
             saved = saved._replace(works=claim[0])
-        if saved.holder is None or (before.holder == saved.holder and saved.holder[1] is None):
+        if (
+            saved.holder is None
+            or saved.holder[0] == NOBODY
+            or (before.holder == saved.holder and saved.holder[1] is None)
+        ):
             yield saved
         else:  # its session may have ended it, or may be about to, as a heartbeat or the beginning of another call
             yield saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2], 0))
@@ -401,21 +425,28 @@ class WindowAccount(Account):
         return [(None, state if has_it else state._replace(slices=state.slices | {number}))]
 
     def end_session(self, op: Op, _: str, state: Window) -> Outcomes:
-        """Its claims are a dead session's, or become so in time if the call has failed before; another session begins."""
-        yield None, self._left_to_others(op, state)
-        if op.store in self.silent:
-            yield None, state
+        """Its claims are left, or will be if the call has failed before; another session begins."""
+        yield None, self._left(op.store, state)
+        if op.failed is not None:
+            yield None, self._of_former_session(op.store, state)
 
-    def claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
+    def claim(
+        self, op: Op, item: str, state: Window, deaths: int | None = None, again: bool = False
+    ) -> Outcomes:
         if self.is_seen(state):
+            if again and state.holder and state.holder[:2] == (op.store, None):
+                state = state._replace(holder=(op.store, self.moves, state.holder[2], 0))
             yield Claim.SEEN, state
         else:
             may_have, may_not = self._may_have(op, item, state)
+            if again and state.holder and state.holder[0] == op.store:
+                may_have, may_not = True, False
             if may_have:
+                note = None if deaths is None else (deaths, False)
                 yield Claim.NEW, state._replace(holder=(op.store, None, note, op.number))
             if may_not:
                 yield Claim.BUSY, state
-        if op.beside & {"claim", "claim_many", "commit", "take_over"} or state.works == op.store:
+        if op.beside & {"claim", "claim_many", "commit", "take"} or state.works == op.store:
             # By another thread's call, whatever that will be answered, or by its work.
             yield Claim.BUSY, state
 
@@ -424,17 +455,17 @@ class WindowAccount(Account):
         if state.holder is None or state.holder[0] == NOBODY:
             return True, False
         owner, given_up, *_ = state.holder
-        if owner in self.dead:
-            return True, owner in self.heard_late
+        if self._is_dead(owner):
+            return True, owner in self.heard_late or owner < NOBODY
         if given_up is None:
             return False, True
         if given_up == _RESTORED:
             return True, True
-        if owner == op.store:
+        if owner == op.store and not op.verb.startswith("push"):
             return True, given_up >= op.begun
         # Its next heartbeat or release ends the claim.
         calls = self.histories[item].open.values()
-        ends = ("_send_heartbeat", "release", "abandon_many", "take_over")
+        ends = ("_send_heartbeat", "release", "leave_many", "take")
         return any(c.store == owner and c.verb in ends for c in calls), True
 
     def commit(self, op: Op, _: str, state: Window, keep: int | None = None) -> Outcomes:
@@ -450,14 +481,22 @@ class WindowAccount(Account):
             answers = [True]
         if not any(chosen <= s <= self.current for s in state.slices):
             state = self._with(state, keep)
-        after = self._without_claim(op, state)
+        if state.holder is not None and owner not in {op.store, NOBODY}:
+            # Nobody takes it after its owner.
+            after = state._replace(holder=(owner, state.holder[1], None, state.holder[3]))
+        else:
+            after = state._replace(holder=None)
         return [(answer, after) for answer in answers]
 
     def release(self, op: Op, _: str, state: Window) -> Outcomes:
-        return self._or_stays(state, self._without_claim(op, state))
+        """What repeats a release leaves the item."""
+        is_own = state.holder is not None and state.holder[0] == op.store
+        yield from self._or_stays(state, state._replace(holder=None) if is_own else state)
+        if op.failed is not None or op.beside & {"_send_heartbeat", "take", "end_session"}:
+            yield None, self._left(op.store, state)
 
-    def abandon(self, op: Op, _: str, state: Window) -> Outcomes:
-        return self._or_stays(state, self._left_to_others(op, state))
+    def leave(self, op: Op, _: str, state: Window) -> Outcomes:
+        return self._or_stays(state, self._left(op.store, state))
 
     def _or_stays(self, state: Window, ended: Window) -> Outcomes:
         """The claim ends, unless its session knows nothing of it."""
@@ -468,9 +507,7 @@ class WindowAccount(Account):
     def send_heartbeat(self, op: Op, item: str, state: Window) -> Outcomes:
         after = [(None, state)]
         if state.holder is not None and state.holder[1] is not None:
-            ended = [*self._or_stays(state, self._left_to_others(op, state))]
-            # A session that the object has left without a word keeps its claims until it is silent for too long.
-            after = ended + after if op.store in self.silent else ended
+            after = [*self._or_stays(state, self._left(op.store, state))]
         for _, left in after:
             yield None, left
             for commit in self.failed_commits:
@@ -478,58 +515,143 @@ class WindowAccount(Account):
                     for _, committed in self.commit(commit, item, left, **commit.arguments[item]):
                         yield None, committed
 
-    def take_over(self, op: Op, item: str, state: Window, all_: bool = False) -> Outcomes:
-        """True: the item's note is among those that were returned."""
-        has_note = state.holder is not None and state.holder[2]
-        may_have, may_not = self._may_have(op, item, state)
-        # It may have found the note before another session claimed the item without one, and released it.
-        if not self.is_seen(state) and (has_note or item in self.noted) and may_have:
-            yield True, state._replace(holder=(op.store, None, True, op.number))
-            if all_ and has_note and not may_not:
-                return
-        yield False, state
-
-    def _without_claim(self, op: Op, state: Window) -> Window:
+    def take(
+        self,
+        op: Op,
+        _: str,
+        state: Window,
+        idle: bool = True,
+        sure: bool = False,  # noqa: ARG002
+    ) -> Outcomes:
+        """It is taken, with the number of deaths; False: nothing is left; None: others are taken."""
         is_own = state.holder is not None and state.holder[0] == op.store
-        return state._replace(holder=None) if is_own else state
+        if is_own and state.holder[1] is not None:
+            # First it leaves what its session has claimed without an answer. Another session may take that before it does.
+            for _, left in self._or_stays(state, self._left(op.store, state)):
+                yield from [*self._taken(op, left, idle=idle), (False, left), (None, left)]
+        else:
+            is_left = [*self._taken(op, state, idle=idle)]
+            yield from is_left or [(False, state)]
+        yield None, state
 
-    def _left_to_others(self, op: Op, state: Window) -> Window:
-        if state.holder is None or state.holder[0] != op.store:
+    def _taken(self, op: Op, state: Window, *, idle: bool) -> Outcomes:
+        if state.holder is None or state.holder[0] != NOBODY or state.holder[2] is None:
+            return
+        deaths, has_died = state.holder[2]
+        if idle or deaths + has_died < SUSPECT:
+            taken = (op.store, None, (deaths, False), op.number)
+            yield taken_after(deaths + has_died), state._replace(holder=taken)
+
+    def push(self, op: Op, item: str, state: Window, deaths: int = 0) -> Outcomes:
+        is_left = state.holder is not None and state.holder[0] == NOBODY
+        may_have, may_not = self._may_have(op, item, state)
+        if may_have and not is_left and not self.is_seen(state):
+            yield True, state._replace(holder=(NOBODY, None, (deaths, False), 0))
+        if may_not or is_left or self.is_seen(state):
+            yield False, state
+
+    def _is_dead(self, owner: int) -> bool:
+        """Whether the session is dead, or may be."""
+        return owner in self.dead or owner < NOBODY
+
+    def _buried(self, op: Op, item: str, state: Window) -> Iterable[Window]:
+        """What may be remembered once somebody has buried dead sessions, or nobody has."""
+        if state.holder is None or not self._is_dead(owner := state.holder[0]):
+            return [state]
+        left = [self._left(owner, state, dies=True)]
+        if owner < NOBODY:  # it may have ended before it could die
+            left.append(self._left(owner, state))
+        return left if op.arguments[item].get("sure") else [state, *left]
+
+    def _left(self, owner: int, state: Window, *, dies: bool = False) -> Window:
+        """What is remembered once the claim of this owner has ended, and the item is left if it has a note."""
+        if state.holder is None or state.holder[0] != owner:
             return state
-        return state._replace(holder=(NOBODY, None, True, 0) if state.holder[2] else None)
+        note = state.holder[2]
+        return state._replace(holder=(NOBODY, None, (note[0], dies), 0) if note else None)
+
+    def _of_former_session(self, store: int, state: Window) -> Window:
+        if state.holder is None or state.holder[0] != store:
+            return state
+        return state._replace(holder=(_former(store), *state.holder[1:]))
+
+    def _or_stays(self, state: Window, ended: Window) -> Outcomes:
+        """The claim ends, unless its session knows nothing of it."""
+        yield None, ended
+        if state.holder is not None and state.holder[1] == _RESTORED:
+            yield None, state
 
     def lose(self, op: Op, item: str, state: Window, answer: Any) -> Window:
         state = super().lose(op, item, state, answer)
-        is_claim = answer is Claim.NEW or (op.verb == "take_over" and answer)
+        is_claim = answer is Claim.NEW or (op.verb == "take" and answer)
         if is_claim and state.holder and state.holder[:2] == (op.store, None):
-            return state._replace(holder=(op.store, op.failed, state.holder[2], 0))
+            is_former = op.begun < self.changed.get(op.store, 0)
+            owner = _former(op.store) if is_former else op.store
+            return state._replace(holder=(owner, op.failed, state.holder[2], 0))
         return state
 
-    def echo(self, op: Op) -> None:
-        if op.verb == "end_session":
-            self._begin_copy(op, op.store, f"late_{op.verb}")
-
-    def late_end_session(self, op: Op, _: str, state: Window) -> Outcomes:
-        """The same of an ``end_session``."""
-        return [(None, self._left_to_others(op, state))]
+    def nothing_is_asked(self) -> None:
+        """Nobody asks any more, and no request is late: no failed call of a dead process takes effect."""
+        for history in self.histories.values():
+            history.look_ahead()
+            history.settle([op for op in history.open.values() if op.store in self.dead])
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
-        self.noted |= {item for item, how in arguments.items() if how.get("note")}
+        if verb in {"take", "end_session"}:
+            self.at_work.pop(store, None)
+        if verb == "clear":
+            self.at_work.clear()
+            self.takers.clear()
         return super().begins(store, verb, arguments)
+
+    def restarts(self) -> None:
+        super().restarts()
+        self.at_work.clear()
+        self.takers.clear()
 
     def failed(self, op: Op) -> None:
         super().failed(op)
         if op.verb == "end_session":
-            self.silent.add(op.store)
+            self._session_changes(op)
+            for history in self._of(op):
+                history.change(partial(self._left_or_not, op.store))
         elif op.verb == "commit":
             self.failed_commits.append(op)
+        elif any(how.get("again") for how in op.arguments.values()):
+            for history in self._of(op):
+                history.change(partial(self._given_up, op))
+
+    def _given_up(self, op: Op, state: Window) -> Iterable[Window]:
+        """Its caller does not know of the claim any more, unless it has not been about that yet."""
+        yield state
+        if state.holder is not None and state.holder[:2] == (op.store, None):
+            yield state._replace(holder=(op.store, op.failed, state.holder[2], 0))
+
+    def _left_or_not(self, store: int, state: Window) -> Iterable[Window]:
+        return {self._of_former_session(store, state), self._left(store, state)}
+
+    def _session_changes(self, op: Op) -> None:
+        self.changed[op.store] = self.moves
+        self.takers.discard(op.store)
+        self.at_work.pop(op.store, None)
 
     def answered(self, op: Op, answers: dict[str, Any]) -> None:
-        for history in self._of(op) if op.verb == "claim" else []:
-            if answers[history.item] is Claim.SEEN:
-                history.change_cases(partial(self._found_committed, op))
+        for history in self._of(op):
+            answer = answers.get(history.item)
+            if answer is Claim.SEEN or (op.verb == "take" and not answer):
+                history.change_cases(partial(self._found_committed, op, answer))
         super().answered(op, answers)
-        if op.verb == "_send_heartbeat":
+        if op.verb == "end_session":
+            self._session_changes(op)
+        elif op.verb == "take":
+            self._is_over(op, is_over=answers[IS_OVER])
+            self.takers.add(op.store)
+            if not op.beside and any(answers[item] for item in op.arguments):
+                self.at_work[op.store] = self.moves
+        elif op.verb == "claim" and op.store in self.takers and Claim.NEW in answers.values():
+            if not op.beside:
+                self.at_work[op.store] = self.moves
+        elif op.verb == "_send_heartbeat":
             # It has repeated what had failed before, and nothing of that comes any more.
             for history in self.histories.values():
                 failed = [
@@ -539,15 +661,40 @@ class WindowAccount(Account):
                     and other.failed is not None
                     and other.failed <= op.begun
                 ]
-                history.settle([e for e in failed if e.verb.startswith("claim")])
+                history.settle([e for e in failed if e.verb.startswith(("claim", "take"))])
                 history.settle([e for e in failed if e.verb.startswith(MUST_HAPPEN)], happened=True)
 
-    def _found_committed(self, op: Op, case: tuple[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    def _is_over(self, op: Op, *, is_over: bool) -> None:
+        """No session that takes items was at work during the whole call, and its own has nothing else to do."""
+        others = [
+            store
+            for store, since in self.at_work.items()
+            if since <= op.begun and store != op.store and store not in self.dead
+        ]
+        assert not (is_over and not all(how["idle"] for how in op.arguments.values())), (
+            f"all is over for {op.store}, which is at work"
+        )
+        assert not (is_over and others), f"all is over for {op.store}, and {others} are at work"
+
+    def _found_committed(
+        self, op: Op, answer: Any, case: tuple[Any, Any]
+    ) -> Iterable[tuple[Any, Any]]:
         """Its first request has claimed the item, another session has committed it, and the next request has found that."""
-        (state, done), new = case, (op.number, Claim.NEW)
+        state, done = case
         yield case
-        if new in done and self.is_seen(state):
-            yield self._left_to_others(op, state), done - {new} | {(op.number, Claim.SEEN)}
+        for number, given in done:
+            if (
+                number == op.number
+                and (given is Claim.NEW or isinstance(given, str))
+                and self.is_seen(state)
+            ):
+                new = done - {(number, given)} | {(number, answer)}
+                yield self._left(op.store, state), new
+
+
+def _former(store: int) -> int:
+    """In place of an object's number: an earlier session of it, which may be alive, or dead, or buried."""
+    return NOBODY - 1 - store
 
 
 def _made_anew(over: set[int], case: tuple[Any, Any]) -> Iterable[tuple[Any, Any]]:

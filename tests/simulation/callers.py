@@ -14,8 +14,9 @@ import redis
 from greenlet import greenlet
 
 from tbloom import Claim
+from tbloom.bloom.claims.notes import Note, Taken
 from tbloom.errors import TBloomError
-from tests.simulation.accounts import LENGTH
+from tests.simulation.accounts import IS_OVER, LENGTH, taken_after
 from tests.simulation.histories import Op
 from tests.simulation.network import Abandoned
 from tests.simulation.server import START_MS
@@ -194,39 +195,84 @@ def claim(item: str, *, note: bool = False) -> Question:
     """May I work on the item?"""
     how = {"note": item} if note else {}
     return Question(
-        "claim", {item: {"note": note}}, lambda s: s.claim(item, **how), lambda got: {item: got}
+        "claim",
+        {item: {"deaths": 0 if note else None}},
+        lambda s: s.claim(item, **how),
+        lambda got: {item: got},
     )
 
 
-def take_over(items: Iterable[str], *, all_: bool = False) -> Question:
-    """Which items have dead sessions left? (Each one's note is the item.)"""
-    how = {"all_": True} if all_ else {}
+def claim_again(note: Note) -> Question:
+    """Work on the item begins, so that who dies now has died of it."""
+    item = note.text
     return Question(
-        "take_over",
-        dict.fromkeys(items, how),
-        lambda s: s.take_over(),
-        lambda notes: {item: item in notes for item in items},
+        "claim_many",
+        {item: {"deaths": note.deaths, "again": True}},
+        lambda s: s.claim_many([item], notes=[note], again=True),
+        lambda got: {item: got[0]},
     )
 
 
-def taking_over(items: Iterable[str]) -> Callable[[], Program]:
-    """Does the work that others have left, twice."""
+def push(item: str) -> Question:
+    """Leaves the item to who takes it. (Its note is the item.)"""
+    return Question("push", {item: {}}, lambda s: s.push(item, item), lambda got: {item: got})
+
+
+def push_many(items: Iterable[str], *, deaths: int = 0) -> Question:
+    """The same of several items, in one call."""
+    all_ = [*items]
+    notes = [Note(item, deaths=deaths) for item in all_]
+    return Question(
+        "push_many",
+        {item: {"deaths": deaths} for item in all_},
+        lambda s: s.push_many(all_, notes),
+        lambda got: dict(zip(all_, got, strict=True)),
+    )
+
+
+def leave(item: str) -> Question:
+    """Leaves a claimed item to who takes it."""
+    return of_all("leave_many", [item], [item])
+
+
+def take(items: Iterable[str], *, idle: bool = True, sure: bool = False) -> Question:
+    """Which of these items are left? Of each that is taken, how many have died; False: nothing is left; None: others were taken.
+    ``sure``: no session has died since the last count."""
+
+    def read(taken: Taken) -> dict[str, Any]:
+        found = {note.text: taken_after(note.deaths) for note in taken.notes}
+        assert len(found) == len(taken.notes), f"taken twice by one call: {taken.notes}"
+        answers = {item: found.get(item, None if found else False) for item in items}
+        return {**answers, IS_OVER: taken.is_over}
+
+    how = {"sure": True} if sure else {}
+    return Question(
+        "take", {item: {"idle": idle, **how} for item in items}, lambda s: s.take(idle=idle), read
+    )
+
+
+def taking(
+    items: Iterable[str], end: str = "commit", *, idle: bool = True, notes: bool = False
+) -> Callable[[], Program]:
+    """Takes what is left, twice, and ends the claims by that verb: at the second time by a commit. ``notes``: first the claims get
+    the number of deaths."""
 
     def program() -> Program:
-        for _ in range(2):
-            for item in (yield take_over(items)) or []:
-                yield ask("commit", item)
+        for verb in end, "commit":
+            taken = yield take(items, idle=idle)
+            for note in taken.notes if taken else []:
+                if not notes or (yield claim_again(note)) == [Claim.NEW]:
+                    yield leave(note.text) if verb == "leave_many" else ask(verb, note.text)
 
     return program
 
 
 def working(item: str, end: str, *, note: bool = False) -> Callable[[], Program]:
     """Claims the item, and if it is new, ends the claim by that verb."""
-    how = {"abandon_many": of_all(end, [item], [item])}
 
     def program() -> Program:
         if (yield claim(item, note=note)) is Claim.NEW:
-            yield how.get(end, ask(end, item))
+            yield leave(item) if end == "leave_many" else ask(end, item)
 
     return program
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.simulation.server import Clock
 from tests.simulation.world import World
 
 #: The pages, with the pages to which they link.
-SITE = {"start": ["a", "b"], "a": ["b", "c"], "b": ["start"], "c": []}
+SITE = {"start": ["a", "b", "d", "e"], "a": ["b", "c"], "b": ["start"], "c": [], "d": [], "e": []}
 _URL = "http://site/{}"
 START = [_URL.format("start")]
 #: How the first attempts to get a page end: without an answer, or by an exception of the callback. (At the third one in a row, its
@@ -40,8 +40,6 @@ class CrawlAccount(Account):
     def __init__(self, clock: Clock, items: Iterable[str]) -> None:
         super().__init__(clock, ())
         self.urls = [_URL.format(name) for name in items]
-        #: The queue of crawls that share one.
-        self.queue: deque[dict[str, Any]] = deque()
         #: How often each crawl has fetched a page, and which crawls have finished it.
         self._fetched: Counter[tuple[int, str]] = Counter()
         self._failures: Counter[str] = Counter()
@@ -77,7 +75,7 @@ class CrawlAccount(Account):
 
 _ALL = CUTS | {"slow", *CODES}
 #: More turns of a crawl are played without faults, at the end.
-_TURNS, _LAST_TURNS = 25, 400
+_TURNS, _LAST_TURNS = 25, 800
 
 
 _TURN = Question("turn", {}, lambda crawl: crawl.turn(), lambda _: {})
@@ -94,29 +92,29 @@ def _crawls(number: int) -> list[tuple[Any, ...]]:
     return [(crawl, _crawling) for crawl in range(number)]
 
 
-def _to_the_end(world: World, crawl: PlayedCrawl) -> None:
-    """The crawl goes on without faults. (It waits for crawlers that are silent, until they count as dead.)"""
+def _to_the_end(world: World, crawls: list[PlayedCrawl]) -> None:
+    """The crawls go on without faults, in turns."""
     for _ in range(_LAST_TURNS):
-        if crawl.has_ended or not world.undisturbed(crawl, lambda crawl: crawl.turn()):
+        crawls = [crawl for crawl in crawls if not crawl.has_ended]
+        if not crawls:
             return
-        world.server.clock.pass_by(1_000)
-        crawl._send_heartbeat()
-    raise AssertionError(f"crawl {crawl.number} has no end")
+        for crawl in crawls:
+            if world.undisturbed(crawl, lambda crawl: crawl.turn()):
+                crawl._send_heartbeat()
+        world.server.clock.pass_by(500)
+    raise AssertionError(f"crawls {[crawl.number for crawl in crawls]} have no end")
 
 
 def of_pages(world: World, case: Case) -> None:
     """All that is marked was finished, and the next crawl finishes everything else."""
     account: Any = world.account
-    for crawl in world.stores:
-        if crawl.number not in world.gone and crawl.has_begun:
-            _to_the_end(world, crawl)
+    _to_the_end(world, [c for c in world.stores if c.number not in world.gone and c.has_begun])
     world.server.clock.pass_by(151_000)
     last = case.store(world, len(world.stores), fails=False)
     world.stores.append(last)
     unfinished = [url for url in _marked(last) if not account.finished[url]]
     assert not unfinished, f"{unfinished} are marked, and no crawl has finished them"
-    account.queue.clear()  # as where a queue is lost with its server
-    _to_the_end(world, last)
+    _to_the_end(world, [last])
     lost = [url for url in account.urls if url not in _marked(last)]
     if account.clears:
         lost = [url for url in lost if not last.can_have(url)]
@@ -139,8 +137,9 @@ CRAWLS = [
     Case("two crawls, one dies", _PAGES, _crawls(2), events=_DIES, **_GIVEN),
     Case("three crawls, one dies, time passes", _PAGES, _crawls(3),
          events=(*_DIES, "half a minute passes", "scripts are forgotten"), **_GIVEN),
-    Case("three crawls that share a queue, one dies", _PAGES, _crawls(3), {"shares": True}, events=_DIES, **_GIVEN),
     Case("two crawls that go on during an outage, one dies", _PAGES, _crawls(2), {"on_error": "schedule"},
          events=(*_DIES, "half a minute passes"), **_GIVEN),
+    Case("three crawls that give each other pages, one dies", _PAGES, _crawls(3), events=_DIES,
+         **{**_GIVEN, "faults": 1, "kinds": frozenset({"lost", "late", "again", "slow"})}),
     Case("two crawls, another client clears", _PAGES, [*_crawls(2), (2, _CLEAR)], events=("half a minute passes",), **_GIVEN),
 ]  # fmt: skip

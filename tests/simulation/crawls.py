@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: The crawl whose turn it is, in the thread that asks.
 _turn = ContextVar["PlayedCrawl"]("turn")
-#: A crawl's time goes on by so much when it has nothing else to do (s).
+#: A crawl's time goes on by so much with each page, and when it has nothing else to do (s).
 _STEP = 0.5
 
 
@@ -124,9 +124,15 @@ class PlayedCrawl:
         account: Any = world.account
         self._account: CrawlAccount = account
         on_error = arguments.pop("on_error", "raise")
-        self._shares, self._fails = arguments.pop("shares", False), arguments.pop("fails", True)
-        self._queue: deque[dict[str, Any]] = account.queue if self._shares else deque()
-        settings = Settings({"TBLOOM_MARK": "done", "TBLOOM_FAILED_PAUSE": 31_536_000})
+        self._fails = arguments.pop("fails", True)
+        self._queue = deque[dict[str, Any]]()
+        settings = Settings(
+            {
+                "TBLOOM_MARK": "done",
+                "TBLOOM_FAILED_PAUSE": 31_536_000,
+                "CONCURRENT_REQUESTS": 1,  # it gives away all but one
+            }
+        )
         self.spider = Spider("pages")
         self.seen = _Filter(
             client_of(world.player, number),
@@ -160,7 +166,8 @@ class PlayedCrawl:
         self.crawl.open(self.answers)
         self.crawl.calls = self.crawl.commit_calls = _Calls()
         with self._having_its_turn():
-            self.pending = ClaimedRequests(self.crawl, self, self.seen, shared=self._shares)
+            self.pending = ClaimedRequests(self.crawl, self, self.seen)
+        self.crawl.scheduler, self.crawl.pending = self, self.pending
         self.has_begun = self.has_ended = False
 
     # What the library asks of the scheduler below
@@ -175,6 +182,11 @@ class PlayedCrawl:
                 return False
         self._queue.append(request.to_dict(spider=self.spider))
         return True
+
+    @property
+    def queued(self) -> int:
+        """How many requests are queued."""
+        return len(self._queue)
 
     def next_in_project(self) -> Request | None:
         """The next request of the queue."""
@@ -196,6 +208,7 @@ class PlayedCrawl:
                 self._close()
             elif request := self.pending.next_request():
                 self._fetch(request)
+                self.timers.advance(_STEP)
             elif self.timers.getDelayedCalls():
                 self.timers.advance(_STEP)
             elif not (self._queue or self.pending.waiting) and self.pending.is_finished:
@@ -252,6 +265,8 @@ class PlayedCrawl:
 
     def _close(self) -> None:
         self.has_ended = True
+        if self.crawl.is_ending:  # others may have its pages before it has told the server of all
+            self._account.failed_crawls.add(self.number)
         with suppress(RedisError, TBloomError):
             _run(self.pending.close())
             _run(self.pending.committer.finish())

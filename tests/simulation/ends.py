@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tbloom import ConfigMismatch
 from tests.helpers.contents import ids_of
-from tests.simulation.accounts import LENGTH, NOBODY, SLICES, Account, WindowAccount
-from tests.simulation.callers import add, claim, contains_many, label_of, take_over
+from tests.simulation.accounts import LENGTH, SLICES, Account, WindowAccount
+from tests.simulation.callers import add, claim, contains_many, label_of, take
 
 if TYPE_CHECKING:
     from tests.simulation.cases import Case
@@ -55,20 +55,54 @@ def of_window(world: World, case: Case) -> None:
 def of_claims(world: World, case: Case) -> None:
     """A filter's whose items are claimed: what nobody works on any more can be had, once; what is committed is seen."""
     account = world.account
+    assert isinstance(account, WindowAccount)
     account.nothing_is_late()
-    living = {*range(len(world.stores))} - world.gone
+    account.nothing_is_asked()
+    living = sorted({*range(len(world.stores))} - world.gone)
     for _ in "what has failed", "what that has freed":
-        for number in sorted(living):
+        for number in living:
+            world.through(number, world.heartbeat)
+    # Sessions that have changed, or have come back with the server, die of silence.
+    for _ in "half of their time", "the rest":
+        account.time_changes(lambda: world.server.clock.pass_by(76_000))
+        for number in living:
             world.through(number, world.heartbeat)
     observer = observe(world, case)
     check_ttls(world, account)
     _check_claims(world, account)
     for history in account.histories.values():
         history.look_ahead()
-    world.through(observer, take_over([*account.histories], all_=True))
+    while world.through(observer, take([*account.histories], sure=True)).notes:
+        _check_index(world)
     for item in account.histories:
         world.through(observer, claim(item))
+    _check_end(world, account, [*living, observer])
     _check_clear(world, observer)
+
+
+def _check_end(world: World, account: WindowAccount, living: list[int]) -> None:
+    """Once all sessions have nothing else to do, all is over."""
+    for number in living:
+        taken = world.through(number, take([*account.histories], sure=True))
+        assert not taken.notes, f"{taken.notes} are left, though somebody has them"
+    account.time_changes(lambda: world.server.clock.pass_by(1_100))  # a count is used for so long
+    taken = world.through(living[-1], take([*account.histories], sure=True))
+    assert taken.is_over, f"all sessions wait, and {taken} does not say so"
+
+
+def _check_index(world: World) -> None:
+    """The index has each left item once, and no other item."""
+    claims_of = {
+        key[: -len(":claims")] for key in world.server.all_keys() if key.endswith(":claims")
+    }
+    indexes = {key[: -len(":left")] for key in world.server.all_keys() if key.endswith(":left")}
+    for shard in claims_of | indexes:
+        stored = world.server.do("HGETALL", f"{shard}:claims").items()
+        left = sorted(digest for digest, claim in stored if claim[:15] == b"0" * 15)
+        members = world.server.do("ZRANGE", f"{shard}:left", 0, -1)
+        assert left == sorted(member[-16:] for member in members), (
+            f"{left} are left, and the index has {members}"
+        )
 
 
 def observe(world: World, case: Case) -> int:
@@ -112,14 +146,17 @@ def of_distinct(world: World, case: Case) -> None:
 
 
 def _check_claims(world: World, account: Account) -> None:
-    """Who works on an item has its claim; nobody else has. (What dead sessions have left goes when others look for it.)"""
+    """Who works on an item has its claim, and what is left has one; nothing else has. (That of a dead session goes if it has no
+    note.)"""
     holders = [[state.holder for state in history.states] for history in account.histories.values()]
     least = sum(
-        all(h is not None and h[1] is None and h[0] not in {NOBODY, *account.dead} for h in may)
+        all(h is not None and h[1] is None and (h[2] or h[0] not in account.dead) for h in may)
         for may in holders
     )
     most = sum(any(h is not None for h in may) for may in holders)
-    claims = world.server.do("HLEN", f"{{{world.name}}}:claims")
+    keys = [key for key in world.server.all_keys() if key.endswith(":claims")]
+    claims = sum(world.server.do("HLEN", key) for key in keys)
+    _check_index(world)
     assert least <= claims <= most, f"{claims} claims, not {least} to {most}"
 
 

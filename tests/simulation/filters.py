@@ -17,7 +17,10 @@ from tests.simulation.callers import (
     import_many,
     last_seen,
     of_all,
-    taking_over,
+    push,
+    push_many,
+    take,
+    taking,
     working,
 )
 from tests.simulation.cases import ALL, CUTS, Case
@@ -186,23 +189,44 @@ CHANGES = [
 
 _FOUR = [
     (0, working("x", "commit", note=True), working("y", "release")),
-    (0, working("y", "commit"), working("z", "abandon_many", note=True)),
+    (0, working("y", "commit"), working("z", "leave_many", note=True)),
     (1, working("x", "release"), working("z", "commit", note=True)),
     (2, working("z", "commit"), working("x", "commit"), working("y", "commit")),
-    (1, taking_over("xyz")),
+    (1, taking("xyz")),
     (0, heartbeat("xyz"), heartbeat("xyz")),
 ]
 #: A session that ends with a claim, and others that take its work over.
 _ENDING = [
     (0, claim("x", note=True), claim("y"), of_all("end_session", "xyz"), claim("z")),
-    (1, taking_over("xyz"), working("y", "commit")),
+    (1, taking("xyz"), working("y", "commit")),
     (2, working("x", "release"), working("z", "commit")),
+]
+#: Sessions that give each other work, and get some from outside.
+_SHARING = [
+    (0, working("x", "leave_many", note=True), taking("xyzuv"), taking("xyzuv", idle=False)),
+    (0, working("y", "commit", note=True), heartbeat("xyzuv")),
+    (1, taking("xyzuv", "leave_many"), working("z", "leave_many", note=True)),
+    (2, taking("xyzuv", "release", idle=False), claim("u"), push("x")),
+    (3, push_many("zuv"), push("y"), push_many("xyzuv"), taking("xyzuv", "release", notes=True)),
 ]
 _GIVEN: dict[str, Any] = {"has_sessions": True, "end": ends.of_claims}
 _RANDOM = {"kinds": ALL, **_GIVEN}
 _SMALL = {"exhaustive": True, **_GIVEN}
 _CUT = {"kinds": frozenset({"lost", "error", "go on"}), **_SMALL}
 _DIES, _ENDS = "the first object's process dies", "the slice ends"
+
+
+def _left(world: World, case: Case) -> None:
+    """All items were pushed."""
+    world.through(0, push_many(case.items.split()))
+
+
+def _suspect(world: World, _: Case) -> None:
+    """A session has died of the first item."""
+    world.through(0, push_many("x", deaths=1))
+    world.through(0, push_many("y"))
+
+
 CLAIMS = [
     *(
         Case(f"two {whose} work on an item, one {end}s it", "x", [(0, working("x", end)), (store, working("x", "commit"))],
@@ -212,8 +236,8 @@ CLAIMS = [
     ),
     *(
         Case(f"a client {end}s an item, and does not ask again after an error", "x",
-             [(0, working("x", end, note=end == "abandon_many"))], faults=2, **_CUT)
-        for end in ("commit", "release", "abandon_many")
+             [(0, working("x", end, note=end == "leave_many"))], faults=2, **_CUT)
+        for end in ("commit", "release", "leave_many")
     ),
     Case("a client commits an item for one slice, and does not ask again after an error", "x", [(0, ask("commit", "x", keep=1))],
          faults=2, events=(_ENDS,), **_CUT),
@@ -222,7 +246,34 @@ CLAIMS = [
     Case("two clients work on an item, slices end", "x", [(0, working("x", "commit")), (1, working("x", "commit"))],
          faults=0, events=(_ENDS,) * 5, **_SMALL),
     Case("a client dies while it works, another one takes over", "x",
-         [(0, claim("x", note=True)), (1, taking_over("x"))], events=(_DIES,), **_CUT),
+         [(0, claim("x", note=True)), (1, taking("x"))], events=(_DIES,), **_CUT),
+    Case("a client pushes an item, and does not ask again after an error", "x", [(0, push("x"))], faults=2, **_CUT),
+    Case("a client takes an item, and does not ask again after an error", "x", [(0, taking("x"))], faults=2, before=_left, **_CUT),
+    Case("two clients push an item, another one takes it", "x", [(0, push("x")), (1, push("x")), (2, taking("x"))], **_SMALL),
+    Case("two clients take an item", "x", [(0, taking("x")), (1, taking("x"))], before=_left, **_SMALL),
+    Case("two threads of an object take an item", "x", [(0, taking("x")), (0, taking("x", "leave_many"))], before=_left, **_SMALL),
+    Case("a client takes an item, another one claims it", "x", [(0, taking("x")), (1, working("x", "commit"))], before=_left, **_SMALL),
+    Case("a client takes an item, another one commits it", "x", [(0, taking("x")), (1, ask("commit", "x"))], before=_left, **_SMALL),
+    Case("a client takes an item, another one pushes it", "x", [(0, taking("x")), (1, push("x"))], before=_left, **_SMALL),
+    Case("a client leaves an item, another one takes it", "x", [(0, working("x", "leave_many", note=True)), (1, taking("x"))], **_SMALL),
+    Case("a client commits a left item", "x", [(0, ask("commit", "x"))], before=_left, **_SMALL),
+    Case("a client waits, and claims an item, another one asks whether all is over", "x",
+         [(0, take("x"), claim("x", note=True)), (1, take("x"), take("x"))], **_SMALL),
+    Case("a client dies with an item that it has taken, another one takes it", "x", [(0, take("x")), (1, taking("x"))],
+         events=(_DIES,), before=_left, **_CUT),
+    Case("a client dies of an item, another one takes it", "x", [(0, taking("x", notes=True)), (1, taking("x", notes=True))],
+         events=(_DIES,), before=_left, **_CUT),
+    Case("a client dies of an item of which one has died, others take it", "x y",
+         [(0, taking("xy", "leave_many", notes=True)), (1, taking("xy", idle=False)), (2, taking("xy", notes=True))],
+         events=(_DIES,), before=_suspect, **_RANDOM),
+    Case("a client ends its session with an item, another one takes it", "x",
+         [(0, claim("x", note=True), of_all("end_session", "x")), (1, taking("x"))], **_SMALL),
+    Case("four clients share five items", "x y z u v", _SHARING, faults=4, events=(_ENDS,), **_RANDOM),
+    Case("four clients share five items, and one dies", "x y z u v", _SHARING, faults=3, events=(_ENDS, _DIES, "scripts are forgotten"), **_RANDOM),
+    Case("four clients share five items in two shards, and one dies", "x y z u v", _SHARING, {"shards": 2}, faults=4, events=(_DIES,), **_RANDOM),
+    Case("tasks share five items, and a process dies", "x y z u v", _SHARING, is_async=True, faults=3, events=(_DIES,), **_RANDOM),
+    Case("four clients share five items, the server comes back with what it had saved", "x y z u v", _SHARING, faults=2,
+         events=("the server saves",), **_RANDOM),
     Case("three clients work on three items, and one dies", "x y z", _FOUR, faults=4,
          events=(_ENDS, _DIES, "scripts are forgotten"), **_RANDOM),
     Case("three clients work on three items, the server comes back with what it had saved", "x y z", _FOUR, faults=3,

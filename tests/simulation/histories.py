@@ -17,7 +17,7 @@ from typing import Any
 #: In place of an answer: the call has taken effect, and its caller has got an error.
 GONE = "gone"
 #: Verbs that a heartbeat repeats once they have failed.
-MUST_HAPPEN = ("commit", "release", "abandon")
+MUST_HAPPEN = ("commit", "release", "leave")
 _MOST = 5_000
 
 

@@ -1,42 +1,44 @@
--- claim: claim the items that are new and that no living session has claimed, for the client's session.
+-- claim: claim the items that are new and that no living session has claimed, for the client's session; or leave them to any
+-- session.
 --
 -- Includes   blocks, calls, chosen, claims, lane_entries
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
--- KEYS[3]    the claims: digest -> session, number, slices, note
--- KEYS[4]    the sessions that hold claims: name -> until when it counts as alive (ms)
--- KEYS[5..]  all parts of live slices, grouped by part size; the newest first in a group
+-- KEYS[3]    the claims (shared/claims.lua)
+-- KEYS[4]    the sessions that hold claims (shared/claims.lua)
+-- KEYS[5]    the index of left items (shared/claims.lua)
+-- KEYS[6..]  all parts of live slices, grouped by part size; the newest first in a group
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the header (shared/header.lua)
--- ARGV[3]    the client's session, 16 characters
+-- ARGV[3]    the client's session, 16 characters. LEFT (shared/claims.lua): new items are left, and each needs a note
 -- ARGV[4]    how long the session counts as alive without another heartbeat (ms)
--- ARGV[5]    the number of newest slices that are checked, 4 hexadecimal digits; stored with the claims
--- ARGV[6]    the previous owner: the session that has handed these items over; '': none
--- ARGV[7]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
--- ARGV[8]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
--- ARGV[9]    for each item, the number of the session's last earlier call whose claim this call replaces, because nobody works on
+-- ARGV[5]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
+-- ARGV[6]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
+-- ARGV[7]    for each item, the number of the session's last earlier call whose claim this call replaces, because nobody works on
 --            the item; 8 hexadecimal digits, 0 for none. '': 0 for all
--- ARGV[10..] a note for each item, stored with its claim; may be missing
+-- ARGV[8..]  the place and the note of each item, stored with its claim; '': none. May be missing
 --
--- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
+-- Reply      {0, answers}     a character per item: 1 new, and now claimed (or left); 0 seen; 2 claimed by a living session (or
+--                             left before)
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, state, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
+local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, lane = read_token(ARGV[1])
 local begins, ends, version, columns, sizes = read_header(ARGV[2])
-local session, life, within, previous_owner = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
-local items, call, replaced, FIRST_NOTE = ARGV[7], ARGV[8], ARGV[9], 10
+local session, life, items, call, replaced, FIRST_NOTE = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], 8
 local item_bytes = columns + 4 * #sizes / 3 + 16
+local leaves = session == LEFT
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
 
-local known_until = alive_until(redis.call('HGET', sessions, session), now)
+local known_until, more = session_parts(redis.call('HGET', sessions, session), now)
 redis.call('HLEN', claims)
+redis.call('ZCARD', index)
 
 local answers, any_new, all_seen = {}, false, true
 for at = 1, #items, item_bytes do
@@ -44,11 +46,17 @@ for at = 1, #items, item_bytes do
   if not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
     local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
     local note = ARGV[FIRST_NOTE + #answers] or ''
-    local owner, claimed_as = owner_of(claims, digest)
+    local owner, claimed_as, place = claim_of(claims, digest)
+    local was_left = is_left(owner)
     local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
-    if not owner or is_replaced or owner == previous_owner or not is_alive(sessions, owner, now) then
+    if not owner or is_replaced or was_left and not leaves or not was_left and not is_alive(sessions, owner, now) then
       answer, any_new = '1', true
-      redis.call('HSET', claims, digest, session .. call .. within .. note)
+      if was_left then redis.call('ZREM', index, member_of(owner, place, digest)) end
+      if leaves then
+        leave(claims, index, digest, LEFT, call, string.sub(note, 1, 13), string.sub(note, 14))
+      else
+        redis.call('HSET', claims, digest, session .. call .. note)
+      end
     else
       answer = '2'
     end
@@ -59,9 +67,13 @@ end
 answers = table.concat(answers)
 
 if any_new then
-  if known_until < now + life / 2 then keep_alive(sessions, session, now + life) end
-  local expires = read_chosen(ARGV[2])
-  keep_claims(claims, sessions, expires, life, now)
+  local queue, waits_until = queue_parts(more)
+  local waits = waits_until > 0
+  if waits then redis.call('HDEL', sessions, 'w' .. queue) end
+  if not leaves and (waits or known_until < now + life / 2) then
+    keep_session(sessions, session, now + life, queue and ' ' .. queue .. ' 0' or '')
+  end
+  keep_claims(claims, sessions, index, read_chosen(ARGV[2]), life, now)
 end
 -- If all items are seen, a resent call finds the same answers. A claim that another session holds now may end before that.
 if not all_seen then

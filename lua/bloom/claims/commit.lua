@@ -1,36 +1,43 @@
--- commit: add the items to the chosen slice, and end the session's claims on them. Items that the chosen slice or a newer one
--- holds are not added. ("tbloom import" calls it without a session.)
+-- commit: add the items to the chosen slice, and end the session's claims on them. Claims of other sessions lose their notes. Items
+-- that the chosen slice or a newer one holds are not added. ("tbloom import" calls it without a session.)
 --
 -- Includes   calls, changes, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
--- KEYS[3]    the claims: digest -> session, number, slices, note
--- KEYS[4]    the newest part of the chosen slice. New items go there
--- KEYS[5..]  all other parts of the slices from the chosen one to the current one, grouped by part size; the newest first in
+-- KEYS[3]    the claims (shared/claims.lua)
+-- KEYS[4]    the sessions that hold claims (shared/claims.lua)
+-- KEYS[5]    the index of left items (shared/claims.lua)
+-- KEYS[6]    the newest part of the chosen slice. New items go there
+-- KEYS[7..]  all other parts of the slices from the chosen one to the current one, grouped by part size; the newest first in
 --            a group
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the header (shared/header.lua)
 -- ARGV[3]    the client's session, 16 characters; '': none
 -- ARGV[4]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
+-- ARGV[5]    the queue whose items the session takes; '': none
 --
 -- Reply      {0, answers}     a character per item: 1 added now; 0 added before; with a session also 2: another session has
 --                             claimed it; 3: added before, and nobody has claimed it any more. With fewer characters than
 --                             items, the part is full: the next item was not added (set_layout.lua), and is still claimed
+--            {0, answers, waiting}  the same; so many sessions wait for items of the queue, and none is left
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, state, claims, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
+local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, lane = read_token(ARGV[1])
 local begins, ends, version, columns, sizes = read_header(ARGV[2])
 local expires, capacity, part_bytes, field, oldest = read_chosen(ARGV[2])
-local session, items, item_bytes = ARGV[3], ARGV[4], columns + 4 * #sizes / 3 + 16
+local session, items, queue, item_bytes = ARGV[3], ARGV[4], ARGV[5], columns + 4 * #sizes / 3 + 16
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
-if session ~= '' then redis.call('HLEN', claims) end
+if session ~= '' then
+  redis.call('HLEN', claims)
+  redis.call('ZCARD', index)
+end
 
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
 -- Without a block, the part is new, or the server has dropped it together with its items.
@@ -43,14 +50,17 @@ if session ~= '' then
   answers = string.gsub(answers, '.', function(answer)
     at = at + item_bytes
     local digest = string.sub(items, at - 15, at)
-    local owner = owner_of(claims, digest)
-    if owner == session then
+    local owner, claimed_as, place, note = claim_of(claims, digest)
+    local was_left = is_left(owner)
+    if owner == session or was_left then
       done[#done + 1] = digest
-    elseif owner and owner ~= NOBODY then
+    elseif owner then
+      -- Without a note, nobody takes the item after its owner, because the work is done.
+      if note ~= '' then redis.call('HSET', claims, digest, owner .. claimed_as) end
       return '2'
-    elseif answer == '0' then
-      return '3'
     end
+    if was_left then redis.call('ZREM', index, member_of(owner, place, digest)) end
+    if answer == '0' and owner ~= session then return '3' end
   end)
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
@@ -58,5 +68,16 @@ if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
 if new > 0 or #done > 0 then
   redis.call('HSET', state, lane, lane_entry(number, answers, now))
   if count == 0 or not entry then maintain(FIRST_PART, config_key, state, expires, oldest, now) end
+end
+-- A count that is older than this (ms) was made by sessions that have gone.
+local counted = queue ~= '' and redis.call('HGET', sessions, 'w' .. queue)
+local counted_at, waiting = string.match(counted or '', '^(%d+) (%d+) ')
+if
+  counted_at
+  and tonumber(counted_at) > now - 5000
+  and waiting ~= '0'
+  and redis.call('ZLEXCOUNT', index, '[' .. queue, '(' .. queue .. ':') == 0
+then
+  return {0, answers, tonumber(waiting)}
 end
 return {0, answers}

@@ -1,36 +1,40 @@
--- heartbeat: keep a session alive, or end it, and return all sessions.
+-- heartbeat: keep a session alive, or end it.
 --
 -- Includes   claims, clock
 --
--- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims: name -> until when it counts as alive (ms)
+-- KEYS[1]    the claims (shared/claims.lua)
+-- KEYS[2]    the sessions that hold claims (shared/claims.lua)
+-- KEYS[3]    the index of left items (shared/claims.lua)
 --
--- ARGV[1]    the client's session, 16 characters; '': only return the sessions
+-- ARGV[1]    the client's session, 16 characters
 -- ARGV[2]    how long the session counts as alive without another heartbeat (ms). 0 ends a session that leaves claims; -1
 --            ends a session that leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
 --
--- Reply      {0, {now, session, until, ...}}  the server's clock (ms), then each session and until when it counts as alive
---                             (0: its entry is damaged, and abandoned.lua will delete it)
+-- Reply      {0, dead}        1: a session is dead, and its claims are to be left (bury.lua). A look at some sessions says so, because
+--                             there may be very many
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 
-local claims, sessions = KEYS[1], KEYS[2]
+local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
 local session, life, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = server_time()
 
-local claimed = redis.call('HLEN', claims)
--- A session begins with its first claim, so that a late heartbeat does not bring an ended one back. But if there are claims and
--- no sessions, the server has lost the sessions (perhaps it has evicted the key), and the living ones come back.
-local is_lost = session ~= '' and claimed > 0 and redis.call('HLEN', sessions) == 0
-if is_lost or redis.call('HGET', sessions, session) then
-  if life > 0 then keep_alive(sessions, session, now + life) end
-  if life == 0 then leave_work(sessions, now) end
-  if life >= 0 then keep_claims(claims, sessions, expires, life, now) end
-  if life <= 0 then redis.call('HDEL', sessions, session) end
+local claimed, known = redis.call('HLEN', claims), redis.call('HGET', sessions, session)
+local left = redis.call('ZCARD', index)
+-- A session begins with its first claim, so that a late heartbeat does not bring an ended one back. But if there are claims of
+-- sessions and no sessions, the server has lost these (perhaps it has evicted the key), and the living ones come back.
+if known or claimed > left and redis.call('HLEN', sessions) == 0 then
+  local _, more, has_ended = session_parts(known, now)
+  local queue = queue_parts(more)
+  if life > 0 and not has_ended then keep_session(sessions, session, now + life, more) end
+  if life == 0 then keep_session(sessions, session, now, ' e') end
+  if life >= 0 then keep_claims(claims, sessions, index, expires, life, now) end
+  if life < 0 then redis.call('HDEL', sessions, session) end
+  if life <= 0 and queue then redis.call('HDEL', sessions, 'w' .. queue) end
 end
 
-local reply, all = {now}, redis.call('HGETALL', sessions)
-for i = 1, #all, 2 do
-  reply[i + 1], reply[i + 2] = all[i], alive_until(all[i + 1], now)
+local some = redis.call('HRANDFIELD', sessions, '8', 'WITHVALUES')
+for i = 1, #some, 2 do
+  if #some[i] == 16 and session_parts(some[i + 1], now) <= now then return {0, 1} end
 end
-return {0, reply}
+return {0, 0}

@@ -14,13 +14,20 @@ _CLAIM = Script("bloom/claims/claim")
 _COMMIT = Script("bloom/claims/commit")
 _RELEASE = Script("bloom/claims/release")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
-_ABANDONED = Script("bloom/claims/abandoned")
+_TAKE = Script("bloom/claims/take")
+_BURY = Script("bloom/claims/bury")
 
 #: Return a number in the format of the scripts. It is a bound method, because every claim uses it.
 _hex: Callable[[int], str] = "{:08x}".format
 
-#: The keys of a shard's claims, and of its sessions.
-Keys = tuple[str, str]
+#: The keys of a shard's claims, of its sessions, and of the index of left items.
+Keys = tuple[str, str, str]
+#: The owner of items that are left to any session (``lua/shared/claims.lua``).
+LEFT = "0" * 16
+#: So many sessions have died of a suspect, as a digit (``lua/bloom/claims/take.lua``).
+SUSPECT = "2"
+#: About how many claims one call of ``bury`` looks at: it takes some 1 ms.
+_BURIED = 100
 
 
 class Claim(Enum):
@@ -44,67 +51,126 @@ def claim(
     reserved: Reserved,
     *,
     ttl_ms: int,
-    previous_owner: str,
     notes: Mapping[bytes, str],
 ) -> Call:
     """Return a call that claims the items, with their notes. The batch must have a lane.
 
     It replaces claims that the session holds already, and on which no caller here works.
     """
-    header, keys = batch.header, batch.header.view.config.keys
-    config, state, *parts = header.keys
     earlier = reserved.earlier
+    replaced = (
+        "".join(_hex(earlier[digest]) for digest in batch.digests) if any(earlier.values()) else ""
+    )
+    call = reserved.call
+    return _claim(batch, session.name, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes)
+
+
+def push(batch: FilterBatch, *, ttl_ms: int, notes: Mapping[bytes, str]) -> Call:
+    """Return a call that leaves the items that are new to any session. The batch must have a lane."""
+    return _claim(batch, LEFT, ttl_ms=ttl_ms, notes=notes)
+
+
+def _claim(
+    batch: FilterBatch,
+    owner: str,
+    *,
+    call: int = 0,
+    replaced: str = "",
+    ttl_ms: int,
+    notes: Mapping[bytes, str],
+) -> Call:
+    header = batch.header
+    config, state, *parts = header.keys
     return _CLAIM.call(
-        (config, state, keys.claims(batch.shard), keys.sessions(batch.shard), *parts),
+        (config, state, *keys_of(batch), *parts),
         (
             batch.lane.token,
             header.packed,
-            session.name,
+            owner,
             ttl_ms,
-            f"{batch.within:04x}",
-            previous_owner,
             header.pack(batch.digests, with_digests=True),
-            _hex(reserved.call),
-            "".join(_hex(earlier[digest]) for digest in batch.digests)
-            if any(earlier.values())
-            else "",
+            _hex(call),
+            replaced,
             *(map(notes.__getitem__, batch.digests) if notes else ()),
         ),
     )
 
 
-def commit(batch: FilterBatch, session: str = "") -> Call:
+def commit(batch: FilterBatch, session: str = "", queue: str = "") -> Call:
     """Return a call that adds the items, and ends the session's claims on them. The batch must have a lane.
 
-    An import has no session, and ends no claims.
+    An import has no session, and ends no claims. The reply says how many sessions wait for items of the ``queue``.
     """
     header = batch.header
     config, state, *parts = header.keys
-    keys = config, state, header.view.config.keys.claims(batch.shard), *parts
     items = header.pack(batch.digests, with_digests=True)
-    return _COMMIT.call(keys, (batch.lane.token, header.packed, session, items))
+    words = batch.lane.token, header.packed, session, items, queue
+    return _COMMIT.call((config, state, *keys_of(batch), *parts), words)
+
+
+def take(
+    batch: FilterBatch,
+    session: Session,
+    call: int,
+    *,
+    ttl_ms: int,
+    limit: int,
+    queue: str,
+    waits_ms: int,
+) -> Call:
+    """Return a call that claims left items of the queue. The batch must have a lane, and no items."""
+    header = batch.header
+    words = (
+        batch.lane.token,
+        header.packed,
+        session.name,
+        ttl_ms,
+        _hex(call),
+        limit,
+        queue,
+        waits_ms,
+        session.queue,
+    )
+    return _TAKE.call((*header.keys[:2], *keys_of(batch)), words)
 
 
 def release(
     keys: Keys,
     session: Session,
-    how: str,
+    numbers: Mapping[bytes, int],
     digests: Iterable[bytes],
-    numbers: Iterable[int] = (),
+    *,
+    leaves: bool,
 ) -> Call:
-    """Return a call that ends claims by calls up to these numbers. ``release.lua`` has the values of ``how``."""
-    words = session.name, how, b"".join(digests), "".join(map(_hex, numbers))
-    return _RELEASE.call(keys, words)
+    """Return a call that ends claims by calls up to these numbers. If it ``leaves`` items, those with a note are left to any session."""
+    digests = [*digests]
+    last = "".join(_hex(numbers[digest]) for digest in digests)
+    return _RELEASE.call(keys, (session.name, int(leaves), b"".join(digests), last))
+
+
+def counts(keys: Keys, queue: str) -> list[Call]:
+    """Return calls that count the queue's left items, its suspects, all left items and all claims, and read the sessions."""
+    claims, sessions, left = keys
+    return [
+        Call(("ZLEXCOUNT", left, f"[{queue}0", f"({queue}{SUSPECT}")),
+        Call(("ZLEXCOUNT", left, f"[{queue}{SUSPECT}", f"({queue}:")),
+        Call(("ZCARD", left)),
+        Call(("HLEN", claims)),
+        Call(("HGETALL", sessions)),
+    ]
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:
-    """Return a call that keeps a session alive, or ends it, and whose reply has all sessions."""
+    """Return a call that keeps a session alive, or ends it, and whose reply says whether sessions are dead."""
     return _HEARTBEAT.call(keys, (session, ttl_ms, expires))
 
 
-def abandoned(
-    keys: Keys, cursor: str, count: int, prefix: str, handled: Mapping[str, int], *, wanted: bool
-) -> Call:
-    """Return a call that finds claims of dead sessions on one page, and deletes the ``handled`` sessions."""
-    words = [word for session in handled.items() for word in session]
-    return _ABANDONED.call(keys, (cursor, count, int(wanted), prefix, *words))
+def bury(keys: Keys) -> Call:
+    """Return a call that leaves some claims of dead sessions to any session, and whose reply says whether more calls are needed."""
+    return _BURY.call(keys, (_BURIED,))
+
+
+def keys_of(batch: FilterBatch) -> Keys:
+    """Return the keys of the claims in a batch's shard."""
+    keys = batch.header.view.config.keys
+    return keys.claims(batch.shard), keys.sessions(batch.shard), keys.left(batch.shard)

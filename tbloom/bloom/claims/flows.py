@@ -10,21 +10,28 @@ from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
+from typing import Any
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
+from tbloom.bloom.claims.notes import Note, QueueInfo, Taken, short
 from tbloom.bloom.claims.session import Reserved, Session
-from tbloom.bloom.claims.takeover import Abandoned, Searches, Sessions
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
 from tbloom.engine.batches import Knowledge
-from tbloom.engine.flow import Call, Flow, request_all, text
+from tbloom.engine.flow import Call, Flow, Status, pairs, request, request_all, text
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.keys import by_shard
 from tbloom.engine.pending import now_ms
+from tbloom.engine.server import server_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import TBloomError
+
+#: How long a session that has asked for work counts as waiting (ms): longer than any pause before it asks again.
+_WAITS_MS = 30_000
+#: The most items that one call takes: some 10 ms of the server's time.
+_MOST_TAKEN = 1_000
 
 
 class Claims(ResetsInChild):
@@ -44,7 +51,6 @@ class Claims(ResetsInChild):
     def use(self, dispatcher: FilterDispatcher) -> None:
         """Switch to this dispatcher, before anything is claimed."""
         self._dispatcher = dispatcher
-        self._searches = Searches(dispatcher.config)
         self.session.shards.clear()
 
     def forget(self) -> None:
@@ -74,11 +80,13 @@ class Claims(ResetsInChild):
         within: int,
         notes: Mapping[bytes, str],
         *,
-        previous_owner: str = "",
+        again: bool = False,
     ) -> Flow[dict[bytes, Claim]]:
-        """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``."""
+        """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``.
+
+        With ``again``, also those that a caller here has claimed: they get other notes.
+        """
         shards = self._shards_of(digests)
-        again = previous_owner == session.name
         while not session.reserve(reserved, digests, shards, again=again):
             yield from self._look_up_lost(session, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
@@ -88,7 +96,6 @@ class Claims(ResetsInChild):
             session=session,
             reserved=reserved,
             ttl_ms=self._ttl_ms,
-            previous_owner=previous_owner,
             notes=notes,
         )
         try:
@@ -117,7 +124,10 @@ class Claims(ResetsInChild):
             # The server may have forgotten what became of an old call: then its claims are released in any case.
             is_old = now_ms() > (batch.unanswered_since or 0) + LANE_TTL_MS // 2
             known = repeat("1") if is_old else answers or repeat("")
-            session.answered(reserved, dict(zip(batch.digests, known, strict=False)))
+            if batch.digests:
+                session.answered(reserved, dict(zip(batch.digests, known, strict=False)))
+            else:  # a call of ``take``: the answers are the digests of the items that it took
+                session.to_give_back(reserved, _digests_in(answers))
             with suppress(ValueError):  # another thread has looked it up
                 session.lost.remove(each)
 
@@ -131,7 +141,9 @@ class Claims(ResetsInChild):
         try:
             batches += self._dispatcher.batches(digests, age + 1, age)
             yield from self._dispatcher.send(
-                batches, lambda batch: calls.commit(batch, session.name), Knowledge.STORED
+                batches,
+                lambda batch: calls.commit(batch, session.name, session.queue),
+                Knowledge.STORED,
             )
         except TBloomError:  # the next try would be refused, too
             raise
@@ -143,8 +155,8 @@ class Claims(ResetsInChild):
             self.taken_over.extend(taken_over)
         return taken_over
 
-    def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
-        """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
+    def release(self, digests: Iterable[bytes], *, leaves: bool = False) -> Flow[None]:
+        """End claims of items that are not done. If it ``leaves`` items, those with a note are left to any session."""
         session, digests = self.session, [*digests]
         try:
             numbers = session.release(digests)
@@ -153,27 +165,28 @@ class Claims(ResetsInChild):
             raise
         with suppress(TBloomError):  # claims are refused, but releases are not
             yield from self._look_up_lost(session, self._shards_of(numbers))
-        yield from self._release(session, numbers, how)
+        yield from self._release(session, numbers, leaves=leaves)
 
-    def release_dead(self, digests: Iterable[bytes]) -> Flow[None]:
-        """End dead sessions' claims of these items, which are seen."""
-        session, batches = self.session, self._dispatcher.batches(digests, 1)
-        yield from self._dispatcher.send(
-            batches,
-            lambda batch: calls.release(self._keys(batch.shard), session, "dead", batch.digests),
-            Knowledge.NONE,
-        )
-
-    def _release(self, session: Session, numbers: dict[bytes, int], how: str) -> Flow[None]:
+    def _release(self, session: Session, numbers: dict[bytes, int], *, leaves: bool) -> Flow[None]:
         def call_for(batch: FilterBatch) -> Call:
-            keys, of_batch = self._keys(batch.shard), map(numbers.__getitem__, batch.digests)
-            return calls.release(keys, session, how, batch.digests, of_batch)
+            return calls.release(
+                calls.keys_of(batch), session, numbers, batch.digests, leaves=leaves
+            )
 
         batches = self._dispatcher.batches(numbers, 1)
         try:
             yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
         finally:
             session.released({digest: numbers[digest] for digest in _answers(batches)})
+
+    def push(
+        self, digests: Iterable[bytes], within: int, notes: Mapping[bytes, str]
+    ) -> Flow[dict[bytes, Claim]]:
+        """Leave the items that are new to any session, and return the answer for each item."""
+        batches = self._dispatcher.batches(digests, within)
+        call_for = partial(calls.push, ttl_ms=self._ttl_ms, notes=notes)
+        yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
+        return {digest: CLAIMS[answer] for digest, answer in _answers(batches).items()}
 
     def retry(self) -> Flow[None]:
         """Repeat commits and releases that ended in an error, and release claims whose answers were lost.
@@ -198,63 +211,108 @@ class Claims(ResetsInChild):
     def _repeat_releases(self) -> Flow[None]:
         """Repeat releases that ended in an error, and release claims whose answers were lost.
 
-        Claims with a note then wait to be taken over.
+        Items with a note are left to any session.
         """
         session = self.session
         with suppress(TBloomError):
             yield from self._look_up_lost(session, session.shards)
         if to_release := session.to_release():
-            yield from self._release(session, to_release, "abandon")
+            yield from self._release(session, to_release, leaves=True)
 
     def heartbeat(self) -> Flow[None]:
-        """Keep the session alive if it is in use, clean up after dead sessions, and repeat calls that ended in an error."""
+        """Keep the session alive if it is in use, bury dead sessions, and repeat calls that ended in an error."""
         if self.is_used:
             session = self.session
-            sessions = yield from self._beat(session, self._ttl_ms, session.shards)
-            if any(of_shard.any_dead for of_shard in sessions.values()):
-                yield from self._searches.clean_up(sessions)
+            yield from self._bury((yield from self._beat(session, self._ttl_ms)))
             yield from self.retry()
 
-    def sessions(self) -> Flow[dict[int, Sessions]]:
-        """Return the sessions that each shard knows."""
-        return self._beat(None, 0, range(self._dispatcher.config.shards))
+    def take(self, limit: int, queue: str, *, idle: bool, main: bool) -> Flow[Taken]:
+        """Claim at most ``limit`` left items of the queue.
 
-    def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
-        """Claim at most ``limit`` items that dead sessions have left with a note, and return the notes.
-
-        Fewer notes mean that nothing more is left, except items on which this session works.
+        ``idle``: the session has nothing else to do, and waits for items if none is left. ``main``: it takes items of this queue
+        from now on.
         """
-        session, taken = self.session, dict[bytes, str]()
-        # An earlier search may have claimed items, and got no answer. This search finds them again.
+        session, wanted = self.session, short(queue, 8)
+        if main:
+            session.queue = wanted
+        shards = range(self._dispatcher.config.shards)
+        # An earlier call may have taken items, and got no answer. They are left again.
         yield from self._repeat_releases()
+        with session.claiming() as reserved:
+            while not session.reserve(reserved, (), shards):
+                yield from self._look_up_lost(session, shards)
+            session.shards.update(shards)
+            found = yield from self._take(session, reserved, limit, wanted, idle=idle)
+            if dead := [shard for shard, (_, _, is_dead, *_) in found.items() if is_dead]:
+                yield from self._bury(dead)
+                if not any(words[3:] for words in found.values()):
+                    found = yield from self._take(session, reserved, limit, wanted, idle=idle)
+            words = [word for _, _, _, *rest in found.values() for word in rest]
+            notes = [
+                Note(text(note), queue, deaths=int(deaths))
+                for deaths, note in zip(words[1::3], words[2::3], strict=True)
+            ]
+            waiting, others = (max(reply[i] for reply in found.values()) for i in (0, 1))
+            return Taken(notes, waiting, others)
+
+    def _take(
+        self, session: Session, reserved: Reserved, limit: int, queue: str, *, idle: bool
+    ) -> Flow[dict[int, list[Any]]]:
+        """Take from all shards, and return each shard's reply. The items are the session's."""
+        found: dict[int, list[Any]] = {}
+
+        def learn(batch: FilterBatch, reply: Any) -> None:
+            if reply[0] == Status.OK:
+                found[batch.shard] = reply[1]
+                session.took(reserved, map(bytes.fromhex, map(text, reply[1][3::3])))
+                batch.answers = ""
+            else:
+                self._dispatcher.learn(batch, reply)
+
+        shards = self._dispatcher.config.shards
+        call_for = partial(
+            calls.take,
+            session=session,
+            call=reserved.call,
+            ttl_ms=self._ttl_ms,
+            limit=min(-(-limit // shards), _MOST_TAKEN),
+            queue=queue,
+            waits_ms=_WAITS_MS if idle else 0,
+        )
+        batches = [FilterBatch([], shard) for shard in range(shards)]
         try:
-            sessions = yield from self.sessions()
-            claim = partial(self._claim_abandoned, session, taken)
-            yield from self._searches.take_over(sessions, claim, limit, prefix)
-        except BaseException:  # also GeneratorExit; the caller does not get these claims
-            session.release(taken)
-            raise
-        return [*taken.values()]
+            yield from self._dispatcher.send(batches, call_for, Knowledge.STORED, learn)
+        finally:
+            # A copy, because what the other calls take is owned until then.
+            lost = Reserved(reserved.call)
+            session.lost += [(lost, batch) for batch in batches if batch.unanswered_since]
+        return found
 
-    def _claim_abandoned(
-        self, session: Session, taken: dict[bytes, str], abandoned: dict[bytes, Abandoned]
-    ) -> Flow[int]:
-        """Claim items that dead sessions have left. Add the new ones to ``taken``, with their notes; return their number."""
-        before = len(taken)
-        for within in {claim.slices for claim in abandoned.values()}:
-            notes = {key: claim.note for key, claim in abandoned.items() if claim.slices == within}
-            with session.claiming() as reserved:
-                answers = yield from self.claim(session, reserved, notes, within, notes)
-                taken |= {key: notes[key] for key in notes if answers[key] is Claim.NEW}
-            # The work on a seen item is done. Its session died before it ended the claim, or only seemed dead.
-            if seen := [key for key, answer in answers.items() if answer is Claim.SEEN]:
-                yield from self.release_dead(seen)
-        return len(taken) - before
+    def queue_info(self, queue: str) -> Flow[QueueInfo]:
+        """Count the left items of the queue, all claimed items, and the queue's living sessions."""
+        now, wanted = (yield from server_time(self._dispatcher.config)), short(queue, 8)
+        shards = range(self._dispatcher.config.shards)
+        counts = yield from request_all(
+            [one for n in shards for one in calls.counts(self._keys(n), wanted)]
+        )
+        left, suspects, in_index, claims, sessions = (counts[i::5] for i in range(5))
+        # Other fields have no name of 16 characters. A session waits if it got nothing from any shard.
+        waits = dict[Any, bool]()
+        for of_shard in sessions:
+            for name, entry in pairs(of_shard).items():
+                match len(name), text(entry).split():
+                    case [16, [until, of, waits_until]] if of == wanted and int(until) > now:
+                        waits[name] = waits.get(name, True) and int(waits_until) > now
+        waiting = sum(waits.values())
+        claimed = max(0, sum(claims) - sum(in_index))
+        return QueueInfo(sum(left), sum(suspects), claimed, waiting, len(waits) - waiting)
 
-    def pause(self) -> Flow[None]:
-        """End the session, unless it has claims. The next claim has another name, which a late copy of this call does not remove."""
-        if not self.session.is_busy and not self.session.handed_over:
-            yield from self.end()
+    def _bury(self, shards: Iterable[int]) -> Flow[None]:
+        """Leave the claims of dead sessions in these shards to any session."""
+        for shard in shards:
+            more = True
+            while more:
+                [[_, more]] = yield from request([calls.bury(self._keys(shard))])
 
     def end(self) -> Flow[None]:
         """End the session, and begin another one. Remaining claims are treated as a dead session's."""
@@ -268,31 +326,26 @@ class Claims(ResetsInChild):
             for age, digests in ended.to_commit().items():
                 session.commit_again(digests, age)
             self.session = session
-        leaves_claims = ended.is_busy or ended.handed_over
-        yield from self._beat(ended, 0 if leaves_claims else -1, ended.shards)
+        dead = yield from self._beat(ended, 0 if ended.is_busy else -1)
+        if ended.is_busy:
+            yield from self._bury(dead)
         if refused is not None:
             raise refused
 
-    def _beat(
-        self, session: Session | None, ttl_ms: int, shards: Iterable[int]
-    ) -> Flow[dict[int, Sessions]]:
-        """Send a heartbeat of the session to shards, and return the sessions that they know."""
-        name = session.name if session else ""
-        view, shards = self._dispatcher.current_view(), [*shards]
+    def _beat(self, session: Session, ttl_ms: int) -> Flow[list[int]]:
+        """Send a heartbeat of the session to its shards, and return those with dead sessions."""
+        view, shards = self._dispatcher.current_view(), [*session.shards]
         replies = yield from request_all(
             [
-                calls.heartbeat(self._keys(shard), name, ttl_ms, view.expires_at(shard))
+                calls.heartbeat(self._keys(shard), session.name, ttl_ms, view.expires_at(shard))
                 for shard in shards
             ]
         )
-        return {
-            shard: Sessions(now, dict(zip(map(text, words[::2]), words[1::2], strict=True)))
-            for shard, (_, (now, *words)) in zip(shards, replies, strict=True)
-        }
+        return [shard for shard, (_, dead) in zip(shards, replies, strict=True) if dead]
 
     def _keys(self, shard: int) -> calls.Keys:
         keys = self._dispatcher.config.keys
-        return keys.claims(shard), keys.sessions(shard)
+        return keys.claims(shard), keys.sessions(shard), keys.left(shard)
 
 
 def _answers(batches: list[FilterBatch]) -> dict[bytes, str]:
@@ -302,3 +355,8 @@ def _answers(batches: list[FilterBatch]) -> dict[bytes, str]:
         for batch in batches
         for digest, answer in zip(batch.digests, batch.answers or "", strict=False)
     }
+
+
+def _digests_in(hexed: str) -> list[bytes]:
+    """Return the digests in the answers that a lane keeps of ``take``. The number of an item's deaths follows each digest."""
+    return [bytes.fromhex(hexed[at : at + 32]) for at in range(0, len(hexed), 33)]

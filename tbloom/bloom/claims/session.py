@@ -58,8 +58,8 @@ class Session:
         self.name: str = secrets.token_hex(8)
         #: The shards to which it has sent claims. Heartbeats are sent to these.
         self.shards: set[int] = set()
-        #: True if claims were handed over to other sessions, which end them.
-        self.handed_over: bool = False
+        #: The queue whose items it takes, as scripts have it; "": none so far.
+        self.queue: str = ""
         #: Calls of ``claim`` without a reply. They are looked up by their tokens before the next claim or
         #: release in their shards, and by each heartbeat.
         self.lost: list[tuple[Reserved, FilterBatch]] = []
@@ -84,7 +84,6 @@ class Session:
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
-        self.handed_over = False
         self.lost.clear()
         self._leases.clear()
 
@@ -158,13 +157,20 @@ class Session:
 
         self._change(digests, lambda _, lease: _owned(lease, call))
 
-    def hand_over(self, digests: Iterable[bytes]) -> None:
-        """Forget claims, because other sessions will claim the items and end these claims."""
-        self.handed_over = True
-        self._change(
-            digests,
-            lambda _, lease: None if lease and lease.is_claimed else lease,
-        )
+    def took(self, reserved: Reserved, digests: Iterable[bytes]) -> None:
+        """Own items that a call has taken. If the caller does not get them, ``claiming`` marks them to be released."""
+        digests = [*digests]
+        reserved.earlier |= dict.fromkeys(digests, 0)
+        self._change(digests, lambda _, lease: _owned(lease, reserved.call))
+
+    def to_give_back(self, reserved: Reserved, digests: Iterable[bytes]) -> None:
+        """Mark items to be released that a call has taken without a reply, unless they were claimed again since."""
+
+        def change(_: bytes, lease: Lease | None) -> Lease | None:
+            is_known = lease is not None and (lease.last_call or 0) >= reserved.call
+            return lease if is_known else (lease or Lease(None))._replace(last_call=reserved.call)
+
+        self._change(digests, change)
 
     def to_release(self) -> dict[bytes, int]:
         """Return the items to release, each with the last call whose claim ends."""

@@ -6,8 +6,9 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
-from tbloom.arguments import Item, check_keep, check_note, check_notes, check_within
+from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.claims.calls import Claim
+from tbloom.bloom.claims.notes import Note, QueueInfo, Taken, stored_note, stored_notes
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
@@ -37,43 +38,59 @@ class ClaimVerbs(Verbs[Client]):
             logger.warning(message, self.name, failed)
 
     @verb
-    def claim(
-        self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
-    ) -> Flow[Claim]:
+    def claim(self, item: Item, within: int | None = None, note: str | Note = "") -> Flow[Claim]:
         """Claim the item, so that no other process works on it.
 
-        ``Claim.NEW``: you work on it; ``commit`` or ``release`` it at the end. ``Claim.SEEN``: it was
+        ``Claim.NEW``: you work on it; ``commit``, ``release`` or ``leave_many`` it at the end. ``Claim.SEEN``: it was
         committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it,
         perhaps another thread of yours. An item is new only once if all processes claim it: ``add`` does
         not see claims, and says that a claimed item is new.
 
         A process that claims items sends heartbeats from a thread of its own, or a task of its event loop. After
-        ``session_ttl`` seconds without a heartbeat, other processes may claim its items. A ``note`` (at most 65,536
-        characters; the item, for example) is stored with the claim, for ``take_over``. Items that the session
-        ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
+        ``session_ttl`` seconds without a heartbeat, other processes may claim its items, or ``take`` them. A ``note`` (a text of
+        at most 65,536 characters; the item, for example) is stored with the claim, for ``take``.
         """
         self._keep_session()
         within, key = check_within(within, self.config.slices), self.config.digest(item)
-        notes = {key: check_note(note)}
-        return (yield from self._claim_digests([key], within, notes, previous_owner))[0]
+        return (yield from self._claim_digests([key], within, {key: stored_note(note)}))[0]
 
     @verb
     def claim_many(
         self,
         items: Iterable[Item],
         within: int | None = None,
-        notes: Iterable[str] | None = None,
-        previous_owner: str = "",
+        notes: Iterable[str | Note] | None = None,
+        *,
+        again: bool = False,
     ) -> Flow[list[Claim]]:
         """Claim all new items in one call, and return a Claim for each item, in order: NEW, SEEN or BUSY, as ``claim``.
 
-        A repeat of a new item is busy. ``notes`` has a text for each item, with which another process can take over its
-        claim, as ``note`` of ``claim``. Raise ConfigError if there are more or fewer notes than items, or if one is too long.
+        A repeat of a new item is busy. ``notes`` has a note for each item, as ``note`` of ``claim``. With ``again``, items that
+        this session has claimed are new, and get these notes. Raise ConfigError if there are more or fewer notes than items,
+        or if one is too long.
         """
         self._keep_session()
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
-        by_digest = check_notes(digests, notes)
-        return self._claim_digests(digests, within, by_digest, previous_owner)
+        return self._claim_digests(digests, within, stored_notes(digests, notes), again=again)
+
+    @verb
+    def push(self, item: Item, note: str | Note, within: int | None = None) -> Flow[bool]:
+        """Leave the item, with its note, to the next session that takes it. See ``push_many``."""
+        return (yield from self._push([self.config.digest(item)], [note], within))[0]
+
+    @verb
+    def push_many(
+        self,
+        items: Iterable[Item],
+        notes: Iterable[str | Note],
+        within: int | None = None,
+    ) -> Flow[list[bool]]:
+        """Leave the items that are new to any session, which takes them with ``take``. Return for each item whether it was new.
+
+        An item is not new if it was seen within the window, if a session has claimed it, or if it is left already. After an error,
+        push again: then what has reached the server is not new.
+        """
+        return self._push(self.config.digests_of(items), notes, within)
 
     @verb
     def commit(self, item: Item, keep: int | None = None) -> Flow[bool]:
@@ -99,7 +116,7 @@ class ClaimVerbs(Verbs[Client]):
     def release(self, item: Item) -> Flow[None]:
         """Release the item, because the work on it was not done. Other processes may claim it after that.
 
-        If this raises one of redis-py's errors, the next heartbeat releases it. A claim with a note then waits to be taken over.
+        If this raises one of redis-py's errors, the next heartbeat releases it. An item with a note is left then.
         """
         return self._claims.release([self.config.digest(item)])
 
@@ -109,9 +126,9 @@ class ClaimVerbs(Verbs[Client]):
         return self._claims.release(self.config.digests_of(items))
 
     @verb
-    def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
-        """Release each item, but let items with a note wait for another process to ``take_over``."""
-        return self._claims.release(self.config.digests_of(items), "abandon")
+    def leave_many(self, items: Iterable[Item]) -> Flow[None]:
+        """Leave each item with a note to the next session that takes it (see ``take``), and release the others."""
+        return self._claims.release(self.config.digests_of(items), leaves=True)
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Treat the items as new, after a call with them has raised one of redis-py's errors.
@@ -124,48 +141,37 @@ class ClaimVerbs(Verbs[Client]):
         if self._claims.session.has_claimed:
             self._claims.session.own(digests)
 
-    def hand_over(self, items: Iterable[Item]) -> None:
-        """Hand claimed items over to another process, which claims them with this session as ``previous_owner``.
-
-        Until then, this session keeps the claims alive, and asks Redis about them. Don't ask about such an item in two threads at
-        once: one of them may get BUSY though nobody works on it.
-        """
-        self._claims.session.hand_over(self.config.digests_of(items))
-
     @verb
-    def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:
-        """Claim at most ``limit`` items that dead sessions have left with a note, and return these notes.
+    def take(
+        self, limit: int = 100, queue: str = "", *, idle: bool = True, main: bool = True
+    ) -> Flow[Taken]:
+        """Claim at most ``limit`` left items whose notes are for the queue, and return the notes.
 
-        If there are fewer, nothing more is left, except items on which this object itself works. With ``prefix``, only claims whose
-        notes begin with it are taken over. Call it at the start and from time to time. Claims without a note simply end.
+        An item is left by ``leave_many`` and ``push``, and when its session ends or dies. Those come first of which the fewest
+        sessions have died. An item of which two have died may kill the next one, too: it is taken alone, and only by a session
+        that is ``idle``, which has nothing else to do.
+
+        If nothing is left, an idle session waits for items: call again after some time. (Each shard gives at most its
+        share, and 1,000, so that there may be fewer than ``limit`` though more are left.) All work is done if the answer ``is_over``: no
+        session of the queue is at work any more. A session is of the queue that it named last with ``main``: call ``take`` before the
+        work begins, not ``idle``, so that the others wait for what you leave.
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ConfigError("limit", limit, "a whole number from 1 on")
-        return (yield from self._claims.take_over(limit, prefix))
+        return (yield from self._claims.take(limit, queue, idle=idle, main=main))
 
     @verb
-    def other_sessions(self) -> Flow[dict[str, int]]:
-        """Return the other living sessions, and until when each counts as alive (ms, by the server's clock)."""
-        alive_until: dict[str, int] = {}
-        for sessions in (yield from self._claims.sessions()).values():
-            for name, until in sessions.alive_until.items():
-                if until > sessions.now:
-                    alive_until[name] = max(until, alive_until.get(name, until))
-        alive_until.pop(self.session, None)
-        return alive_until
+    def queue_info(self, queue: str = "") -> Flow[QueueInfo]:
+        """Return how many items of the queue are left, and how many sessions of the queue wait or work. Nothing is changed.
 
-    @verb
-    def pause_session(self) -> Flow[None]:
-        """End this session if it claims nothing, so that no other process waits for it.
-
-        The next claim begins another session. No other thread or task may claim meanwhile.
+        The items of a session that has died count as claimed until another session finds out.
         """
-        return self._claims.pause()
+        return self._claims.queue_info(queue)
 
     @verb
     def end_session(self) -> Flow[None]:
-        """End this session. Its remaining claims are treated as a dead session's. The next claim begins another session.
+        """End this session. Claimed items with a note are left to any session. The next claim begins another session.
 
         No other thread or task may claim meanwhile: its claim would be this session's, which nobody keeps alive any more.
         """
@@ -195,14 +201,25 @@ class ClaimVerbs(Verbs[Client]):
         self._warn_of_taken_over()
         return [digest not in taken_over for digest in digests]
 
+    def _push(
+        self, digests: list[bytes], notes: Iterable[str | Note], within: int | None
+    ) -> Flow[list[bool]]:
+        stored = stored_notes(digests, notes)
+        if "" in stored.values():
+            raise ConfigError("notes", "", "a text that says what to do with the item")
+        within = check_within(within, self.config.slices)
+        answers = yield from self._claims.push(digests, within, stored)
+        # A repeat is not new.
+        return [answers.pop(digest, None) is Claim.NEW for digest in digests]
+
     def _claim_digests(
-        self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
+        self, digests: list[bytes], within: int, notes: Mapping[bytes, str], *, again: bool = False
     ) -> Flow[list[Claim]]:
-        to_send = digests if previous_owner else self._not_cached(digests, within)
+        to_send = digests if again else self._not_cached(digests, within)
         session, view = self._claims.session, self._dispatcher.current_view()
         with session.claiming() as reserved:
             answers = yield from self._claims.claim(
-                session, reserved, to_send, within, notes, previous_owner=previous_owner
+                session, reserved, to_send, within, notes, again=again
             )
             if self._cache.size:
                 seen = [key for key, answer in answers.items() if answer is Claim.SEEN]

@@ -1,0 +1,134 @@
+-- take: claim left items of a queue for the client's session, or say that the session waits for some. The session lives on, and
+-- begins if need be.
+--
+-- Includes   calls, chosen, claims, header, lane_entries, lanes
+--
+-- KEYS[1]    the filter's parameters
+-- KEYS[2]    its state (add.lua)
+-- KEYS[3]    the claims (shared/claims.lua)
+-- KEYS[4]    the sessions that hold claims (shared/claims.lua)
+-- KEYS[5]    the index of left items (shared/claims.lua)
+--
+-- ARGV[1]    the token (shared/lanes.lua)
+-- ARGV[2]    the header (shared/header.lua)
+-- ARGV[3]    the client's session, 16 characters
+-- ARGV[4]    how long the session counts as alive without another heartbeat (ms)
+-- ARGV[5]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
+-- ARGV[6]    the most items to take
+-- ARGV[7]    the queue, 8 characters
+-- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms). '0': it has
+-- ARGV[9]    the queue whose items the session takes from now on, 8 characters; '': as before
+--
+-- Reply      {0, {waiting, others, dead, digest, deaths, note, ...}}  how many sessions of the queue wait, and how many others live (both
+--                             counted within the last second, or 0 where items are taken); whether sessions are dead (bury.lua);
+--                             for each item its digest in hexadecimal, the number of sessions that have died of it, and its note
+--            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+--
+-- A second copy of the call gets the items again that the session still holds. An item of which SUSPECT sessions have died may kill
+-- the next one, too. It is taken alone, by a session that has nothing else to do, so that no other item is blamed.
+
+local config_key, state, claims, sessions, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local number, lane = read_token(ARGV[1])
+local begins, ends, version = read_header(ARGV[2])
+local session, life, call, limit, queue = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), ARGV[7]
+local waits_for, own_queue, SUSPECT = tonumber(ARGV[8]), ARGV[9], '2'
+
+local reply, taken = {0, 0, 0}, {}
+local function add(digest, deaths, note)
+  local hex = string.gsub(digest, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], taken[#taken + 1] = hex, deaths, note, hex .. deaths
+end
+
+local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
+if refused and refused[1] == 0 then -- an earlier copy was executed
+  for hex, deaths in string.gmatch(refused[2], '(' .. string.rep('%x', 32) .. ')(%x)') do
+    local digest = string.gsub(hex, '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)
+    local owner, claimed_as, _, note = claim_of(claims, digest)
+    if owner == session and claimed_as == call then
+      -- Without a note, the item was committed since.
+      if note == '' then redis.call('HDEL', claims, digest) else add(digest, deaths, note) end
+    end
+  end
+  reply[2] = 1
+  return {0, reply}
+elseif refused then
+  return refused
+end
+
+local known_until, more = session_parts(redis.call('HGET', sessions, session), now)
+local tagged, waited_until = queue_parts(more)
+if own_queue == '' then own_queue = tagged or queue end
+local count_field = 'w' .. queue
+local counted_at, waiting, others = string.match(redis.call('HGET', sessions, count_field) or '', '^(%d+) (%d+) (%d+)$')
+redis.call('HLEN', claims)
+
+-- Takes items whose deaths are from `first` on and below `after`. Members without a left item are removed.
+local function take(first, after, most)
+  repeat
+    local members = redis.call('ZRANGEBYLEX', index, '[' .. queue .. first, '(' .. queue .. after, 'LIMIT', '0', tostring(most))
+    for _, member in ipairs(members) do
+      local digest = string.sub(member, -16)
+      local owner, _, place, note = claim_of(claims, digest)
+      if is_left(owner) and member_of(owner, place, digest) == member then
+        redis.call('HSET', claims, digest, session .. call .. place .. note)
+        add(digest, deaths_of(owner, place), note)
+      end
+    end
+    if #members > 0 then redis.call('ZREM', index, unpack(members)) end
+  until #members == 0 or #taken > 0
+end
+
+local left = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0', '(' .. queue .. SUSPECT)
+if left > 0 then
+  -- The others that wait get as many.
+  local sharers = waits_for > 0 and math.max(1, tonumber(waiting) or 1) or 1
+  take('0', SUSPECT, math.max(1, math.min(limit, math.ceil(left / sharers))))
+end
+if #taken == 0 and waits_for > 0 then take(SUSPECT, ':', 1) end
+
+local waits_until = #taken == 0 and waits_for > 0 and now + waits_for or 0
+if counted_at and #taken > 0 and waited_until > 0 and own_queue == tagged and own_queue == queue then
+  -- It waits no longer, and the others that wait still get their share.
+  redis.call('HSET', sessions, count_field, string.format('%s %d %d', counted_at, math.max(0, waiting - 1), others + 1))
+elseif known_until == 0 or own_queue ~= tagged or (waits_until == 0) ~= (waited_until == 0) then
+  redis.call('HDEL', sessions, 'w' .. own_queue)
+  counted_at = nil
+end
+keep_session(sessions, session, now + life, string.format(' %s %.0f', own_queue, waits_until))
+if known_until < now + life / 2 then keep_claims(claims, sessions, index, read_chosen(ARGV[2]), life, now) end
+
+if #taken == 0 then
+  -- A count is used for a second, and longer where it took longer.
+  if not (counted_at and tonumber(counted_at) > now - 1000 - 2 * (waiting + others)) then
+    waiting, others = 0, 0
+    local all, dead, tag = redis.call('HGETALL', sessions), 0, ' ' .. queue .. ' '
+    for i = 1, #all, 2 do
+      if #all[i] == 16 then
+        -- Most entries are of this form. Patterns would take several times as long.
+        local entry, until_ms, waits_until = all[i + 1], nil, nil
+        if string.sub(entry, 14, 23) == tag then
+          until_ms, waits_until = tonumber(string.sub(entry, 1, 13)), tonumber(string.sub(entry, 24))
+        end
+        if not (until_ms and waits_until) then until_ms = session_parts(entry, now) end
+        if until_ms <= now then
+          dead = 1
+        elseif waits_until and waits_until > now then
+          waiting = waiting + 1
+        elseif waits_until then
+          others = others + 1
+        end
+      end
+    end
+    redis.call('HSET', sessions, count_field, string.format('%.0f %d %d', now, waiting, others))
+    reply[3] = dead
+  end
+  reply[1], reply[2] = tonumber(waiting) or 0, tonumber(others) or 0
+  -- The server may have lost sessions whose claims nobody knows of.
+  if known_until == 0 and redis.call('HLEN', sessions) <= 2 and redis.call('HLEN', claims) > 0 then reply[3] = 1 end
+end
+redis.call('HSET', state, lane, lane_entry(number, table.concat(taken), now))
+if not entry then sweep(state, '', now) end
+return {0, reply}

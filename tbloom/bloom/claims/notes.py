@@ -1,0 +1,102 @@
+"""Notes: what a session leaves with an item, so that another one can do the work."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import NamedTuple
+
+from tbloom.arguments import check_items, check_note
+from tbloom.errors import ConfigError
+
+#: The length of a place (``lua/shared/claims.lua``).
+_PLACE = 13
+#: The highest number of deaths that a place can have.
+_MOST_DEATHS = 9
+
+
+class Note(NamedTuple):
+    """A text that says what to do with an item, and for whom it is."""
+
+    #: At most 65,536 characters; the item, for example.
+    text: str
+    #: The sessions that take items of this queue can do the work.
+    queue: str = ""
+    #: Left items of one host are taken together.
+    host: str = ""
+    #: The number of sessions that have died of the item.
+    deaths: int = 0
+
+    @property
+    def stored(self) -> str:
+        """The note as a claim has it: its place, and the text. A note without a text is none."""
+        if not self.text:
+            return ""
+        deaths = max(0, min(self.deaths, _MOST_DEATHS))
+        return f"{short(self.queue, 8)}{deaths}{short(self.host, 4)}{self.text}"
+
+
+class Taken(NamedTuple):
+    """The answer of ``take``."""
+
+    #: The notes of the items that this session has claimed now, each with the number of sessions that have died of the item.
+    notes: list[Note]
+    #: The number of sessions that wait for items of the queue, with this one. Counted only if there are no notes.
+    waiting: int = 0
+    #: The number of other sessions that take items of the queue, and do not wait. They may leave some. Counted only if there are no notes.
+    others: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing is left, and no other session works on items of the queue."""
+        return not (self.notes or self.others)
+
+
+class QueueInfo(NamedTuple):
+    """The answer of ``queue_info``."""
+
+    #: The number of items of the queue that are left, without the suspects.
+    left: int
+    #: The number of left items of which two sessions or more have died. Each is taken alone.
+    suspects: int
+    #: The number of items that sessions have claimed, of all queues of the filter.
+    claimed: int
+    #: The number of sessions of the queue that wait for items, and of those that do not.
+    waiting: int
+    working: int
+
+
+def short(name: str, size: int) -> str:
+    """Return a hash of the name, of ``size`` characters (a multiple of 4)."""
+    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=size * 3 // 4).digest()
+    return urlsafe_b64encode(digest).decode()
+
+
+def stored_notes(
+    digests: list[bytes], notes: Iterable[str | Note] | None, argument: str = "notes"
+) -> dict[bytes, str]:
+    """Return the notes as they are stored, by their items' digests. Raise ConfigError unless there is a valid note for each item."""
+    if notes is None:
+        return {}
+    given = enumerate(check_items(notes, argument))
+    checked = [stored_note(note, f"{argument}[{i}]") for i, note in given]
+    if len(checked) != len(digests):
+        raise ConfigError(argument, notes, f"as many as there are items, {len(digests)}")
+    # A repeated item gets its first note.
+    return dict(zip(reversed(digests), reversed(checked), strict=True))
+
+
+def stored_note(note: str | Note, argument: str = "note") -> str:
+    """Return the note as it is stored. Raise ConfigError if it can't be."""
+    made = note if isinstance(note, Note) else Note(note)
+    check_note(made.text, argument)
+    return made.stored
+
+
+def read_stored(stored: str, queue: str) -> Note | None:
+    """Return the note that is stored; None: it is for another queue."""
+    deaths, text = stored[8:9], stored[_PLACE:]
+    if not stored.startswith(short(queue, 8)) or not deaths.isdecimal():
+        return None
+    return Note(text, queue, deaths=int(deaths))

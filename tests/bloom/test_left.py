@@ -1,0 +1,730 @@
+"""Items that are left to any session: given, pushed, or of a session that has ended or died. Each is taken exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import Claim, Note, TimeBloom
+from tbloom.bloom.claims import calls
+from tbloom.bloom.claims.notes import Taken
+from tbloom.engine.flow import Call, text
+from tests.helpers.clock import Clockwork
+from tests.helpers.flows import flow_of, lose, replies_to, run, script_of, until
+
+NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
+LIFE = 1.0  # seconds: the shortest that a session may have
+ITEMS = [f"item {i}" for i in range(500)]
+BURY = "bloom/claims/bury"
+
+
+def texts(taken: Taken) -> list[str]:
+    return [note.text for note in taken.notes]
+
+
+def of(queue: str, items: Iterable[str], **more: Any) -> list[Note]:
+    """Notes for the queue."""
+    return [Note(item, queue, **more) for item in items]
+
+
+def index_of(seen: TimeBloom, client: redis.Redis) -> int:
+    """The size of the index of left items."""
+    return client.zcard(f"{{{seen.name}}}:left")
+
+
+def sessions_of(seen: TimeBloom, client: redis.Redis) -> set[str]:
+    fields = map(text, client.hkeys(f"{{{seen.name}}}:sessions"))
+    return {field for field in fields if len(field) == 16}
+
+
+def call_and_late_copies(client: redis.Redis, flow: Any, script: str) -> tuple[Any, list[Call]]:
+    """What the flow answers, and the calls of the script that it made, which may reach the server again."""
+    late, replies = list[Call](), None
+    while True:
+        try:
+            made = flow.send(replies)
+        except StopIteration as end:
+            return end.value, late
+        late += [call for call in made if script_of(call) == script]
+        replies = replies_to(client, made)
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients send no heartbeats but the test's."""
+    monkeypatch.setattr(TimeBloom, "_keep_session", lambda _: None)
+
+
+# What is left is taken once.
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("how", ["left", "pushed", "ended", "left and claimed before"])
+async def test_what_is_left_is_taken_once_by_several_takers(
+    make: Any, client: redis.Redis, name: str, *, how: str, shards: int
+) -> None:
+    """Of two queues, each gets its own."""
+    giver, *takers = (make(shards=shards) for _ in range(5))
+    others, notes = [f"other {item}" for item in ITEMS], of("q", ITEMS)
+    assert all(await giver.push_many(others, of("r", others)))
+    if how == "pushed":
+        assert all(await giver.push_many(ITEMS, notes))
+    else:
+        assert {NEW} == {*await giver.claim_many(ITEMS, notes=notes)}
+    if how == "ended":
+        await giver.end_session()
+    elif how != "pushed":
+        await giver.leave_many(ITEMS)
+    if how == "left and claimed before":
+        assert {NEW} == {*await takers[0].claim_many(ITEMS, notes=notes)}
+        assert [] == texts(await takers[1].take(10, "q"))
+        await takers[0].leave_many(ITEMS)
+    taken = list[str]()
+    while len(taken) < len(ITEMS):
+        for taker in takers:
+            some = texts(await taker.take(70, "q"))
+            assert len(some) <= 70 + shards
+            taken += some
+    assert sorted(ITEMS) == sorted(taken)
+    assert {BUSY} == {*await giver.claim_many(ITEMS)}
+    assert [] == texts(await giver.take(100, "q"))
+    for taker in takers:
+        assert {True, False} >= {*await taker.commit_many(ITEMS)}
+    assert {SEEN} == {*await giver.claim_many(ITEMS)}
+    rest = list[str]()
+    while len(rest) < len(others):
+        rest += texts(await takers[0].take(100, "r"))
+    assert sorted(others) == sorted(rest)
+    left = [client.zcard(key) for key in client.scan_iter(f"{{{name}*:left")]
+    assert 0 == sum(left)
+
+
+def test_a_note_is_taken_as_it_was_left(ours: TimeBloom, theirs: TimeBloom) -> None:
+    """With its queue and its deaths."""
+    assert theirs.push("a", Note("the work\n\xe4\u20ac", "q", "example.com", 1))
+    assert [Note("the work\n\xe4\u20ac", "q", deaths=1)] == ours.take(queue="q").notes
+    assert theirs.push("b", "plain")
+    assert [Note("plain")] == ours.take().notes
+
+
+def test_items_of_one_host_are_taken_together(ours: TimeBloom, theirs: TimeBloom) -> None:
+    items = [(f"{i} of {host}", host) for i in range(5) for host in ("a", "b", "c")]
+    theirs.push_many([item for item, _ in items], [Note(item, "", host) for item, host in items])
+    for _ in range(3):
+        assert 1 == len({text[-1] for text in texts(ours.take(5, idle=False))})
+
+
+def test_no_call_takes_more_items_than_a_script_can(ours: TimeBloom, theirs: TimeBloom) -> None:
+    """A limit is only the most that the caller wants."""
+    items = [f"item {i}" for i in range(9000)]
+    assert all(theirs.push_many(items, items))
+    taken = list[str]()
+    while some := texts(ours.take(10**6)):
+        assert len(some) <= 1000
+        taken += some
+    assert sorted(items) == sorted(taken)
+
+
+def test_left_work_is_found_however_many_claims_there_are(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """opik#8137: and whatever is left for others."""
+    work = [f"work {i}" for i in range(3)]
+    theirs.claim_many(work, notes=of("q", work))
+    ours.claim_many(map(str, range(40_000)))
+    theirs.push_many(ITEMS, of("r", ITEMS))
+    theirs.close()
+    assert work == sorted(texts(ours.take(queue="q")))
+
+
+@pytest.mark.parametrize("how", ["pushed", "left", "ended"])
+def test_sessions_that_wait_get_equal_shares(clockwork: Clockwork, open_one: Any, how: str) -> None:
+    """One that is not idle takes what it asks for."""
+    giver, *waiting = (open_one() for _ in range(5))
+    busy, first = giver.take(1, "q", idle=False), of("q", ITEMS[:100])
+    if how != "pushed":
+        giver.claim_many(ITEMS[:100], notes=first)
+    for _ in range(2):
+        for seen in waiting:
+            assert [] == busy.notes == seen.take(queue="q").notes
+        clockwork.go_on(1)
+    if how == "pushed":
+        giver.push_many(ITEMS[:100], first)
+    elif how == "left":
+        giver.leave_many(ITEMS[:100])
+    else:
+        giver.end_session()
+    shares = [len(seen.take(queue="q").notes) for seen in waiting]
+    assert [100, 0, 0, 0] == shares if how == "ended" else [25] * 4 == shares
+    assert not waiting[0].take(queue="q").notes
+    giver.push_many(ITEMS[100:], of("q", ITEMS[100:]))
+    assert 90 == len(waiting[0].take(90, "q", idle=False).notes)
+
+
+# An item that is left, and is then claimed or committed, is not left any more.
+
+
+@pytest.mark.parametrize("verb", ["claim", "commit"])
+def test_a_left_item_that_is_claimed_or_committed_is_not_taken(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, verb: str
+) -> None:
+    assert theirs.push("a", "the work")
+    assert getattr(ours, verb)("a") in (NEW, True)
+    assert (0, []) == (index_of(ours, client), theirs.take().notes)
+    assert (BUSY if verb == "claim" else SEEN) is theirs.claim("a")
+    ours.commit("a")
+    assert SEEN is theirs.claim("a")
+
+
+def test_a_claim_with_again_replaces_the_note_of_ones_own_claim(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """Another session's claims stay."""
+    assert NEW is ours.claim("a", note="first")
+    assert NEW is theirs.claim("b", note="theirs")
+    assert [NEW, BUSY] == ours.claim_many(["a", "b"], notes=["second"] * 2, again=True)
+    assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
+    ours.leave_many(["a", "b"])
+    assert ["second"] == texts(theirs.take())
+    theirs.leave_many(["a", "b"])
+    assert ["second", "theirs"] == sorted(texts(ours.take()))
+
+
+# Lost replies, and calls that come late or twice.
+
+
+@pytest.mark.parametrize("then", ["take", "heartbeat", "end_session", "claim"])
+@pytest.mark.parametrize("executed", [False, True])
+def test_items_of_a_lost_take_are_left_again(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, then: str, *, executed: bool
+) -> None:
+    """Whether or not the server has executed the call; and a late copy of it changes nothing."""
+    ours.take()  # the filter is open
+    theirs.push_many(["a", "b"], ["the work", "more work"])
+    take = flow_of(ours, "take")
+    late = until(client, take, "bloom/claims/take")
+    if executed:
+        replies_to(client, late)
+    with suppress(redis.ConnectionError):
+        take.throw(redis.ConnectionError())
+    if then == "take":
+        assert ["more work", "the work"] == sorted(texts(ours.take()))
+        replies_to(client, late)
+        assert [] == texts(theirs.take())
+        return
+    if then == "claim":
+        assert (NEW, 0) == (ours.claim("c"), 0)
+    ours._send_heartbeat() if then != "end_session" else ours.end_session()
+    replies_to(client, late)
+    assert ["more work", "the work"] == sorted(texts(theirs.take()))
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("found", [False, True])
+def test_a_second_copy_of_a_take_changes_nothing(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, *, ends: bool, found: bool
+) -> None:
+    """After its session has ended, too: nobody waits for a session that is gone."""
+    ours.add("the filter is open")
+    if found:
+        theirs.push_many(["a", "b"], ["the work", "more work"])
+    session = ours.session
+    taken, late = call_and_late_copies(client, flow_of(ours, "take"), "bloom/claims/take")
+    assert 2 * found == len(taken.notes)
+    if ends:
+        ours.end_session()
+    else:
+        ours.commit("a")
+        ours.leave_many(["b"])
+    for _, answer in replies_to(client, late):
+        assert not (isinstance(answer, list) and answer[3:])
+    assert (session in sessions_of(theirs, client)) != ends
+    more = texts(theirs.take())
+    assert found * (["more work", "the work"] if ends else ["more work"]) == sorted(more)
+
+
+def test_a_second_copy_of_a_take_gets_the_first_answer(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """As where only its reply was lost. The deaths, too, which the claims do not have any more."""
+    assert NEW is theirs.claim("a", note="the work")
+    client.hdel(f"{{{ours.name}}}:sessions", theirs.session)  # as if it had died long ago
+    client.hset(f"{{{ours.name}}}:sessions", theirs.session, "1")
+    ours.take(1, "another queue")
+    assert ours.push("b", Note("more work", deaths=1))
+    take = flow_of(ours, "take")
+    [call] = until(client, take, "bloom/claims/take")
+    first = replies_to(client, [call])[0][1]
+    again = replies_to(client, [call])
+    assert first[3:] == again[0][1][3:]
+    taken, _ = run(client, take, again)
+    assert [("more work", 1), ("the work", 1)] == sorted((n.text, n.deaths) for n in taken.notes)
+
+
+def test_a_take_that_comes_late_after_its_session_gave_up_is_not_executed(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    ours.take()
+    session = ours.session
+    take = flow_of(ours, "take")
+    late = until(client, take, "bloom/claims/take")
+    with suppress(redis.ConnectionError):
+        take.throw(redis.ConnectionError())
+    ours.end_session()
+    theirs.push("a", "the work")
+    replies_to(client, late)
+    assert session not in sessions_of(theirs, client)
+    assert ["the work"] == texts(theirs.take())
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_take_that_fails_in_one_shard_leaves_what_the_others_gave(
+    url: str, name: str, client: redis.Redis, shards: int
+) -> None:
+    """An error of a later call of the same flow, too: the caller gets none of the items."""
+    own: dict[str, Any] = {"capacity": 1000, "shards": shards}
+    with TimeBloom.from_url(url, name, **own) as ours, TimeBloom.from_url(url, name, **own) as them:
+        ours.take()
+        them.push_many(ITEMS[:30], ITEMS[:30])
+        take = flow_of(ours, "take")
+        made = until(client, take, "bloom/claims/take")
+        replies: list[Any] = replies_to(client, made)
+        replies[-1] = redis.ConnectionError("cut off")
+        with pytest.raises(redis.ConnectionError):
+            run(client, take, replies)
+        ours._send_heartbeat()
+        taken = list[str]()
+        while some := texts(them.take()):
+            taken += some
+        assert sorted(ITEMS[:30]) == sorted(taken)
+
+
+# Pushing.
+
+
+async def test_a_push_says_what_is_new(make: Any) -> None:
+    ours, theirs = make(), make()
+    await theirs.commit("seen")
+    assert NEW is await theirs.claim("busy")
+    assert await theirs.push("left before", "its first note")
+    items = ["new", "seen", "new", "busy", "left before", "other"]
+    assert [True, False, False, False, False, True] == await ours.push_many(items, items)
+    assert [False] * 6 == await ours.push_many(items, items)
+    assert False is await ours.push("new", "again")
+    taken = texts(await theirs.take())
+    assert ["its first note", "new", "other"] == sorted(taken)
+    assert [False] * 6 == await ours.push_many(items, items)
+
+
+@pytest.mark.parametrize("executed", [False, True])
+def test_after_a_lost_push_a_further_one_leaves_each_item_once(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, *, executed: bool
+) -> None:
+    ours.add("the filter is open")
+    push = flow_of(ours, "push_many", ["a", "b"], ["a", "b"])
+    late = until(client, push, "bloom/claims/claim")
+    if executed:
+        replies_to(client, late)
+    with pytest.raises(redis.ConnectionError):
+        push.throw(redis.ConnectionError())
+    assert [not executed] * 2 == ours.push_many(["a", "b"], ["a", "b"])
+    assert ["a", "b"] == sorted(texts(theirs.take()))
+    replies_to(client, late)
+    assert [] == texts(theirs.take())
+    theirs.commit_many(["a", "b"])
+    replies_to(client, late)
+    assert [] == texts(theirs.take())
+
+
+def test_a_push_that_is_sent_again_gets_its_first_answer(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    ours.add("the filter is open")
+    push = flow_of(ours, "push_many", ["a", "b"], ["a", "b"])
+    made = until(client, push, "bloom/claims/claim")
+    replies_to(client, made)
+    assert ["a", "b"] == sorted(texts(theirs.take()))
+    again = replies_to(client, made)
+    assert ([True, True], 0) == run(client, push, again)
+    assert [] == texts(theirs.take())
+
+
+# Items of which sessions have died.
+
+
+def test_those_come_first_of_which_fewest_sessions_have_died(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    for deaths in (3, 1, 2, 0):
+        assert theirs.push(f"{deaths}", Note(f"{deaths}", deaths=deaths))
+    assert ["0"] == texts(ours.take(1))
+    assert ["1"] == texts(ours.take(10, idle=False))
+    assert [] == texts(ours.take(10, idle=False))
+    for suspect in "23":
+        [note] = ours.take(10).notes
+        assert (suspect, int(suspect)) == (note.text, note.deaths)
+    assert [] == texts(ours.take(10))
+
+
+@pytest.mark.usefixtures("silent")
+def test_an_item_that_kills_its_sessions_becomes_a_suspect(
+    clockwork: Clockwork, open_one: Any
+) -> None:
+    """Each session says so before its dangerous work begins. An item that it only holds is blamed for one death at most."""
+    assert open_one(session_ttl=LIFE).push_many(["bad", "held"], ["bad", "held"])
+    for deaths in range(4):
+        taker = open_one(session_ttl=LIFE)
+        notes = {note.text: note for note in taker.take().notes}
+        if deaths >= 2:
+            assert {"held"} == {*notes}
+            assert not taker.take(idle=False).notes
+            taker.leave_many(["held"])
+            assert taker.claim("held", note="held") is NEW
+            notes |= {note.text: note for note in taker.take().notes}
+        assert deaths == notes["bad"].deaths
+        assert NEW in taker.claim_many(["bad"], notes=[notes["bad"]], again=True)
+        clockwork.go_on(2)
+
+
+def test_a_session_that_ends_leaves_its_items_without_a_death(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """And those without a note are free."""
+    ours.claim_many(["a", "b", "c"], notes=["", "b", "c"])
+    ours.end_session()
+    assert set() == sessions_of(ours, client)
+    assert [("b", 0), ("c", 0)] == sorted((n.text, n.deaths) for n in theirs.take().notes)
+    assert NEW is theirs.claim("a")
+
+
+# Who waits, and when all is done.
+
+
+def test_all_is_done_once_all_sessions_of_the_queue_wait(
+    clockwork: Clockwork, open_one: Any
+) -> None:
+    """Those of another queue, and processes that only claim, do not count. A session that gets work waits no longer."""
+    own: dict[str, Any] = {"session_ttl": 86_400.0}
+    first, second, other = (open_one(**own) for _ in range(3))
+    first.take(10, "q", idle=False)
+    other.take(10, "r", idle=False)
+    open_one(**own).claim("a")
+    assert (False, 1, 1) == said(second.take(10, "q"))
+    assert NEW is first.claim("b", note=Note("b", "q"))
+    assert (True, 2, 0) == said(first.take(10, "q"))
+    assert (True, 2, 0) == said(second.take(10, "q"))
+    assert NEW is first.claim("c")
+    assert (False, 1, 1) == said(second.take(10, "q"))
+    assert (True, 2, 0) == said(first.take(10, "q"))
+    other.push("d", Note("d", "q"))
+    assert not first.take(10, "q").is_over  # it has got something
+    assert (False, 1, 1) == said(second.take(10, "q"))
+    first.commit_many(["b", "c", "d"])
+    first.end_session()
+    clockwork.go_on(1)
+    assert (True, 1, 0) == said(second.take(10, "q"))
+    assert (True, 1, 0) == said(other.take(10, "r"))
+
+
+def said(taken: Taken) -> tuple[bool, int, int]:
+    assert not taken.notes
+    return taken.is_over, taken.waiting, taken.others
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_a_queue_is_counted(make: Any, *, shards: int) -> None:
+    """With what is left in it, with all claims, and with its sessions, which work or wait; other queues have their own."""
+    waits, works, other = (make(shards=shards) for _ in range(3))
+    assert (0, 0, 0, 0, 0) == await waits.queue_info("q")
+    notes = [*of("q", ITEMS[:40]), *of("q", ITEMS[40:50], deaths=2), *of("r", ITEMS[50:53])]
+    await other.push_many(ITEMS[:53], notes)
+    assert (40, 10, 0, 0, 0) == await waits.queue_info("q")
+    taken = (await works.take(30, "q", idle=False)).notes
+    assert (40 - len(taken), 10, len(taken), 0, 1) == await waits.queue_info("q")
+    await waits.take(10, "s")
+    await other.claim("claimed")
+    assert (0, 0, len(taken) + 1, 1, 0) == await other.queue_info("s")
+    assert (3, 0, len(taken) + 1, 0, 0) == await other.queue_info("r")
+    await works.end_session()
+    assert (40, 10, 1, 0, 0) == await waits.queue_info("q")
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> None:
+    """Nor does one that has said that it waits, and has died since."""
+    first, waits, ours = (open_one(session_ttl=LIFE) for _ in range(3))
+    first.take(10, "q", idle=False)
+    waits.take(10, "q")
+    assert (False, 2, 1) == said(ours.take(10, "q"))
+    clockwork.go_on(2)
+    assert (True, 1, 0) == said(ours.take(10, "q"))
+
+
+def test_a_session_that_looks_into_another_queue_stays_of_its_own(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """As for the pages that an earlier crawl has left."""
+    ours.take(10, "q", idle=False)
+    ours.take(10, "failed", idle=False, main=False)
+    assert (False, 1, 1) == said(theirs.take(10, "q"))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_all_shards_must_have_nothing_left(url: str, name: str, shards: int) -> None:
+    own: dict[str, Any] = {"capacity": 1000, "shards": shards}
+    with TimeBloom.from_url(url, name, **own) as ours, TimeBloom.from_url(url, name, **own) as them:
+        ours.take(10, "q", idle=False)
+        assert (False, 1, 1) == said(them.take(10, "q"))
+        assert (True, 2, 0) == said(ours.take(10, "q"))
+
+
+# What a commit says.
+
+
+def waiting_after_commit(seen: TimeBloom, item: str) -> int:
+    seen._dispatcher.waiting = 0
+    seen.commit(item)
+    return seen._dispatcher.waiting
+
+
+def test_a_commit_says_how_many_sessions_wait_for_items_of_the_queue(
+    ours: TimeBloom, theirs: TimeBloom, url: str, name: str
+) -> None:
+    """Not of another queue, and not once something is left for them."""
+    with (
+        TimeBloom.from_url(url, name, capacity=1000) as third,
+        TimeBloom.from_url(url, name, capacity=1000) as other,
+    ):
+        assert 0 == waiting_after_commit(ours, "before it has named a queue")
+        ours.take(10, "q", idle=False)
+        other.take(10, "r", idle=False)
+        assert 0 == waiting_after_commit(ours, "nobody waits")
+        for waits in (theirs, third):
+            assert [] == waits.take(10, "q").notes
+        assert 2 == waiting_after_commit(ours, "both wait")
+        assert 0 == waiting_after_commit(other, "for another queue")
+        assert other.push("a", Note("a", "r"))
+        assert 2 == waiting_after_commit(ours, "what is left is for others")
+        assert other.push("b", Note("b", "q"))
+        assert 0 == waiting_after_commit(ours, "something is left")
+        assert ["b"] == texts(theirs.take(10, "q"))
+        assert 1 == waiting_after_commit(ours, "the other one waits still")
+        assert [] == third.take(10, "q").notes
+        assert 1 == waiting_after_commit(ours, "one waits")
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("how", ["leave_many", "end_session", "died"])
+def test_a_commit_says_nothing_once_something_is_left(
+    clockwork: Clockwork, open_one: Any, how: str
+) -> None:
+    ours, waits, giver = (open_one(session_ttl=86_400.0) for _ in range(3))
+    third = open_one(session_ttl=LIFE) if how == "died" else giver
+    ours.take(10, "q", idle=False)
+    third.claim("a", note=Note("a", "q"))
+    assert [] == waits.take(10, "q").notes
+    assert 1 == waiting_after_commit(ours, "one waits")
+    if how == "died":
+        clockwork.go_on(2)
+        ours._send_heartbeat()
+    else:
+        getattr(third, how)(*[["a"]] * (how == "leave_many"))
+    assert 0 == waiting_after_commit(ours, "something is left")
+    assert ["a"] == texts(waits.take(10, "q"))
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_count_of_sessions_that_have_gone_is_not_told(
+    clockwork: Clockwork, open_one: Any
+) -> None:
+    ours, waits = open_one(session_ttl=86_400.0), open_one(session_ttl=LIFE)
+    ours.take(10, "q", idle=False)
+    waits.take(10, "q")
+    assert 1 == waiting_after_commit(ours, "it waits")
+    clockwork.go_on(10)
+    assert 0 == waiting_after_commit(ours, "it has died")
+
+
+# Burials.
+
+
+@pytest.mark.usefixtures("silent")
+def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
+    clockwork: Clockwork, open_one: Any
+) -> None:
+    """By several clients in turn. Each call looks at some claims only, and none is left out, or left twice."""
+    items = [f"item {i}" for i in range(5000)]
+    dead = open_one(session_ttl=LIFE)
+    dead.claim_many(items, notes=items)
+    gone = open_one(session_ttl=LIFE)
+    gone.claim_many([f"gone {i}" for i in range(5000)])  # without notes
+    clients = [open_one(session_ttl=86_400.0) for _ in range(3)]
+    living = [f"mine {i}" for i in range(1000)]
+    assert {NEW} == {*clients[0].claim_many(living, notes=living)}
+    clockwork.go_on(2)
+    claims, _, index = keys = clients[0]._claims._keys(0)
+    calls_made, more, left = 0, 1, 0
+    with redis.Redis.from_url(clockwork.server.url) as raw:
+        while more:
+            before = raw.hlen(claims)
+            [[_, more]] = replies_to(raw, [calls.bury(keys)])
+            calls_made += 1
+            now = raw.zcard(index)
+            assert now - left + before - raw.hlen(claims) <= 1000
+            left = now
+        assert calls_made > 20
+        assert {clients[0].session} == sessions_of(dead, raw)
+        assert (6000, 5000) == (raw.hlen(claims), left)
+        assert all(raw.pttl(key) > 0 for key in keys)
+    taken = Counter[str]()
+    while sum(taken.values()) < len(items):
+        for client in clients:
+            notes = client.take(1000).notes
+            assert {1} == {note.deaths for note in notes} or not notes
+            taken.update(note.text for note in notes)
+    assert Counter(items) == taken
+    assert {BUSY} == {*clients[1].claim_many(living)}
+
+
+@pytest.mark.usefixtures("silent")
+def test_several_clients_bury_in_turn(clockwork: Clockwork, open_one: Any) -> None:
+    """Each makes one call after the other, as their heartbeats come; one of them stops halfway."""
+    items = [f"item {i}" for i in range(3000)]
+    open_one(session_ttl=LIFE).claim_many(items, notes=items)
+    clients = [open_one(session_ttl=86_400.0) for _ in range(3)]
+    for client in clients:
+        client.claim(client.session)
+    clockwork.go_on(2)
+    with redis.Redis.from_url(clockwork.server.url) as raw:
+        flows = [client._claims._bury([0]) for client in clients]
+        replies, turn = dict[Any, Any](), 0
+        while flows:
+            turn += 1
+            for flow in [*flows]:
+                try:
+                    replies[flow] = replies_to(raw, flow.send(replies.get(flow)))
+                except StopIteration:
+                    flows.remove(flow)
+            if turn == 3:
+                flows.pop().close()
+        assert 3000 == raw.zcard(f"{{{clients[0].name}}}:left")
+    taken = [text for _ in range(3) for client in clients for text in texts(client.take(1000))]
+    assert sorted(items) == sorted(taken)
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_dead_session_may_come_back_during_its_burial(
+    clockwork: Clockwork, open_one: Any, *, again: bool
+) -> None:
+    """It keeps what was not buried yet, and commits of the other items say that they are lost. Its next death is noticed, too."""
+    items = [f"item {i}" for i in range(3000)]
+    late, ours = open_one(session_ttl=LIFE), open_one(session_ttl=86_400.0)
+    late.claim_many(items, notes=items)
+    ours.claim("a")
+    clockwork.go_on(2)
+    keys = ours._claims._keys(0)
+    with redis.Redis.from_url(clockwork.server.url) as raw:
+        for _ in range(3):
+            assert [[0, 1]] == replies_to(raw, [calls.bury(keys)])
+        run(raw, late._claims._beat(late._claims.session, 1000))
+        more = 1
+        while more:
+            [[_, more]] = replies_to(raw, [calls.bury(keys)])
+        assert late.session in sessions_of(late, raw)
+        assert 0 < raw.zcard(keys[2]) < 3000
+    taken = list[str]()
+    while some := texts(ours.take(1000)):
+        taken += some
+    if again:
+        clockwork.go_on(2)
+        while some := texts(ours.take(1000)):
+            taken += some
+        assert sorted(items) == sorted(taken)
+        return
+    kept = {*items} - {*taken}
+    assert kept
+    done = dict(zip(items, late.commit_many(items), strict=True))
+    assert kept == {item for item, is_own in done.items() if is_own}
+
+
+def test_a_burial_leaves_living_sessions_alone(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    assert [NEW, NEW] == ours.claim_many(["a", "b"], notes=["", "b"])
+    assert [[0, 0]] == replies_to(client, [calls.bury(theirs._claims._keys(0))])
+    assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
+    assert [] == texts(theirs.take())
+
+
+def test_what_the_index_has_lost_is_entered_again_by_a_burial(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """As where the server has evicted the key."""
+    assert theirs.push("a", "the work")
+    client.delete(f"{{{ours.name}}}:left")
+    assert ["the work"] == texts(ours.take())
+
+
+# The keys.
+
+
+@pytest.mark.parametrize("how", ["push", "leave", "end", "bury", "take"])
+def test_the_index_always_has_a_ttl(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, how: str
+) -> None:
+    key = f"{{{ours.name}}}:left"
+    if how == "push":
+        ours.push("a", "a")
+    else:
+        ours.claim_many(["a", "b"], notes=["a", "b"])
+    if how == "leave":
+        ours.leave_many(["a"])
+    elif how == "end":
+        ours.end_session()
+    elif how in ("bury", "take"):
+        client.hset(f"{{{ours.name}}}:sessions", ours.session, "1")
+        run(client, theirs._claims._bury([0]))
+    if how == "take":
+        theirs.take(1)
+    assert client.pttl(f"{{{ours.name}}}:claims") <= client.pttl(key) + 1000
+    client.persist(key)
+    theirs.push("c", "c")
+    assert 0 < client.pttl(key)
+    assert client.exists(f"{{{ours.name}}}:claims")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_clear_removes_the_index(url: str, name: str, client: redis.Redis, shards: int) -> None:
+    with TimeBloom.from_url(url, name, capacity=1000, shards=shards) as seen:
+        assert all(seen.push_many(ITEMS[:50], ITEMS[:50]))
+        assert shards == len([*client.scan_iter(f"{{{name}*:left")])
+        seen.clear()
+        assert [] == [*client.scan_iter(f"{{{name}*:left")]
+        assert [] == texts(seen.take())
+        assert all(seen.push_many(ITEMS[:50], ITEMS[:50]))
+
+
+def test_lost_claims_of_left_items_are_skipped(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """As where the server has evicted the claims, and not the index."""
+    theirs.push_many(ITEMS, ITEMS)
+    client.delete(f"{{{ours.name}}}:claims")
+    assert theirs.push("a", "the work")
+    assert ["the work"] == texts(ours.take(10))
+    assert [] == texts(ours.take(10))
+    assert 0 == index_of(ours, client)
+
+
+def test_a_push_needs_no_session(ours: TimeBloom, client: redis.Redis) -> None:
+    """A program that pushes is no crawler that others wait for."""
+    ours.push("a", "a")
+    assert set() == sessions_of(ours, client)
+    lose(client, flow_of(ours, "push", "b", "b"))
+    assert set() == sessions_of(ours, client)
