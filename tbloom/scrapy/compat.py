@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,6 +97,30 @@ async def wait_until_closed(sender: Any) -> None:
         pause: Deferred[None] = Deferred()
         call_later(0.01, pause.callback, None)
         await maybe_deferred_to_future(pause)
+
+
+def host_queues(scheduler: Any) -> list[tuple[Callable[[], Any], int]]:
+    """Return for each host a function that takes a request out of its queue in memory, and the number of its requests.
+
+    Hosts of which the fewest requests are being downloaded come first, then the smallest. Without it, a crawler gives away some
+    requests of each host, in place of all of some.
+    """
+    queues = getattr(scheduler, "mqs", None)
+    by_host = getattr(queues, "pqueues", {})
+    active = getattr(getattr(queues, "_downloader_interface", None), "_active_downloads", None)
+    if active is None or getattr(scheduler, "dqs", None) is not None:
+        return []
+    order = sorted(by_host, key=lambda host: (active(host), len(by_host[host])))
+
+    def pop(host: str) -> Any:
+        queue = by_host[host]
+        request = queue.pop()
+        if not len(queue):
+            del by_host[host]
+            queue.close()
+        return request
+
+    return [(partial(pop, host), len(by_host[host])) for host in order]
 
 
 # The scraper
@@ -280,6 +306,19 @@ def is_trial(crawler: Crawler) -> bool:
     The shell makes a crawler that does not crawl, the others give the spider another start.
     """
     return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
+
+
+def spider_arguments(crawler: Crawler) -> dict[str, Any]:
+    """Return the arguments with which ``Crawler.crawl`` makes the spider, while it makes the crawl's components.
+
+    Scrapy keeps them nowhere. Without it, crawls of one spider share their pages whatever its arguments are.
+    """
+    frame = sys._getframe()  # noqa: SLF001 - documented
+    while frame := frame.f_back:  # type: ignore[assignment] # ends with None
+        found = frame.f_locals
+        if found.get("self") is crawler and "kwargs" in found and "args" in found:
+            return {**{str(n): value for n, value in enumerate(found["args"])}, **found["kwargs"]}
+    return {}
 
 
 def is_told_to_end() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,7 @@ from tbloom.scrapy.compat import (
     in_loop,
     open_no_feeds,
     scheduler_of,
+    spider_arguments,
     stop_engine,
     wait_until_closed,
 )
@@ -110,12 +112,23 @@ class Crawl:
         self.scheduler: Any = None
         self.pending: Any = None
         self._logged = set[str]()
+        self._arguments = spider_arguments(crawler)
 
     @property
     def spider(self) -> Spider:
         """The spider of a running crawl."""
         assert self.crawler.spider is not None  # noqa: S101 - the crawl is running
         return self.crawler.spider
+
+    @property
+    def queue(self) -> str:
+        """The queue of the spider's left pages: of those that crawls with the same arguments have left."""
+        return queue_of(self.spider.name, self._arguments)
+
+    @property
+    def failed_queue(self) -> str:
+        """The queue of pages that have failed, for the next crawl."""
+        return failed_queue_of(self.queue)
 
     @property
     def tracker(self) -> Any:
@@ -192,6 +205,17 @@ def crawl_of(crawler: Crawler) -> Crawl:
     known = vars(crawler)
     crawl: Crawl = known.get("tbloom") or known.setdefault("tbloom", Crawl(crawler))
     return crawl
+
+
+def queue_of(spider: str, arguments: Mapping[str, Any]) -> str:
+    """Return the queue of a spider's left pages. Arguments that begin with ``_`` say nothing of the crawl, such as scrapyd's ``_job``."""
+    given = {name: value for name, value in arguments.items() if not name.startswith("_")}
+    return f"{spider}\n{json.dumps(given, sort_keys=True, default=repr)}" if given else spider
+
+
+def failed_queue_of(queue: str) -> str:
+    """Return the queue of the pages of a queue that have failed."""
+    return f"{queue}\nfailed"
 
 
 def _note_failure(sender: Any) -> None:

@@ -24,7 +24,13 @@ from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.done.claimed import ClaimedRequests
 from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.extras.shadow import shadowed
-from tbloom.scrapy.options import address_of, asks_nobody, naming_redis, read_options
+from tbloom.scrapy.options import (
+    address_of,
+    asks_nobody,
+    naming_redis,
+    needs_no_shared_queue,
+    read_options,
+)
 from tbloom.scrapy.outage import (
     NEW,
     Answer,
@@ -105,6 +111,8 @@ class DupeFilter(RFPDupeFilter):
     def pending(self) -> PendingRequests:
         """The pending requests of the crawl. With the add-on they wait in its scheduler, and threads ask the filter."""
         crawl, mark = self._crawl, self._settings.get(MARK.name)
+        if mark == "done" and self._shares_queue:
+            raise needs_no_shared_queue()
         if mark == "done" and crawl.scheduler is None:
             expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
             raise ConfigError(MARK.name, mark, expected)
@@ -115,7 +123,7 @@ class DupeFilter(RFPDupeFilter):
             seen.open_claims()
         crawl.open(answers)
         if mark == "done" and isinstance(seen, ClaimStore):
-            crawl.pending = ClaimedRequests(crawl, crawl.scheduler, seen, shared=self._shares_queue)
+            crawl.pending = ClaimedRequests(crawl, crawl.scheduler, seen)
         elif crawl.scheduler is not None and not isinstance(seen, LocalBloom):
             crawl.pending = PendingRequests(crawl, crawl.scheduler)
         # A local store needs no round trips, so nothing waits for it.

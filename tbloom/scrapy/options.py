@@ -238,6 +238,15 @@ def asks_nobody(scheduler: type[Any]) -> ConfigError:
     return ConfigError("SCHEDULER", place, "a scheduler that opens and asks the DUPEFILTER_CLASS")
 
 
+def needs_no_shared_queue() -> ConfigError:
+    """Return the error that "done" does not work with scrapy-redis' queue."""
+    expected = (
+        "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', crawlers of one spider share its pages "
+        "without a queue in Redis"
+    )
+    return ConfigError(MARK.name, "done", expected)
+
+
 def error_line(
     error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
 ) -> str:

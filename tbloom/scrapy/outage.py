@@ -17,10 +17,9 @@ from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
+from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
 from tbloom.arguments import Item
-from tbloom.bloom.claims.verbs import ClaimVerbs
-from tbloom.engine.flow import Flow, together
+from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
@@ -150,11 +149,6 @@ class CrawlBloom(CrawlStore, TimeBloom):
     #: Claims can be kept with a note, from which another process takes the work over.
     keeps_notes = True
 
-    @property
-    def has_handed_over(self) -> bool:
-        """Whether other processes are to end claims of this session."""
-        return self._claims.session.handed_over
-
     def known(self, item: Item) -> Claim | None:
         """Return the answer for the item that needs no server, if there is one."""
         digest = self.config.digest(item)
@@ -167,10 +161,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
         digests = self._claims.uncommitted
         return {item for item in items if self.config.digest(item) in digests}
 
-    def note_again(self, notes: dict[bytes, str], within: int | None = None) -> None:
+    def note_again(self, notes: dict[bytes, Note], within: int | None = None) -> None:
         """Give items that this process has claimed, within as many slices, other notes. It works on them, whatever the answers are."""
         try:
-            self.claim_many([*notes], within, [*notes.values()], self.session)
+            self.claim_many([*notes], within, [*notes.values()], again=True)
         except RedisError:
             self.assume_new(notes)
             raise
@@ -191,16 +185,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def _warn_of_taken_over(self) -> None:
         """Do nothing: the crawl's report warns once."""
 
-    def look_around(self, limit: int, prefix: str) -> tuple[dict[str, int], list[str]]:
-        """Return the other sessions, and until when each counts as alive; and take over, as ``take_over`` does.
-
-        Meanwhile, no other process waits for this session, if it claims nothing.
-        """
-        pause, ask = ClaimVerbs.pause_session.flow(self), ClaimVerbs.other_sessions.flow(self)
-        # In this order: the search also finds sessions that have died since they were listed.
-        search = ClaimVerbs.take_over.flow(self, limit, prefix)
-        _, others, notes = self.run(together(pause, ask, search))
-        return others, notes
+    def pop_waiting(self) -> int:
+        """Return how many sessions of this crawl's queue waited at the last commit; 0: that was asked since."""
+        waiting, self._dispatcher.waiting = self._dispatcher.waiting, 0
+        return waiting
 
 
 class Guess(Enum):
@@ -242,12 +230,12 @@ class Answers:
         #: With "schedule": what this process has asked for, oldest first.
         self._asked: dict[bytes, None] = {}
         #: Requests that the server was not told of yet, with the notes of their claims, by the arguments of ``add`` or ``claim``.
-        self._unsent = defaultdict[_Kind, dict[bytes, str]](dict)
+        self._unsent = defaultdict[_Kind, dict[bytes, Any]](dict)
         #: Whether there are such requests. Any thread may read it; ``hand_over`` and the others run in the thread that asks.
         self.has_unsent: bool = False
 
     def ask(
-        self, items: list[bytes], notes: list[str] | None = None, **arguments: Any
+        self, items: list[bytes], notes: list[Note | str] | None = None, **arguments: Any
     ) -> list[Answer]:
         """Return the answers for the items. New items are remembered, or claimed where there are ``notes``.
 
@@ -259,7 +247,7 @@ class Answers:
         except RedisError as error:
             if self.on_error == "raise" or not is_outage(error):
                 raise
-            if arguments.pop("previous_owner", None):  # only the server knows who has it now
+            if arguments.pop("again", None):  # only the server knows who has it now
                 self.forget(items)
             kind = _Kind(notes is not None, (*arguments.items(),))
             return [
@@ -293,7 +281,7 @@ class Answers:
             self.seen.client.close()
 
     def _ask(
-        self, items: list[bytes], notes: list[str] | None, arguments: dict[str, Any]
+        self, items: list[bytes], notes: list[Note | str] | None, arguments: dict[str, Any]
     ) -> list[Answer]:
         if notes is not None and isinstance(self.seen, ClaimStore):
             return [*self.seen.claim_many(items, notes=notes, **arguments)]
@@ -301,7 +289,7 @@ class Answers:
             Claim.NEW if is_new else Claim.SEEN for is_new in self.seen.add_many(items, **arguments)
         ]
 
-    def _decide(self, item: bytes, note: str, kind: _Kind) -> Answer:
+    def _decide(self, item: bytes, note: Any, kind: _Kind) -> Answer:
         """Decide without the server."""
         if item in self._asked:
             return Claim.SEEN

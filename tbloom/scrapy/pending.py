@@ -17,7 +17,7 @@ from redis import RedisError
 from scrapy import Request, signals
 from scrapy.settings import BaseSettings
 
-from tbloom import Claim
+from tbloom import Claim, Note
 from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import call_soon, is_idle, next_turn, wake_engine, watch_output
@@ -63,11 +63,9 @@ class PendingRequest:
     #: The page that goes on as this request, the token that it gets in the queue, and the note that is kept with its claim.
     page: Page | None = None
     token: Token | None = None
-    note: str = ""
+    note: Note | str = ""
     #: The page whose callback or errback has yielded the request.
     source: Page | None = None
-    #: The session that has claimed the request, if the request has come out of a queue.
-    previous_owner: str = ""
     #: Whether it is a link to a page that has failed in this crawl, and whose pause is over.
     tries_again: bool = False
 
@@ -225,7 +223,7 @@ class PendingRequests:
             return PendingRequest(request, answer=Guess.DROPPED)
         settings, seen = self.crawl.crawler.settings, self.crawl.answers.seen
         try:
-            arguments = _arguments_of(request, seen, settings, claims=self.claims)
+            arguments = arguments_of(request, seen, settings, claims=self.claims)
         except TBloomError as error:
             self.crawl.fail(error)
             return PendingRequest(request, answer=Guess.DROPPED)
@@ -380,7 +378,7 @@ def _is_copied(meta: dict[str, Any], source: dict[str, Any]) -> bool:
     return not others <= _KEYS and all(has(key) for key in others)
 
 
-def _arguments_of(
+def arguments_of(
     request: Request, seen: AnyStore, settings: BaseSettings, *, claims: bool
 ) -> tuple[tuple[str, Any], ...]:
     """Return the arguments of ``add`` or ``claim`` in the request's meta, as pairs. Raise ConfigError that names the key."""

@@ -79,7 +79,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     def has_pending_requests(self) -> bool:
         """Return whether requests are queued, or wait."""
-        return bool(self.pending and self.pending.is_busy) or bool(super().has_pending_requests())
+        return bool(super().has_pending_requests()) or bool(self.pending and self.pending.is_busy)
 
     def __len__(self) -> int:
         return int(super().__len__()) + (self.pending.waiting if self.pending else 0)
@@ -87,6 +87,11 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
     def close(self, reason: str) -> Deferred[None]:
         """Close the scheduler once no request waits: all that are left are in the queue."""
         return deferred_from_coro(self._close(reason))
+
+    @property
+    def queued(self) -> int:
+        """The number of requests in the project's scheduler."""
+        return int(super().__len__())
 
     def enqueue_in_project(self, request: Request) -> bool:
         """Call ``enqueue_request`` of the project's scheduler."""

@@ -87,6 +87,10 @@ STORE = Setting("TBLOOM_STORE", default="bloom", choices=("bloom", "exact", "loc
 MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", "done"))
 ON_ERROR = Setting("TBLOOM_ON_ERROR", default="raise", choices=("raise", "schedule"))
 TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag, default=True, choices=_BOOL)
+#: Whether a crawler gives queued pages to crawlers of its spider that wait.
+SHARE = Setting("TBLOOM_SHARE", flag, default=True, choices=_BOOL)
+#: What a crawl does when it is idle, and no crawler of its spider has work: it ends, or waits for pages that programs push.
+WHEN_IDLE = Setting("TBLOOM_WHEN_IDLE", default="end", choices=("end", "wait"))
 #: The statuses of responses with which a page is done although no callback got them.
 DONE_STATUSES = Setting("TBLOOM_DONE_STATUSES", statuses, default=(404, 410))
 #: How long links to a page that has failed are not followed by the same crawl (seconds).
@@ -115,7 +119,7 @@ PAGES = {
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag, choices=_BOOL),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
-_OTHERS = (STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, DONE_STATUSES, FAILED_PAUSE)
+_OTHERS = (STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, SHARE, WHEN_IDLE, DONE_STATUSES, FAILED_PAUSE)
 KNOWN = {s.name: s for s in (*FILTER.values(), *COUNTS.values(), *PAGES.values(), *_OTHERS)}
 
 # Keys of a request's meta

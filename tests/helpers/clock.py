@@ -15,7 +15,6 @@ from typing import Self
 
 import redis
 
-from tbloom import TimeBloom
 from tbloom.demo.localredis import in_wheel
 from tests.helpers.localredis import BINARIES, LocalRedis
 
@@ -118,11 +117,11 @@ class Clockwork:
 
     def pass_a_second(self, name: str, session: str) -> None:
         """Move the clock on by a second, and wait until this session of that filter has sent a heartbeat."""
-        with TimeBloom.from_url(self.server.url, name) as onlooker:
-            before = onlooker.other_sessions()[session]
-            self.go_on(1)
-            while onlooker.other_sessions().get(session) == before:
-                time.sleep(0.01)
+        key = f"{{{name}}}:sessions"
+        before = self.client.hget(key, session)
+        self.go_on(1)
+        while self.client.hget(key, session) == before:
+            time.sleep(0.01)
 
 
 def _us(when: datetime) -> int:

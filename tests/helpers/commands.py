@@ -78,16 +78,20 @@ def tbloom_bytes(
     return subprocess.CompletedProcess(words, code, *(output.getvalue() for output in outputs))
 
 
-def tbloom_in(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def tbloom_in(
+    folder: Path, *arguments: object, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Runs a command in a folder, and in a process that has imported Scrapy already."""
-    return Forked(_run_in, folder, arguments).result()
+    return Forked(_run_in, folder, arguments, stdin).result()
 
 
-def _run_in(folder: Path, arguments: tuple[object, ...]) -> subprocess.CompletedProcess[str]:
+def _run_in(
+    folder: Path, arguments: tuple[object, ...], stdin: str
+) -> subprocess.CompletedProcess[str]:
     os.chdir(folder)
     # A project may be written anew within the second that a compiled module's time is exact to.
     sys.dont_write_bytecode = True
-    return tbloom(*arguments)
+    return tbloom(*arguments, stdin=stdin)
 
 
 def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[bytes]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 import scrapy
 from scrapy.http import Response
 
@@ -193,6 +194,23 @@ def queued(queue: str, folder: Path) -> dict[str, Any]:
         "scrapy-redis": {"SCHEDULER": SHARED, "SCHEDULER_PERSIST": True},
     }
     return queues[queue]
+
+
+def by_mark_and_queue(
+    marks: Sequence[str],
+    queues: Sequence[str] = ("memory", "JOBDIR", "scrapy-redis"),
+    long: Sequence[str] = ("JOBDIR",),
+) -> Any:
+    """Parametrises a test by ``mark`` and ``queue``; ``long``: those that only `make check` has. "done" needs no queue in Redis."""
+    return pytest.mark.parametrize(
+        ("mark", "queue"),
+        [
+            pytest.param(mark, queue, marks=[pytest.mark.check] if {mark, queue} & {*long} else [])
+            for mark in marks
+            for queue in queues
+            if queue != "scrapy-redis" or not mark.startswith("done")
+        ],
+    )
 
 
 def times(ends: Sequence[End]) -> dict[str, list[int]]:

@@ -80,6 +80,12 @@ class Setup:
         """The pages that links lead to."""
         return [f"/p/{number}" for number in range(self.pages)]
 
+    def works_with(self, mark: str) -> bool:
+        """Whether the mark works with it: "done, local" is for one process at a time, and "done" needs no queue in Redis."""
+        if mark == "done, local" and self.crawlers > 1:
+            return False
+        return mark == "scheduled" or self.settings.get("SCHEDULER") != SHARED
+
     def not_marked(self, mark: str) -> set[str]:
         """The pages that are not marked, because they or their items failed."""
         return set() if mark == "scheduled" else {*self.left}

@@ -479,7 +479,7 @@ QUEUES = {
         for kind in ("FifoQueue", "LifoQueue", "PriorityQueue")
         for more, crawlers in (("", {}), (", two crawlers", TWO))
     },
-    "scrapy-redis, stays idle after a failure": Setup({**REDIS_QUEUE, "EXTENSIONS": {StaysOpen: 1}}, surprises={TARGET: [500]}, left=T),
+    "stays idle after a failure": Setup({"EXTENSIONS": {StaysOpen: 1}}, surprises={TARGET: [500]}, left=T),
 }  # fmt: skip
 SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
 

@@ -101,10 +101,13 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int, **own: Any) -> None:
         seen.commit("c")
         seen.release("d")
         assert Claim.NEW is seen.claim("left behind", note="left behind")
-        assert Claim.NEW is seen.claim("abandoned", note="abandoned")
-        seen.abandon_many(["abandoned"])
+        assert Claim.NEW is seen.claim("given", note="given")
+        seen.leave_many(["given"])
+        assert seen.push("pushed", "pushed")
+        assert (2, 0, 1, 0, 0) == seen.queue_info()
     with TimeBloom(client, name, **size) as seen:
-        assert {"left behind", "abandoned"} == {*seen.take_over()}
+        taken = [note.text for _ in range(2) for note in seen.take().notes]
+        assert ["given", "left behind", "pushed"] == sorted(taken)
     with TimeBloom(client, name, **{**size, "capacity": 1000}) as larger:
         larger.reconfigure()
         assert [False, True] == [larger.add("a"), larger.add("b")]

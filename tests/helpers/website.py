@@ -51,6 +51,10 @@ class Page(Handler):
         else:
             self.answer(int(rest) if kind == "status" else 200, body)
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
 
 class Server(ThreadingHTTPServer):
     """A server for crawlers, which open many connections at once."""

@@ -136,7 +136,7 @@ def plan_of(seed: int) -> Plan:
     chance = random.Random(seed)
     mark = chance.choice(["scheduled", "done", "done", "done, local"])
     queue = chance.choice(["memory", "JOBDIR", "scrapy-redis"])
-    if mark == "done, local" and queue == "scrapy-redis":
+    if mark != "scheduled" and queue == "scrapy-redis":
         queue = "memory"
     kind = chance.choices(["whole", "stopped", "fleet"], [7, 3, 2])[0]
     if kind == "fleet" and (mark != "done" or queue == "JOBDIR"):

@@ -2,17 +2,15 @@
 
     python -m tests.scrapy.soak --minutes 60
 
-Crawlers share a filter with ``TBLOOM_MARK = "done"``; some have a queue of their own, others scrapy-redis'. The site fails to
-answer some pages for a while, and the callbacks or pipelines of others fail once. No page has two of these fates, because one that
-fails in three crawls is dropped. Meanwhile crawlers are killed (kill -9) or stopped, and the server is killed or stands still.
-Every crawler that ends is replaced. Once each page is stored, the account is made, and another round begins.
+Crawlers share a filter, and their pages, with ``TBLOOM_MARK = "done"``. The site fails to answer some pages for a while, and the
+callbacks or pipelines of others fail once. No page has two of these fates, because one that fails in three crawls is dropped.
+Meanwhile crawlers are killed (kill -9) or stopped, and the server is killed or stands still. Every crawler that ends is replaced.
+Once each page is stored, the account is made, and another round begins.
 
 The account: each page is stored once. A store *is lost* if its crawler was killed, or the server was away for longer than calls
 wait, after the page was stored and before it was marked; the soak looks into the filter to know which these are. A crawl that an
-outage ends marks nothing more (docs/scrapy.md): what it stores from a second before its log says so is lost. A store is lost,
-too, if its crawler's log says that the page has failed because a link could not be queued: scrapy-redis waits for no server that
-is away. After a lost store, the page may be stored again. A crawler ends for no other reason than that nothing is left, a signal
-or an outage.
+outage ends marks nothing more (docs/scrapy.md): what it stores from a second before its log says so is lost. After a lost store,
+the page may be stored again. A crawler ends for no other reason than that nothing is left, a signal or an outage.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -58,8 +55,6 @@ CALM = 6.0
 #: Seconds for which the server is away: so short that calls only wait for it, or so long that crawls end. Sessions outlive both.
 SHORT, LONG = (0.2, 3.0), (12.0, 18.0)
 RETRY_FOR, SESSION_TTL = 10, 60
-#: The errors of a server that is away.
-REFUSALS = "ConnectionError", "TimeoutError", "BusyLoadingError"
 #: An outage that may end crawls (s). Crawlers and server need some time on a busy machine.
 LONG_ENOUGH = RETRY_FOR / 2
 #: A round in which no page is stored for so long (s) is given up. Dead sessions are found after SESSION_TTL, a page of which a
@@ -68,11 +63,8 @@ PATIENCE = 10 * SESSION_TTL
 CAPACITY = {"capacity": 100_000, "error_rate": 1e-9}
 #: What happens to a page whose draw is below the number (and not below the one before). No page has two of them.
 FATES = {0.04: "status", 0.06: "no answer", 0.08: "callback", 0.1: "item", 0.98: "", 1.0: "late"}
-#: What the log says of a page that has failed because a link of its could not be queued.
-FAILED = re.compile(r"/(\d+)> has failed \(link/\w+\)")
 #: What the log of a crawl says once an outage ends it, and how long before that it may have stored what it does not mark (s).
 ENDS, LAST_SECONDS = re.compile(r"^([0-9.]+) ERROR tbloom.*[Tt]he crawl ends", re.MULTILINE), 1.0
-SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 
 
 def fate_of(seed: str, page: int) -> str:
@@ -148,11 +140,6 @@ class Stores(Part):
         return item
 
 
-def shares_queue(number: int) -> bool:
-    """Whether the crawler has scrapy-redis' queue; every third one has a queue of its own."""
-    return number % 3 != 0
-
-
 def stored_file(folder: str | Path, number: int) -> Path:
     return Path(folder, f"stored-{number}")
 
@@ -163,7 +150,6 @@ def log_file(folder: str | Path, number: int) -> Path:
 
 def one(settings: dict[str, Any], **known: Any) -> str:
     """One crawl, in a process of its own; returns why it has ended."""
-    warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
     log = logging.FileHandler(log_file(known["folder"], known["number"]))
     log.setFormatter(logging.Formatter("%(created).3f %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[log], level=logging.INFO)
@@ -205,14 +191,12 @@ class Round:
         self.faults = Counter[str]()
 
     def start(self) -> None:
-        """Start another crawler; every third one has a queue of its own."""
+        """Start another crawler."""
         number = self._started
         self._started += 1
         settings = {
             **DONE,
-            **(SHARED if shares_queue(number) else {}),
             "REDIS_URL": self._server.url,
-            "SCHEDULER_QUEUE_KEY": f"{self._key}:queue",
             "TBLOOM_KEY": self._key,
             "TBLOOM_CAPACITY": CAPACITY["capacity"],
             "TBLOOM_ERROR_RATE": CAPACITY["error_rate"],
@@ -253,12 +237,10 @@ class Round:
         expected = {"finished "}
         if number in self._told:  # perhaps before it had begun
             expected |= {"shutdown ", "None ", None}
-        waits_for_none = shares_queue(number) and self._away[number] > 0  # as scrapy-redis does
-        if was_away or waits_for_none:
+        if was_away:
             # The last two: the server was away when the crawl began.
             expected |= {"tbloom_error ", "shutdown ", "None "}
-        was_refused = waits_for_none and any(name in (end or "") for name in REFUSALS)
-        if end not in expected and not was_refused:
+        if end not in expected:
             self._wrong.append(f"crawler {number} ended: {end}")
 
     def stored(self, *numbers: int) -> list[Stored]:
@@ -272,14 +254,13 @@ class Round:
         return found
 
     def _lost_by_its_log(self, number: int) -> list[Stored]:
-        """What this crawl has stored, though its log says that the page has failed, or that an outage ends the crawl."""
+        """What this crawl has stored after its log says that an outage ends it, or shortly before."""
         path = log_file(self._folder, number)
         if not path.exists():  # it was ended before it could begin
             return []
-        log = path.read_text(encoding="utf-8")
-        failed, ends = {*map(int, FAILED.findall(log))}, ENDS.search(log)
+        ends = ENDS.search(path.read_text(encoding="utf-8"))
         until = float(ends[1]) - LAST_SECONDS if ends else float("inf")
-        return [one for one in self.stored(number) if one.page in failed or one.at > until]
+        return [one for one in self.stored(number) if one.at > until]
 
     def strike(self, dice: random.Random) -> None:
         """One fault."""

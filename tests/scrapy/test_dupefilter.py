@@ -47,7 +47,7 @@ def test_the_filter_outlives_the_crawl_until_it_is_flushed(
         (SCRAPY, {}),
         (SHARED, {}),
         (SCRAPY_REDIS, {"redis_cls": "valkey.Valkey"}),
-        ({**SHARED, **DONE}, {"redis_cls": "valkey.Valkey"}),
+        (DONE, {"redis_cls": "valkey.Valkey"}),
     ],
 )
 def test_redis_url_may_be_valkeys(
@@ -59,7 +59,9 @@ def test_redis_url_may_be_valkeys(
     assert (["a", "b"], [], []) == (sorted(first["fetched"]), first["failures"], second["fetched"])
 
 
-@pytest.mark.parametrize("settings", [SCRAPY_REDIS, {**SHARED, **DONE}], ids=["alone", "done"])
+@pytest.mark.parametrize(
+    "settings", [SCRAPY_REDIS, SHARED, DONE], ids=["alone", "add-on", "done, Scrapy's scheduler"]
+)
 def test_a_redis_spider_fetches_each_page_once(
     crawl: Any, client: redis.Redis, site: str, settings: dict[str, Any]
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_crawl_needs_keys_with_its_prefix_only(
     "wrong",
     [
         {"TBLOOM_MARK": "never"},
+        {"TBLOOM_MARK": "done"},
         {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}, "TBLOOM_COUNT_SLICES": 0},
     ],
 )

@@ -14,11 +14,7 @@ from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import FormRequest, JsonRequest, Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
-from scrapy_redis.scheduler import Scheduler as SharedScheduler
 
-from tbloom import Claim, TimeBloom
-from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.done.serialize import RUNNING, write_note
 from tests.helpers.crawl import Part
 from tests.helpers.projects import Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
@@ -416,64 +412,13 @@ class LinksToASlowPage(Project):
         yield {"page": path_of(response)}
 
 
-@pytest.mark.parametrize(
-    ("mark", "scheduler"),
-    [
-        ("done", "scrapy.core.scheduler.Scheduler"),
-        ("done, local", "scrapy.core.scheduler.Scheduler"),
-        ("done", "scrapy_redis.scheduler.Scheduler"),
-    ],
-)
+@MARKS
 def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
-    project: Any, tmp_path: Path, mark: str, scheduler: str
+    project: Any, tmp_path: Path, mark: str
 ) -> None:
     """Though its pause is over."""
-    more = {**marked(mark, tmp_path), "SCHEDULER": scheduler, "TBLOOM_FAILED_PAUSE": 0.01}
+    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.01}
     [crawl] = project(LinksToASlowPage, answers={"/a": [503, 200]}, **more)
-    assert [2] == times([crawl])["a"]
-    assert [{"page": "a"}] == crawl.items
-
-
-class AnotherTakesTheSecond(SharedScheduler):
-    """Of the requests in the queue, a crawler that has died since took the second."""
-
-    taken = 0
-
-    def next_request(self) -> scrapy.Request | None:
-        request = super().next_request()
-        self.taken += request is not None
-        if request is None or self.taken != 2:
-            return request
-        token, settings = Token.of(request), self.spider.crawler.settings
-        note = write_note(request, token, self.spider, RUNNING)
-        with TimeBloom.open(settings["REDIS_URL"], settings["TBLOOM_KEY"]) as dead:
-            [item] = token.items
-            assert Claim.NEW is dead.claim(item, note=note, previous_owner=token.session)
-        return None
-
-
-class LinksUntilItIsDone(Project):
-    """Links to a page that has failed, again and again, until its item is there."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        stats = self.crawler.stats
-        yield self.request("a")
-        for _ in range(600):
-            if stats.get_value("item_scraped_count"):
-                return
-            await asyncio.sleep(0.05)
-            if stats.get_value("tbloom/left"):
-                yield self.request("a")
-
-
-def test_a_failed_page_of_which_another_crawler_has_died_is_fetched_for_a_further_link(
-    project: Any, tmp_path: Path
-) -> None:
-    """Though this crawler has followed a link to it, and doesn't end."""
-    more = {**marked("done", tmp_path), "SCHEDULER": AnotherTakesTheSecond}
-    [crawl] = project(
-        LinksUntilItIsDone, answers={"/a": [503, 200]}, TBLOOM_FAILED_PAUSE=0.1, **more
-    )
     assert [2] == times([crawl])["a"]
     assert [{"page": "a"}] == crawl.items
 

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 import scrapy
 from scrapy.core.scheduler import BaseScheduler, Scheduler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
-from scrapy_redis.scheduler import Scheduler as SharedScheduler
 
+from tests.helpers import schedulers
 from tests.helpers.commands import tbloom_in
 from tests.helpers.crawl import Part
-from tests.helpers.projects import Project, marked, path_of, queued, times
+from tests.helpers.projects import (
+    Project,
+    by_mark_and_queue,
+    marked,
+    path_of,
+    queued,
+    times,
+)
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, DONE, SCRAPY
+from tests.helpers.schedulers import ADDON, SCRAPY
 
-ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
-EVERY_MARK = pytest.mark.parametrize(
-    "mark", ["scheduled", "scheduled, local", "done", "done, local"]
-)
-DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
-LONG = pytest.mark.check
-QUEUES = pytest.mark.parametrize(
-    "queue", ["memory", pytest.param("JOBDIR", marks=LONG), "scrapy-redis"]
-)
+MARKS, DONE = ("scheduled", "done", "done, local"), ("done", "done, local")
+EVERY = ("scheduled", "scheduled, local", *DONE)
+ALL_MARKS = pytest.mark.parametrize("mark", MARKS)
+EVERY_MARK = pytest.mark.parametrize("mark", EVERY)
+DONE_MARKS = pytest.mark.parametrize("mark", DONE)
 SPINS = {"CLOSESPIDER_TIMEOUT": 4}
 
 
@@ -92,12 +93,7 @@ class StaysAtIdle(AtIdle):
             raise DontCloseSpider
 
 
-@pytest.mark.parametrize(
-    "mark", [pytest.param("own", marks=LONG), "scheduled", "done", "done, local"]
-)
-@pytest.mark.parametrize(
-    "queue", ["memory", *(pytest.param(queue, marks=LONG) for queue in ("JOBDIR", "scrapy-redis"))]
-)
+@by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis"])
 @pytest.mark.parametrize("spider", [AtIdle, ManyAtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
     project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
@@ -163,8 +159,7 @@ class StartsWithMany(Project):
         raise CloseSpider(path_of(response))
 
 
-@EVERY_MARK
-@pytest.mark.parametrize("queue", ["memory", "scrapy-redis"])
+@by_mark_and_queue(EVERY, ["memory", "scrapy-redis"])
 def test_pages_are_fetched_before_start_has_yielded_everything(
     project: Any, tmp_path: Path, mark: str, queue: str
 ) -> None:
@@ -225,8 +220,7 @@ class ClosesInCallback(ClosesAtStart):
         yield {"page": path_of(response)}
 
 
-@ALL_MARKS
-@QUEUES
+@by_mark_and_queue(MARKS)
 def test_a_request_before_close_spider_in_start_is_fetched_by_the_next_crawl(
     project: Any, tmp_path: Path, mark: str, queue: str
 ) -> None:
@@ -236,8 +230,7 @@ def test_a_request_before_close_spider_in_start_is_fetched_by_the_next_crawl(
     assert {"a": 1, "b": 1} == {page: sum(counts) for page, counts in times(crawls).items()}
 
 
-@DONE_MARKS
-@QUEUES
+@by_mark_and_queue(DONE)
 @pytest.mark.parametrize("spider", [ClosesAndForgets, ClosesInCallback])
 def test_a_request_before_close_spider_is_fetched_though_nobody_asks_again(
     project: Any, tmp_path: Path, mark: str, queue: str, spider: Any
@@ -384,72 +377,6 @@ def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
     assert [1, 1, 0] == times(crawls)["page"]
 
 
-class TwoLinksToOne(Project):
-    """Two pages link to a third one: b once a has failed, while the third page's callback runs."""
-
-    pages = ("a", "b")
-
-    async def parse(self, response: Response) -> AsyncIterator[Any]:
-        page = path_of(response)
-        for _ in range(200):
-            if page != "b" or self.crawler.stats.get_value("tbloom/left"):
-                break
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(page == "third")
-        yield {"page": page}
-        if page != "third":
-            yield response.follow("/third")
-
-
-class LosesReply(SharedScheduler):
-    """scrapy-redis' scheduler: Redis has queued a request of the first crawl, but the reply is lost."""
-
-    loses = True
-
-    def loses_now(self, request: scrapy.Request) -> bool:
-        is_lost = path_of(request) == "third" and self.loses and self.spider.number == 0
-        self.loses &= not is_lost
-        return is_lost
-
-    def enqueue_request(self, request: scrapy.Request) -> bool:
-        queued = super().enqueue_request(request)
-        if self.loses_now(request):
-            raise redis.ConnectionError("Connection closed by server.")
-        return bool(queued)
-
-
-class NotQueued(LosesReply):
-    """Redis has not queued it."""
-
-    def enqueue_request(self, request: scrapy.Request) -> bool:
-        if self.loses_now(request):
-            raise redis.ConnectionError("Connection refused.")
-        return bool(super().enqueue_request(request))
-
-
-@pytest.mark.parametrize("scheduler", [LosesReply, NotQueued])
-def test_a_page_that_may_be_in_a_shared_queue_is_fetched_once(
-    project: Any, tmp_path: Path, scheduler: Any
-) -> None:
-    """By this crawl, though it can't know. The page whose link seems to have failed is fetched again."""
-    more = {**marked("done", tmp_path), "SCHEDULER": scheduler}
-    crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
-    assert {"a": [1, 1], "b": [1, 0], "third": [1, 0]} == times(crawls)
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "redirected", "third"),
-    [(LosesReply, [1, 0], [1, 0]), (NotQueued, [1, 1], [0, 1])],
-)
-def test_a_redirect_that_may_be_in_a_shared_queue_is_fetched_once(
-    project: Any, tmp_path: Path, scheduler: Any, redirected: list[int], third: list[int]
-) -> None:
-    """If it is not in the queue, by the next crawl, which fetches the page again that redirects."""
-    more = {**marked("done", tmp_path), "SCHEDULER": scheduler, "answers": {"/a": ["/third"]}}
-    crawls = project(TwoLinksToOne, TwoLinksToOne, **more)
-    assert {"a": redirected, "b": [1, 0], "third": third} == times(crawls)
-
-
 @DONE_MARKS
 def test_a_handler_that_fails_loses_no_link(project: Any, tmp_path: Path, mark: str) -> None:
     """Scrapy logs what it raises, and goes on."""
@@ -494,7 +421,7 @@ class Twice(Project):
 
 
 @pytest.mark.parametrize("scheduler", [AsksNobody, HasOne])
-@pytest.mark.parametrize("settings", [ADDON, DONE], ids=["scheduled", "done"])
+@pytest.mark.parametrize("settings", [ADDON, schedulers.DONE], ids=["scheduled", "done"])
 def test_a_scheduler_that_asks_no_dupefilter_is_refused(
     project: Any, scheduler: Any, settings: dict[str, Any]
 ) -> None:
@@ -512,7 +439,7 @@ def test_the_class_alone_says_that_a_scheduler_does_not_ask_it(project: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "settings", [SCRAPY, ADDON, DONE], ids=["the class alone", "scheduled", "done"]
+    "settings", [SCRAPY, ADDON, schedulers.DONE], ids=["the class alone", "scheduled", "done"]
 )
 def test_doctor_names_a_scheduler_that_asks_no_dupefilter(
     url: str, tmp_path: Path, settings: dict[str, Any]

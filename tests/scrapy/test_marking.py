@@ -13,7 +13,6 @@ from tbloom import TimeBloom
 from tests.helpers.schedulers import DONE, end
 
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.crawl.Fates": 300}}
-SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 
 
 @pytest.fixture
@@ -73,12 +72,9 @@ def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any) -> None:
 # How often a page that fails is tried, and what the log says of it
 
 
-@pytest.mark.parametrize("queue", [{}, SCRAPY_REDIS], ids=["memory", "scrapy-redis"])
-def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(
-    crawl: Any, queue: dict[str, Any]
-) -> None:
+def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(crawl: Any) -> None:
     """However many links lead to it; and by the next crawls without any link."""
-    settings = {**DONE, **PIPELINE, **queue}
+    settings = {**DONE, **PIPELINE}
     links = [["a", items("fails")], ["b", {}], ["a", {}]]
     for number, pages in enumerate((links, [], []), 1):
         result = crawl("outcomes", settings, pages)

@@ -14,15 +14,19 @@ from scrapy.spiders import SitemapSpider
 from scrapy_redis.spiders import RedisSpider
 
 from tests.helpers.clock import Clockwork
-from tests.helpers.projects import Project, marked, path_of, queued, times
+from tests.helpers.projects import (
+    Project,
+    by_mark_and_queue,
+    marked,
+    path_of,
+    queued,
+    times,
+)
 
 DAY = 24 * 3600
 LONG = pytest.mark.check
-ALL_QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
-QUEUES = pytest.mark.parametrize(
-    "queue", ["memory", pytest.param("JOBDIR", marks=LONG), "scrapy-redis"]
-)
-MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
+MARKS = ("scheduled", "done")
+QUEUES = pytest.mark.parametrize("queue", ["memory", pytest.param("JOBDIR", marks=LONG)])
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
 #: A crawl that spins ends by this.
 SPINS = {"CLOSESPIDER_TIMEOUT": 10}
@@ -100,8 +104,7 @@ EXPECTED = {
 NEVER_DONE = [1, 1, 1, 1]
 
 
-@ALL_QUEUES
-@MARKS
+@by_mark_and_queue(MARKS, long=[])
 def test_the_meta_keys_of_a_request_work_with_each_queue_and_mark(
     days: Any, tmp_path: Path, queue: str, mark: str
 ) -> None:
@@ -173,8 +176,7 @@ class Lists(Project):
         yield {"page": path_of(response)}
 
 
-@QUEUES
-@MARKS
+@by_mark_and_queue(MARKS)
 def test_list_pages_are_read_once_a_slice_and_articles_once_a_window(
     days: Any, tmp_path: Path, queue: str, mark: str
 ) -> None:
@@ -226,8 +228,7 @@ class CopiesBoth(CopiesMeta):
 ARTICLES = ("same", "copy", "more", "followed", "some")
 
 
-@QUEUES
-@MARKS
+@by_mark_and_queue(MARKS)
 @pytest.mark.parametrize(
     "spider",
     [CopiesMeta, *(pytest.param(spider, marks=LONG) for spider in (CopiesKeep, CopiesBoth))],
@@ -306,8 +307,7 @@ class RetriesLists(Project):
         return None
 
 
-@QUEUES
-@MARKS
+@by_mark_and_queue(MARKS)
 def test_a_page_that_is_retried_or_redirected_keeps_its_meta_keys(
     days: Any, tmp_path: Path, queue: str, mark: str
 ) -> None:
@@ -367,12 +367,11 @@ class Polls(Project):
         Polls.failed.set()
 
 
-@pytest.mark.parametrize("queue", ["memory", "scrapy-redis"])
 def test_one_failed_poll_of_a_list_page_does_not_stop_the_fleets(
-    project: Any, tmp_path: Path, queue: str
+    project: Any, tmp_path: Path
 ) -> None:
     """The other crawler polls it while the first one lives."""
-    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
+    settings = marked("done", tmp_path)
     ends = project((Polls, Polls), answers={"/list": [503, 200]}, **settings)
     assert 2 == sum(len(end.fetched) for end in ends)
     assert [{"page": "list"}] == [item for end in ends for item in end.items]
@@ -401,12 +400,9 @@ def test_a_list_page_that_fails_is_polled_again_by_its_own_crawl(
     assert ["/list"] * asked == end.fetched
 
 
-@pytest.mark.parametrize("queue", ["memory", "scrapy-redis"])
-def test_a_fleet_polls_a_list_page_that_fails_again_and_again(
-    project: Any, tmp_path: Path, queue: str
-) -> None:
+def test_a_fleet_polls_a_list_page_that_fails_again_and_again(project: Any, tmp_path: Path) -> None:
     """Two crawlers ask for it four times, at the same moments: one of them at least gets it."""
-    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
+    settings = marked("done", tmp_path)
     ends = project((PollsAlone, PollsAlone), answers={"/list": [503]}, **settings)
     assert 4 <= sum(len(end.fetched) for end in ends) <= 8
 
@@ -527,15 +523,15 @@ class FilteredSeeds(Seeds):
         return super().make_request_from_data(data).replace(dont_filter=False)
 
 
-@MARKS
+@by_mark_and_queue(MARKS, ["memory", "scrapy-redis"])
 @pytest.mark.parametrize(
     ("spider", "expected"),
     [(Seeds, [1, 1]), (FilteredSeeds, [1, 0])],
 )
 def test_the_seeds_of_a_redis_spider_are_filtered_by_the_recipe_only(
-    project: Any, name: str, tmp_path: Path, *, mark: str, spider: Any, expected: list[int]
+    project: Any, name: str, tmp_path: Path, *, mark: str, queue: str, spider: Any, expected: Any
 ) -> None:
-    settings = {**marked(mark, tmp_path), **queued("scrapy-redis", tmp_path)}
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
     settings |= {"REDIS_START_URLS_KEY": name, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
     assert {"a": expected, "b": expected} == times(
         project(spider, spider, **{**settings, "CLOSESPIDER_TIMEOUT": 2})

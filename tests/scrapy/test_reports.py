@@ -21,15 +21,18 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import LocalBloom, TimeBloom
 from tests.helpers.crawl import Part
-from tests.helpers.projects import Project, marked, path_of, queued, times
+from tests.helpers.projects import (
+    Project,
+    by_mark_and_queue,
+    marked,
+    path_of,
+    queued,
+    times,
+)
 from tests.helpers.schedulers import DONE
 
-ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
+MARKS = ("scheduled", "done", "done, local")
 DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
-LONG = pytest.mark.check
-QUEUES = pytest.mark.parametrize(
-    "queue", ["memory", pytest.param("JOBDIR", marks=LONG), "scrapy-redis"]
-)
 
 
 class Captcha(Project):
@@ -57,8 +60,7 @@ class CaptchaByReplace(Captcha):
         return response.request.replace(cb_kwargs=kwargs, dont_filter=True)
 
 
-@ALL_MARKS
-@QUEUES
+@by_mark_and_queue(MARKS)
 @pytest.mark.parametrize("spider", [Captcha, CaptchaByReplace])
 def test_a_callback_asks_for_its_page_again_past_the_filter(
     project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
@@ -135,8 +137,7 @@ class Chain(Project):
             yield self.request(str(number + 1))
 
 
-@ALL_MARKS
-@pytest.mark.parametrize("queue", ["JOBDIR", "scrapy-redis"])
+@by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=[])
 def test_a_chain_of_pages_goes_on_where_it_was_stopped(
     project: Any, tmp_path: Path, mark: str, queue: str
 ) -> None:

@@ -16,7 +16,15 @@ from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
-from tests.helpers.schedulers import ADDON, DONE, SCRAPY, SETTINGS, UNREACHABLE, refusal
+from tests.helpers.schedulers import (
+    ADDON,
+    DONE,
+    SCRAPY,
+    SCRAPY_REDIS,
+    SETTINGS,
+    UNREACHABLE,
+    refusal,
+)
 
 SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
@@ -118,6 +126,8 @@ _EXACT = "TBLOOM_SHADOW: expected True, False or an exact dupefilter's class"
         # It needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs.
         ({**SHARED, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on"),
+        ({**SHARED, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER"),
+        ({**SCRAPY_REDIS, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove"),
         ({**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"},
          "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s"),
         ({**ADDON, "TBLOOM_SHADOW": "no.such.Class"}, _EXACT),

@@ -170,9 +170,8 @@ def complaints(setup: Setup, how: str, own: Result, result: Result) -> list[str]
 def test_a_crawl_is_as_with_scrapys_own_filter(url: str, group: str, mark: str) -> None:
     """As many requests at most, every page, every item; pages that have failed are left to the next crawl, the others marked;
     and the log has no error that it does not have without tbloom."""
-    chosen: Mapping[str, Setup] = GROUPS[group]
-    if mark == "done, local":  # for one process at a time
-        chosen = {name: setup for name, setup in chosen.items() if setup.crawlers == 1}
+    setups: Mapping[str, Setup] = GROUPS[group]
+    chosen = {name: setup for name, setup in setups.items() if setup.works_with(mark)}
     own, results = crawl(chosen, OWN, url), crawl(chosen, mark, url)
     wrong = {
         name: complaints(setup, mark, own[name], results[name]) for name, setup in chosen.items()

@@ -32,7 +32,7 @@ from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
+from tests.helpers.schedulers import ADDON, DONE, SCRAPY, UNREACHABLE
 from tests.helpers.website import Handler, served
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
@@ -299,6 +299,8 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
         ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
         ({**ADDON, **SHARED, "SCHEDULER_PERSIST": True}, ""),
+        ({**DONE, **SHARED}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER"),
+        ({**SCRAPY, **SHARED, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER"),
         ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
         ({**ADDON, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"redis_cls": "valkey.Valkey"}}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
         ({**ADDON, "REDIS_URL": None, "REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}}, "REDIS_PARAMS['host'] is 127.0.0.1, REDIS_PARAMS['port'] is 1: Valkey Cluster can"),
@@ -330,7 +332,7 @@ def test_a_version_that_the_tests_do_not_know_is_a_note_and_no_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project = Settings({**ADDON, "TBLOOM_STORE": "local"})
-    monkeypatch.setattr("tbloom.scrapy.extras.doctor.project_settings", lambda: project)
+    monkeypatch.setattr("tbloom.scrapy.extras.project.project_settings", lambda: project)
     monkeypatch.setitem(NEWEST_TESTED, "redis", (10**6, 0))
     monkeypatch.setitem(NEWEST_TESTED, "scrapy", (2, 99))
     monkeypatch.setattr(scrapy, "__version__", "2.100.0")
@@ -515,12 +517,11 @@ def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_
     )
 
 
-@pytest.mark.parametrize("mark", ["scheduled", "done"])
 def test_a_shared_queue_of_another_type_is_named(
-    crawl: Any, own: redis.Redis, own_url: str, mark: str
+    crawl: Any, own: redis.Redis, own_url: str
 ) -> None:
     """By doctor, and by the crawl, which said that TBLOOM_KEY were wrong (scrapy-redis#63, #192)."""
-    queue = {"SCHEDULER_PERSIST": True, "SCHEDULER_QUEUE_KEY": "queue", "TBLOOM_MARK": mark}
+    queue = {"SCHEDULER_PERSIST": True, "SCHEDULER_QUEUE_KEY": "queue"}
     settings = {**ADDON, **SHARED, **queue, "REDIS_URL": own_url}
     assert [] == [*faults(Settings(settings))]
     own.rpush("queue", "what a FIFO queue has")

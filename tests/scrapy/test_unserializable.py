@@ -15,7 +15,6 @@ from scrapy.http import Response, TextResponse
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
-from tests.helpers.setupcrawl import SHARED
 
 
 class Book(BaseModel):
@@ -118,7 +117,7 @@ FAILURES = {
 def test_a_page_that_fails_is_fetched_by_the_next_crawl(
     fetched: Any, kind: str, failure: str
 ) -> None:
-    """And by none after that one."""
+    """And by none after that one (scrapy-redis#138)."""
     assert ["a", "a", ""] == fetched(kind, **FAILURES[failure])
 
 
@@ -136,13 +135,3 @@ def test_a_page_that_fails_with_a_jobdir(
 ) -> None:
     """Scrapy keeps what it can't pickle in memory."""
     assert ["a", "a", ""] == fetched(kind, {"JOBDIR": str(tmp_path)}, **FAILURES[failure])
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("kind", ["a lambda", "the crawler", "a Selector"])
-def test_a_request_that_scrapy_redis_can_not_queue_is_not_marked(
-    fetched: Any, name: str, kind: str
-) -> None:
-    """scrapy-redis#138; a later crawl with another queue fetches it."""
-    shared = {"SCHEDULER": SHARED, "SCHEDULER_QUEUE_KEY": f"{name}:requests"}
-    assert ["", "a", ""] == fetched(kind, shared)

@@ -6,25 +6,23 @@ A new request is claimed, and queued with a token. The crawler that takes the re
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import Any
 
-from redis import RedisError
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
 
-from tbloom import Claim
+from tbloom import Claim, Note
 from tbloom.scrapy.compat import is_idle, watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Page, Token, without
-from tbloom.scrapy.done.serialize import RUNNING, NotSerializable, write_note
-from tbloom.scrapy.done.takeover import TakeOver
+from tbloom.scrapy.done.serialize import NotSerializable, write_note
+from tbloom.scrapy.done.sharing import Giving, Sharing
 from tbloom.scrapy.done.tracker import Tracker
-from tbloom.scrapy.outage import NEW, ClaimStore
+from tbloom.scrapy.outage import NEW, ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import PendingRequest, PendingRequests
-from tbloom.scrapy.settings import TAKE_OVER, TOKEN, WITHIN
+from tbloom.scrapy.settings import SHARE, TAKE_OVER, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,26 +33,27 @@ _NOT_SERIALIZABLE = (
 
 
 class ClaimedRequests(PendingRequests):
-    """Claims requests that are new. ``shared``: other processes take requests out of the queue as well."""
+    """Claims requests that are new."""
 
     claims = True
 
-    def __init__(self, crawl: Crawl, scheduler: Any, seen: ClaimStore, *, shared: bool) -> None:
+    def __init__(self, crawl: Crawl, scheduler: Any, seen: ClaimStore) -> None:
         super().__init__(crawl, scheduler)
         crawler = crawl.crawler
-        self._seen, self._shared = seen, shared
+        self._seen = seen
         self._has_notes = TAKE_OVER.value(crawler.settings) and seen.keeps_notes
-        self._max_adopting = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
-        #: The number of requests out of a queue that wait for their claims.
-        self._adopting = 0
-        #: Requests out of a queue that this session has claimed, and that the engine has not taken yet.
-        self._adopted = deque[tuple[Request, Token]]()
+        #: The first fingerprints of queued pages whose claims have no note.
+        self._without_note = set[str]()
         self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
             crawl, seen, self._failures, lambda: (self.met, self.answered)
         )
         self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
-        self._take_over = TakeOver(crawl, seen, self._failures, self.committer, self._enqueue)
+        self._sharing = Sharing(crawl, seen, self._failures, self.committer, self._enqueue)
+        self._giving: Giving | None = None
+        if SHARE.value(crawler.settings) and self._has_notes and isinstance(seen, CrawlBloom):
+            self._giving = Giving(crawl, scheduler, seen, self._put_back, self._givable)
+            self.committer.sent = self._giving.look
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self.tracker.spider_error, signals.spider_error)
@@ -62,33 +61,30 @@ class ClaimedRequests(PendingRequests):
         connect(self._idle, signals.spider_idle)
 
     @property
-    def waiting(self) -> int:
-        """The number of requests that wait, also between two queues."""
-        return super().waiting + len(self._adopted)
-
-    @property
     def is_busy(self) -> bool:
-        """Whether requests may enter the queue later, or pages are about to be committed."""
-        return bool(self.waiting or self.committer.is_pending or self._take_over.is_searching)
+        """Whether requests may enter the queue later, or pages are about to be committed. The queue is empty.
+
+        An idle crawl asks first whether others have left pages.
+        """
+        is_busy = self.waiting or self.committer.is_pending or self._sharing.is_asking
+        return bool(is_busy or not self.is_finished)
 
     def _engine_started(self) -> None:
         super()._engine_started()
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
-        self._take_over.begin()
+        self._sharing.begin()
 
     def _idle(self) -> None:
-        """Keep the crawl open while the pages of a crawler that may be dead may have to be taken over."""
+        """Keep the crawl open until no work is left for it."""
         # Another handler of the signal may have found something to do.
-        if is_idle(self.crawl.crawler.engine):
-            self.tracker.idle()
-            if not self.is_finished:
-                raise DontCloseSpider
+        if is_idle(self.crawl.crawler.engine) and not self.is_finished:
+            raise DontCloseSpider
 
     @property
     def is_finished(self) -> bool:
-        """Whether an idle crawl has nothing to commit, and can take nothing over, now or soon."""
+        """Whether an idle crawl has nothing to commit, and no work is left for it."""
         self.committer.send()
-        return not self.committer.is_pending and self._take_over.is_finished()
+        return not self.committer.is_pending and self._sharing.is_finished()
 
     def item_lost(self, response: Any, error: BaseException) -> None:
         """See ``Tracker.item_lost``."""
@@ -111,7 +107,7 @@ class ClaimedRequests(PendingRequests):
 
     def _enqueue(self, request: Request, token: Token | None) -> None:
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
-        self._take_over.moves += 1
+        self._sharing.moves += 1
         self._enqueue_answered(PendingRequest(request, answer=Claim.NEW, token=token))
 
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
@@ -152,29 +148,18 @@ class ClaimedRequests(PendingRequests):
             return
         self._failures.try_again(fingerprint)
         pending.answer, pending.tries_again = None, True
-        pending.arguments = (*pending.arguments, ("previous_owner", self._seen.session))
+        pending.arguments = (*pending.arguments, ("again", True))
 
-    def _note(self, request: Request, token: Token) -> str:
+    def _note(self, request: Request, token: Token) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
         if not self._has_notes:
             return ""
         try:
-            return write_note(request, token, self.crawl.spider, RUNNING)
+            return write_note(request, token, self.crawl.spider, self.crawl.queue)
         except NotSerializable as error:
             self.crawl.count("tbloom/unserializable")
             self.crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
             return ""
-
-    def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> None:
-        super()._ask_together(group, arguments)
-        # A page that was redirected is claimed under all its URLs.
-        adopted = [
-            each.token
-            for each in group
-            if each.previous_owner and each.token and each.answer is Claim.NEW
-        ]
-        if others := [item for token in adopted for item in token.items[1:]]:
-            self.crawl.answers.ask(others, [""] * len(others), **arguments)
 
     def _write_token(self, pending: PendingRequest) -> None:
         if pending.token and pending.answer in NEW:
@@ -185,8 +170,6 @@ class ClaimedRequests(PendingRequests):
         self.committer.soon()  # pages may have waited for these links
 
     def _hand_on(self, pending: PendingRequest) -> bool:
-        if pending.previous_owner:
-            return self._have_adopted(pending)
         page, token = pending.page, pending.token
         is_new = pending.answer is None or pending.answer in NEW
         if token and is_new:
@@ -200,41 +183,32 @@ class ClaimedRequests(PendingRequests):
                 self._not_queued(pending, token, error)
             raise
         finally:
-            if pending.tries_again and pending.fingerprint:
-                self._have_tried(pending.fingerprint.hex(), is_queued=is_new and queued)
-        self._take_over.moves += queued
+            if pending.tries_again and pending.fingerprint and not (is_new and queued):
+                self._failures.not_tried(pending.fingerprint.hex())
+        self._sharing.moves += queued
+        if self._giving and token and queued and pending.fingerprint and not pending.note:
+            self._without_note.add(token.fingerprints[0])
         if page and is_new and token:
             self.tracker.queued(page, token)
         if token and is_new and not queued:  # the project's scheduler does not want it
             self.committer.release(token.items)
-        if token and is_new and queued and self._shared:
-            self._seen.hand_over(token.items)
-        elif page and not is_new:
+        if page and not is_new:
             self._leads_elsewhere(page, pending)
         return queued
-
-    def _have_tried(self, fingerprint: str, *, is_queued: bool) -> None:
-        """Note whether a link to a page that has failed has entered the queue."""
-        if not is_queued:
-            self._failures.not_tried(fingerprint)
-        elif self._shared:
-            self._failures.hand_over(fingerprint)
 
     def _not_queued(self, pending: PendingRequest, token: Token, error: Exception) -> None:
         """Give up a request for which the project's scheduler has raised the exception.
 
-        The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released, unless they may be in a
-        shared queue. Any other request keeps its claim and its note: the next crawl takes it over.
+        The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released. Any other request keeps its
+        claim and its note: the next crawl takes it.
         """
-        page, give_up = pending.page, self.committer.release
-        if self._shared and isinstance(error, RedisError):
-            # Redis may have queued it, and the reply was lost: released, it would be queued, and fetched, once more.
-            give_up = self._seen.hand_over
+        page = pending.page
         if page:
-            give_up([item for item in token.items if item not in page.token.items])
+            new = [item for item in token.items if item not in page.token.items]
+            self.committer.release(new)
             self.tracker.leave(page, f"queue/{type(error).__name__}")
         elif pending.fingerprint is not None:
-            give_up(token.items)
+            self.committer.release(token.items)
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
         """End a page whose redirect is not new. The page is done if the page to which it leads is done."""
@@ -251,58 +225,46 @@ class ClaimedRequests(PendingRequests):
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
-        self._take_over.search_later()
-        if self._adopted:
-            return self._take(*self._adopted.popleft())
-        while (
-            self._adopting < self._max_adopting and (request := super().next_request()) is not None
-        ):
+        while not self.is_full and (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
                 return request
-            if not self._shared and token.session == self._seen.session:
-                return self._take(request, token)
-            self._adopt(request, token)
+            if token.session == self._seen.session:
+                self._sharing.moves += 1
+                self._without_note.discard(token.fingerprints[0])
+                self.tracker.taken(request, token)
+                return request
+            self._ask_again(request, token)
+        self._sharing.ask_if_short()
         return None
 
-    def _take(self, request: Request, token: Token) -> Request:
-        self._take_over.moves += 1
-        if self._shared:  # perhaps another crawler's link has led to it
-            self._failures.hand_over(token.fingerprints[0])
-        self.tracker.taken(request, token)
-        return request
+    def _ask_again(self, request: Request, token: Token) -> None:
+        """Claim a request that an earlier crawl has put into the queue of its JOBDIR.
 
-    def _adopt(self, request: Request, token: Token) -> None:
-        """Claim a request that has come out of the queue, in the place of the session in its token."""
-        arguments: tuple[tuple[str, Any], ...] = (("previous_owner", token.session),)
-        if WITHIN in request.meta:  # asks what its claim has asked
-            arguments = (("within", request.meta[WITHIN]), *arguments)
-        pending = PendingRequest(
-            request, token.items[0], arguments, token=token, previous_owner=token.session
-        )
-        # The token of a request that was taken over counts this crawler as dead already, and the note must not.
-        pending.note = self._note(request, token._replace(deaths=max(0, token.deaths - 1)))
-        self._adopting += 1
-        self._enter(pending)
+        That crawl has left its pages, so that another one may have taken this one, or fetched it.
+        """
+        arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
+        note = self._note(request, token._replace(deaths=0))
+        self._enter(PendingRequest(request, token.items[0], arguments, token=token, note=note))
 
-    def _have_adopted(self, pending: PendingRequest) -> bool:
-        self._adopting -= 1
-        assert pending.token  # noqa: S101 - it has come out of a queue
-        token = pending.token._replace(session=self._seen.session)
-        if pending.answer in NEW:
-            token.write(pending.request)
-            self._adopted.append((pending.request, token))
-        elif self.crawl.is_ending:  # the next crawl asks for it
-            self._put(pending.request, Claim.NEW)
-        else:  # another crawler fetches it, or has fetched it
-            self.crawl.count("tbloom/dropped")
-            return False
-        return True
+    def _put_back(self, request: Request) -> None:
+        self._put(request, Claim.NEW)
 
-    async def close(self) -> None:
-        """Return once no request waits. Put adopted requests back into the queue."""
-        await super().close()
-        while self._adopted:
-            request, token = self._adopted.popleft()
-            if self._put(request, Claim.NEW) and self._shared:
-                self._seen.hand_over(token.items)
+    def _givable(self, request: Request) -> Token | None:
+        """Return the token of a queued request of which Redis has all that another crawler needs; None for any other.
+
+        A page that was redirected, is tried again, has failed, or may have killed a crawler, stays. So does one with a cookie jar.
+        """
+        token = Token.of(request)
+        if (
+            token is None
+            or token.session != self._seen.session
+            or len(token.fingerprints) > 1
+            or token.deaths
+            or token.fingerprints[0] in self._without_note
+            or self.tracker.is_again(token)
+            or self._failures.pauses(token.fingerprints[0]) is not None
+            or "cookiejar" in request.meta
+        ):
+            return None
+        return token

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from redis import RedisError
 from twisted.internet.defer import Deferred
 
+from tbloom import Note
 from tbloom.arguments import check_keep
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
@@ -20,7 +21,7 @@ from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Page
-from tbloom.scrapy.done.serialize import LEFT, RUNNING, NotSerializable, write_note
+from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER, WITHIN
@@ -39,7 +40,7 @@ class _Outbox(NamedTuple):
     """Claims of pages that are not done, to be left or released."""
 
     #: The notes that the claims of pages get, by the slices within which the pages were claimed.
-    notes: dict[int | None, dict[bytes, str]]
+    notes: dict[int | None, dict[bytes, Note]]
     #: The items whose claims are released.
     released: list[bytes]
     #: Waits until the notes are stored.
@@ -65,6 +66,8 @@ class Committer:
     ) -> None:
         self._crawl, self._seen, self._failures, self._links = crawl, seen, failures, links
         self._has_notes = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
+        #: Called after each commit.
+        self.sent: Callable[[], object] = lambda: None
         self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
         #: Pages that are done, each with the number of links that the crawl had met then.
         self._done: list[tuple[Page, int]] = []
@@ -97,7 +100,7 @@ class Committer:
             self.release(page.token.items)
             return
         first, *others = page.token.items
-        self._note(page, LEFT, deaths=0, failures=failures)
+        self._note(page, self._crawl.failed_queue, deaths=0, failures=failures)
         # The next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in others if item != first)
 
@@ -109,20 +112,20 @@ class Committer:
     def note_death(self, page: Page) -> Deferred[None]:
         """Count this crawler in the page's note, in case it dies of the page. The Deferred fires once the note is stored."""
         noted: Deferred[None] = Deferred()
-        if self._crawl.is_ending or not self._note(page, RUNNING):
+        if self._crawl.is_ending or not self._note(page, self._crawl.queue):
             noted.callback(None)
         else:
             self._outbox.waiting.append(noted)
             self.soon()
         return noted
 
-    def _note(self, page: Page, kind: str, **changes: Any) -> bool:
+    def _note(self, page: Page, queue: str, **changes: Any) -> bool:
         if not self._has_notes:
             return False
         origin = page.origin
         token = page.token._replace(fingerprints=origin.fingerprints, **changes)
         try:
-            note = write_note(origin.again(), token, self._crawl.spider, kind)
+            note = write_note(origin.again(), token, self._crawl.spider, queue)
         except NotSerializable:
             return False
         within = page.request.meta.get(WITHIN)
@@ -227,7 +230,7 @@ class Committer:
             elif (holder := self.stored.unstored(page.holders)) is not None:
                 self._unstored[holder].append((page, links))
                 if page.token.deaths:  # this crawler has not died of it
-                    self._note(page, RUNNING, deaths=0)
+                    self._note(page, self._crawl.queue, deaths=0)
             elif why := self._failures.why_failed(
                 page, has_lost_items=self.stored.have_lost(page.holders)
             ):
@@ -282,6 +285,7 @@ class Committer:
                 self._failed += pages
                 raise
             self._have_committed(pages)
+            self.sent()
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
 

@@ -24,9 +24,8 @@ _SHOWN_URLS = 3
 class _Failure:
     """A page that has failed in this crawl."""
 
-    #: When a link to the page is followed again (infinite while one is followed; None: the page is in a shared queue, where any
-    #: crawler may fetch it), and how long the page's next pause is (seconds).
-    until: float | None
+    #: When a link to the page is followed again (infinite while one is followed), and how long the page's next pause is (seconds).
+    until: float
     pause: float
     #: The number of earlier crawls in a row in which the page has failed.
     failures: int
@@ -84,9 +83,9 @@ class Failures:
         self._failed.pop(page.first, None)
 
     def pauses(self, fingerprint: str) -> bool | None:
-        """Return whether a link to a page that has failed is not followed yet; None: the filter decides, as for any other page."""
+        """Return whether a link to a page that has failed is not followed yet; None: it has not failed in this crawl."""
         failed = self._failed.get(fingerprint)
-        return None if failed is None or failed.until is None else time.monotonic() < failed.until
+        return None if failed is None else time.monotonic() < failed.until
 
     def try_again(self, fingerprint: str) -> None:
         """Let further links wait until the page, to which a link is followed, is done or fails again."""
@@ -96,14 +95,6 @@ class Failures:
         """Pause again if the link was not followed. Do nothing if the page has not failed in this crawl."""
         if failed := self._failed.get(fingerprint):
             failed.until = time.monotonic() + failed.pause
-
-    def hand_over(self, fingerprint: str) -> None:
-        """Leave it to the filter who may fetch the page, which is in a shared queue, or has come out of it.
-
-        Another crawler may fetch it, or die of it. Do nothing if the page has not failed in this crawl.
-        """
-        if failed := self._failed.get(fingerprint):
-            failed.until = None
 
     def failures_before(self, fingerprint: str) -> int:
         """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""

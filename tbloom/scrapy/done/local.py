@@ -28,11 +28,11 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tbloom import Claim, LocalBloom
+from tbloom import Claim, LocalBloom, Note
+from tbloom.bloom.claims.notes import Taken, read_stored, stored_note
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
@@ -45,6 +45,8 @@ except ImportError:  # Windows, on which a filter has no path
 _SLACK = 1 << 24
 #: Claims outlive a shorter window for so long (ms), as on Redis.
 _LEAST_MS = 3_600_000
+#: A page of which so many processes have died may kill the next one, too (``take.lua``).
+_SUSPECT_DEATHS = 2
 _FLAGS = os.O_RDWR | os.O_APPEND
 
 
@@ -87,7 +89,6 @@ class CrawlLocal(LocalBloom):
 
     #: There are no other sessions.
     session_ttl: float = 60.0
-    has_handed_over: bool = False
     taken_over: int = 0
 
     def __init__(self, **arguments: Any) -> None:
@@ -117,7 +118,9 @@ class CrawlLocal(LocalBloom):
             entries, now = self._file.read(), self._now()
             live = {item: entry for item, entry in entries.items() if now < entry.expires}
             done = self._seen(live)
-            self._left = {item: entry for item, entry in live.items() if item not in done}
+            left = [(item, entry) for item, entry in live.items() if item not in done]
+            # Those with the fewest deaths come first in each queue.
+            self._left = dict(sorted(left, key=lambda each: each[1].note[:9]))
             self._file.rewrite(self._left)
         except BaseException:
             self.close()
@@ -127,17 +130,18 @@ class CrawlLocal(LocalBloom):
         self,
         items: Iterable[bytes],
         within: int | None = None,
-        notes: Iterable[str] | None = None,
-        previous_owner: str = "",
+        notes: Iterable[str | Note] | None = None,
+        *,
+        again: bool = False,
     ) -> list[Claim]:
-        """See ``TimeBloom.claim_many``. What this session has claimed is new if it is the previous owner."""
+        """See ``TimeBloom.claim_many``. With ``again``, what this session has claimed is new."""
         items = [*items]
-        texts = [""] * len(items) if notes is None else [*notes]
+        texts = [""] * len(items) if notes is None else [*map(stored_note, notes)]
         claimed, answers = dict[bytes, str](), list[Claim]()
         for item, note, is_seen in zip(
             items, texts, self.contains_many(items, within), strict=True
         ):
-            is_busy = item in claimed or (item in self._claimed and previous_owner != self.session)
+            is_busy = item in claimed or (item in self._claimed and not again)
             answer = Claim.SEEN if is_seen else Claim.BUSY if is_busy else Claim.NEW
             answers.append(answer)
             if answer is Claim.NEW:
@@ -145,9 +149,10 @@ class CrawlLocal(LocalBloom):
         self._claim(claimed, within)
         return answers
 
-    def note_again(self, notes: Mapping[bytes, str], within: int | None = None) -> None:
+    def note_again(self, notes: Mapping[bytes, Note], within: int | None = None) -> None:
         """Give items that this process has claimed, within as many slices, other notes."""
-        self._claim({item: note for item, note in notes.items() if item in self._claimed}, within)
+        own = {item: note.stored for item, note in notes.items() if item in self._claimed}
+        self._claim(own, within)
 
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
@@ -166,20 +171,21 @@ class CrawlLocal(LocalBloom):
         """See ``TimeBloom.release_many``."""
         self._end(item for item in items if item in self._claimed)
 
-    def take_over(self, limit: int, prefix: str) -> list[str]:
-        """Claim requests that earlier processes have left; return their notes."""
-        left = (
-            (item, entry) for item, entry in self._left.items() if entry.note.startswith(prefix)
-        )
-        found = dict(islice(left, limit))
-        for item, entry in found.items():
-            del self._left[item]
-            self._claimed[item] = entry.within
-        return [entry.note for entry in found.values()]
-
-    def look_around(self, limit: int, prefix: str) -> tuple[dict[str, int], list[str]]:
-        """Return the other sessions, of which there are none; and take over."""
-        return {}, self.take_over(limit, prefix)
+    def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:  # noqa: ARG002 - as CrawlBloom's
+        """Claim requests of the queue that earlier processes have left; return their notes."""
+        found = dict[bytes, Note]()
+        died = self._file is not None and self._file.has_died
+        for item, entry in self._left.items():
+            note = read_stored(entry.note, queue)
+            is_suspect = note is not None and note.deaths + died >= _SUSPECT_DEATHS
+            if note is None or (is_suspect and (found or not idle)):
+                continue
+            found[item] = note._replace(deaths=note.deaths + died)
+            if is_suspect or len(found) == limit:
+                break
+        for item in found:
+            self._claimed[item] = self._left.pop(item).within
+        return Taken([*found.values()], 1)
 
     def known(self, item: bytes) -> Claim | None:
         """Return the answer for the item; None: it is new."""
@@ -190,12 +196,6 @@ class CrawlLocal(LocalBloom):
     def uncommitted(self, items: Iterable[bytes]) -> set[bytes]:  # noqa: ARG002 - as CrawlBloom's
         """Return no item: a commit that fails ends the crawl."""
         return set()
-
-    def hand_over(self, items: Iterable[bytes]) -> None:
-        """Do nothing: a queue has the requests of this process only."""
-
-    def end_session(self) -> None:
-        """Do nothing: no other process waits for the claims."""
 
     def clear(self) -> None:
         """Forget everything; see ``LocalBloom.clear``."""
@@ -270,7 +270,9 @@ class _ClaimsFile:
     def __init__(self, path: str) -> None:
         """Open the file, and lock it. Raise ClaimsLocked or OSError."""
         self._path = Path(f"{path}.claims")
-        self._lock, self._fd = _lock(path), -1
+        self._fd = -1
+        #: Whether the process that held the lock before has died.
+        self._lock, self.has_died = _lock(path)
         try:
             # Requests may have passwords in their headers.
             self._fd = os.open(self._path, _FLAGS | os.O_CREAT, 0o600)
@@ -353,11 +355,12 @@ class _ClaimsFile:
             )
 
 
-def _lock(path: str) -> int:
-    """Return the open lock file of a filter's file. Raise ClaimsLocked."""
+def _lock(path: str) -> tuple[int, bool]:
+    """Return the open lock file of a filter's file, and whether its last holder has died: it has not emptied it. Raise ClaimsLocked."""
     fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        has_died = bool(os.pread(fd, 1, 0))
         since = datetime.now().astimezone().isoformat(" ", "seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
         os.ftruncate(fd, 0)
@@ -372,7 +375,7 @@ def _lock(path: str) -> int:
     except BaseException:
         os.close(fd)
         raise
-    return fd
+    return fd, has_died
 
 
 def _line(claim: tuple[bytes, _Entry]) -> bytes:

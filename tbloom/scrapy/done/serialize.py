@@ -1,6 +1,6 @@
 """Requests as texts: another crawler restores a request from the note that the filter keeps with its claim.
 
-A note is a line with the kind of note and the spider, a line with the page's token, and the text of the request.
+A note is a line with the page's token, and the text of the request.
 
 Scrapy's ``Request.to_dict`` and ``request_from_dict`` say what a request is, itemadapter what an item has. The text is
 JSON, in which ``{"!kind": ...}`` is a value that JSON lacks: ``{"!shop:Book": {"title": "Emma"}}``. These come back as
@@ -27,14 +27,12 @@ from types import MemberDescriptorType, MethodType, ModuleType, NoneType
 from typing import Any
 
 from scrapy import Item, Request, Spider
+from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import request_from_dict
 
+from tbloom import Note
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.settings import TOKEN
-
-#: The kinds of notes. A running request is queued or in work: any crawl takes it over once its own crawl has died. A left page has
-#: failed: the next crawl takes it over as it begins.
-RUNNING, LEFT = "running", "left"
 
 _MAX_BYTES = 1 << 16
 #: What JSON writes of a value of each class, and how it becomes the value again.
@@ -81,21 +79,18 @@ def request_from_text(text: str, spider: Spider) -> Request:
         raise ValueError(f"not the text of a request: {error}") from error
 
 
-def prefix_of(spider: Spider, kind: str) -> str:
-    """Return the beginning of a spider's notes of a kind; another spider has other callbacks."""
-    return f"{kind} {spider.name}\n"
-
-
-def write_note(request: Request, token: Token, spider: Spider, kind: str) -> str:
-    """Return the note of a request. Raise NotSerializable if none can restore it."""
-    head = str(token._replace(session="0"))  # whoever takes it over has another one
-    return f"{prefix_of(spider, kind)}{head}\n{request_to_text(request, spider)}"
+def write_note(request: Request, token: Token, spider: Spider, queue: str) -> Note:
+    """Return the note of a request, for the crawls of a queue. Raise NotSerializable if none can restore it."""
+    head = str(
+        token._replace(session="0", deaths=0)
+    )  # whoever takes it has another session, and knows the deaths
+    text = f"{head}\n{request_to_text(request, spider)}"
+    return Note(text, queue, urlparse_cached(request).netloc, token.deaths)
 
 
 def read_token(note: str) -> Token:
     """Return the token of a note, without a session. Raise ValueError if the text is no note."""
-    head = [*note.split("\n", 2), ""][1]
-    token = Token.read(head)
+    token = Token.read(note.split("\n", 1)[0])
     if token is None:
         raise ValueError(f"not a note: {note[:100]!r}")
     return token._replace(fingerprints=(*dict.fromkeys(token.fingerprints),))
@@ -103,7 +98,7 @@ def read_token(note: str) -> Token:
 
 def read_request(note: str, spider: Spider) -> Request:
     """Return the request of a note. Raise ValueError if it can't be restored."""
-    return request_from_text([*note.split("\n", 2), "", ""][2], spider)
+    return request_from_text(note.partition("\n")[2], spider)
 
 
 def _to_text(request: Request, spider: Spider) -> str:

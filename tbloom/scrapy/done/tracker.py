@@ -93,9 +93,9 @@ class Tracker:
         self._in_work.pop(first, None)
         self._requeued[first] = page
 
-    def idle(self) -> None:
-        """Forget pages that were in the queue again: other processes have taken them out of it."""
-        self._requeued.clear()
+    def is_again(self, token: Token) -> bool:
+        """Return whether the page is in the queue again."""
+        return token.fingerprints[0] in self._requeued
 
     # The downloader and the scraper
 

@@ -1,0 +1,248 @@
+"""A fleet: crawlers of one spider take pages that others have left, give away what they have too many of, and end together.
+
+A page is left when a crawler gives it away, when its crawler ends or dies, when it has failed in an earlier crawl, and when a program
+pushes it. A crawler that has nothing to do asks for such pages, and says so with each question. The others learn it from the
+replies to their commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from scrapy import Request
+
+from tbloom import Note
+from tbloom.scrapy.compat import call_later, host_queues, wake_engine
+from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.done.committer import Committer
+from tbloom.scrapy.done.failures import Failures
+from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.serialize import read_request, read_token
+from tbloom.scrapy.outage import ClaimStore
+from tbloom.scrapy.settings import WHEN_IDLE
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_NO_ANSWER = (
+    "%s: nothing is left to fetch, and the crawl waits for the server, to mark its pages. A signal (Ctrl-C) ends it; the next crawl "
+    "fetches again what is not marked"
+)
+
+#: The most pages that one call takes, and that one call gives away. (200 take the server some 1 ms.)
+_TAKES, _GIVES = 100, 200
+#: An idle crawler asks again after the first pause. Each further pause is longer by this factor, up to the longest (seconds), to
+#: which each crawler that waits adds some time, so that the server answers 50 of up to 1,000 a second.
+_FIRST_PAUSE, _FACTOR, _LONGEST_PAUSE, _EACH_ADDS, _MOST = 0.03, 1.5, 1.0, 0.02, 20.0
+#: A crawler whose queue is empty while it works asks after at least this time (seconds).
+_BUSY_PAUSE = 1.0
+#: So long an idle crawl that may end need not ask again (seconds).
+_FINISHED_FOR = 1.0
+#: So many crawlers may die of a page.
+_MOST_DEATHS = 3
+
+
+class Sharing:
+    """Takes pages for one crawl, and knows whether an idle crawl is over. ``enqueue`` enqueues a page that was taken."""
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        seen: ClaimStore,
+        failures: Failures,
+        committer: Committer,
+        enqueue: Callable[[Request, Token], object],
+    ) -> None:
+        self._crawl, self._seen, self._failures, self._committer = crawl, seen, failures, committer
+        self._enqueue = enqueue
+        self._waits_for_work = WHEN_IDLE.value(crawl.crawler.settings) == "wait"
+        #: Changes whenever a request enters the queue or comes out of it.
+        self.moves = 0
+        #: Whether a question, or the pause after it, is under way. The first one is due at the start.
+        self.is_asking = True
+        #: When a busy crawl may ask again, and the next pause of an idle one.
+        self._next_question, self._pause = 0.0, _FIRST_PAUSE
+        #: The crawl's moves when no work was left, and when that was.
+        self._finished_at, self._finished_when = -1, 0.0
+
+    def begin(self) -> None:
+        """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
+        # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
+        self._crawl.calls.begin(self._join, partial(self._answered, False))  # noqa: FBT003 - of a partial
+
+    def ask_if_short(self) -> None:
+        """Ask for pages, because the queue is empty; but not too often."""
+        if time.monotonic() > self._next_question:
+            self._ask(idle=False)
+
+    def is_finished(self) -> bool:
+        """Return whether no work is left for an idle crawl. If that is not known, ask, and return False: the answer wakes the engine."""
+        if self._crawl.is_ending:
+            return True
+        is_recent = time.monotonic() < self._finished_when + _FINISHED_FOR
+        if self._finished_at == self.moves and is_recent:
+            return True
+        self._ask(idle=True)
+        return False
+
+    def _ask(self, *, idle: bool) -> None:
+        if self.is_asking or self._crawl.is_ending or self._crawl.is_closed:
+            return
+        self._next_question = time.monotonic() + _BUSY_PAUSE
+        self.is_asking = True
+        question = partial(self._take, idle=idle)
+        self._crawl.commit_calls.begin(question, partial(self._answered, idle))
+
+    def _join(self) -> Any:
+        taken = self._take(idle=False)
+        while failed := self._seen.take(
+            _TAKES, self._crawl.failed_queue, idle=False, main=False
+        ).notes:
+            taken.notes.extend(failed)
+        return taken
+
+    def _take(self, *, idle: bool) -> Any:
+        return self._seen.take(_TAKES, self._crawl.queue, idle=idle)
+
+    def _answered(self, idle: bool, asked: Future[Any]) -> None:  # noqa: FBT001 - of a partial
+        pause = self._pause if idle else 0.0  # after an error too
+        try:
+            with self._crawl.logging_errors("taken"):
+                pause = self._use(asked.result(), idle=idle)
+        finally:
+            # Meanwhile, nothing is asked for, however often the engine wants to know.
+            call_later(pause, self._may_ask)
+        circuit = self._crawl.answers.circuit
+        if idle and circuit.is_open and not self._crawl.is_ending:
+            self._crawl.log_once(logger.warning, _NO_ANSWER, circuit.place)
+
+    def _use(self, taken: Any, *, idle: bool) -> float:
+        """Enqueue the pages that were taken. Return the pause until the next question (s)."""
+        if pages := [page for note in taken.notes if (page := self._read(note))]:
+            logger.debug("took %d pages that other crawlers have left", len(pages))
+            self._crawl.count("tbloom/taken", len(pages))
+        for request, token in pages:
+            self._enqueue(request, token)
+        if taken.notes or not idle:
+            self._pause = _FIRST_PAUSE
+            return 0.0
+        if taken.is_over and not self._waits_for_work:
+            self._finished_at, self._finished_when = self.moves, time.monotonic()
+            self._pause = _FIRST_PAUSE
+            return 0.0
+        why = f"{taken.others} others work" if taken.others else f"{WHEN_IDLE.name} = 'wait'"
+        message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
+        self._crawl.log_once(logger.info, message, why)
+        pause = self._pause
+        longest = min(_LONGEST_PAUSE + _EACH_ADDS * taken.waiting, _MOST)
+        self._pause = min(_FACTOR * pause, longest)
+        return pause
+
+    def _may_ask(self) -> None:
+        self.is_asking = False
+        wake_engine(self._crawl.crawler.engine)
+
+    def _read(self, note: Note) -> tuple[Request, Token] | None:
+        """Return the request of a note, and its token; None: it is not for this crawl."""
+        spider, engine = self._crawl.spider, self._crawl.crawler.engine
+        token = None
+        try:
+            token = read_token(note.text)
+            request = read_request(note.text, spider)
+        except ValueError as error:  # as of another version of the spider
+            logger.error("A page is not taken: %s: %r", error, note.text[:200])
+            self._crawl.count("tbloom/not_taken")
+            if token:
+                self._committer.release(token.items[:1])
+            return None
+        # A page that has failed in this crawl, and any page once the spider is closed, is left to the next crawl.
+        if self._failures.pauses(token.fingerprints[0]) is not None or not (
+            engine and engine.spider
+        ):
+            return None
+        if note.deaths > _MOST_DEATHS:
+            message = "%s: %d crawlers have died of it, and it is given up"
+            logger.warning(message, request, note.deaths)
+            self._crawl.count("tbloom/not_taken")
+            self._committer.release(token.items[:1])
+            return None
+        return request, token._replace(session=self._seen.session, deaths=note.deaths)
+
+
+class Giving:
+    """Gives queued pages to crawlers that wait. ``put`` puts a request back, ``can_give`` says whether others can fetch it."""
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        scheduler: Any,
+        seen: Any,
+        put: Callable[[Request], object],
+        can_give: Callable[[Request], Token | None],
+    ) -> None:
+        self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
+        self._put, self._can_give = put, can_give
+        self._keeps = max(1, crawl.crawler.settings.getint("CONCURRENT_REQUESTS"))
+        self.is_giving = False
+
+    def look(self) -> None:
+        """Give away some pages if crawlers wait, and more are queued than are fetched next."""
+        waiting = self._seen.pop_waiting()
+        is_open = not (
+            self._crawl.is_ending or self._crawl.is_closed or self._crawl.pending.is_closing
+        )
+        if not waiting or self.is_giving or not is_open:
+            return
+        spare = self._scheduler.queued - self._keeps
+        if (
+            tokens := self._choose(min(spare * waiting // (waiting + 1), _GIVES))
+            if spare > 0
+            else []
+        ):
+            self.is_giving = True
+            items = [token.items[0] for token in tokens]
+            call = partial(self._seen.leave_many, items)
+            self._crawl.commit_calls.begin(call, partial(self._given, len(items)))
+
+    def _given(self, count: int, call: Future[None]) -> None:
+        self.is_giving = False
+        # If the call has failed, a heartbeat repeats it.
+        with self._crawl.logging_errors("given to other crawlers"):
+            call.result()
+        self._crawl.count("tbloom/given", count)
+        logger.debug("gave %d queued pages to crawlers that wait", count)
+        self._seen.pop_waiting()  # it was their number before
+        wake_engine(self._crawl.crawler.engine)
+
+    def _choose(self, most: int) -> list[Token]:
+        """Take up to ``most`` pages out of the queue that others can fetch: all pages of some hosts, or else some of all."""
+        chosen = list[Token]()
+        if most < 1:
+            return chosen
+        hosts = host_queues(self._scheduler)
+        # The busiest host stays.
+        for pop, size in hosts[:-1]:
+            if size <= most - len(chosen):
+                chosen += self._sort([pop() for _ in range(size)], size)
+        if not chosen:
+            pop = self._scheduler.next_in_project
+            popped = [request for _ in range(2 * most) if (request := pop()) is not None]
+            chosen = self._sort(popped, most)
+        return chosen
+
+    def _sort(self, requests: list[Request], most: int) -> list[Token]:
+        """Return the tokens of up to ``most`` of the requests, evenly out of their order, and put the others back."""
+        chosen, kept = list[Token](), list[Request]()
+        for n, request in enumerate(requests, 1):
+            is_due = len(chosen) < most * n // len(requests)
+            if is_due and (token := self._can_give(request)):
+                chosen.append(token)
+            else:
+                kept.append(request)
+        for request in reversed(kept):  # the queue gives the last one first
+            self._put(request)
+        return chosen

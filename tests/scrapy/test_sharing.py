@@ -1,0 +1,172 @@
+"""Several crawlers of one spider, with TBLOOM_MARK = "done": what one has too many of, others fetch; and they end together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import scrapy
+from scrapy import signals
+from scrapy.crawler import Crawler, CrawlerProcess
+
+from tbloom import TimeBloom
+from tbloom.scrapy.crawl import queue_of
+from tests.helpers import crawl as crawls
+from tests.helpers.crawl import Part
+from tests.helpers.forked import Forked
+from tests.helpers.schedulers import DONE
+
+PAGES = 150
+
+
+@pytest.fixture
+def settings(url: str, name: str) -> dict[str, Any]:
+    return {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "CONCURRENT_REQUESTS": 2}
+
+
+@pytest.fixture
+def fleet(site: str, settings: dict[str, Any], tmp_path: Path) -> Any:
+    """Start a crawler, whose pages a file names."""
+
+    def start(number: int, *, starts: bool = True, **more: Any) -> Forked:
+        own = {"fetched_file": str(tmp_path / f"fetched-{number}")}
+        own |= {} if starts else {"start": nothing}
+        return crawls.start("tree", site, {**settings, **more}, size=PAGES, **own)
+
+    return start
+
+
+async def nothing(spider: scrapy.Spider) -> AsyncIterator[scrapy.Request]:  # noqa: ARG001 - a method
+    """The start of a spider that has no work of its own."""
+    return
+    yield
+
+
+def pages_in(folder: Path) -> list[list[int]]:
+    """The pages that each crawler has fetched, without the start page: each crawler fetches that."""
+    files = sorted(folder.glob("fetched-*"))
+    return [[int(page) for page in file.read_text().split() if page != "0"] for file in files]
+
+
+def is_waiting(session: bytes, entry: bytes) -> bool:
+    """As docs/format.md says: until when it waits comes last."""
+    return len(session) == 16 and not entry.endswith(b" 0")
+
+
+def test_one_start_page_is_enough_for_a_fleet(fleet: Any, tmp_path: Path) -> None:
+    """scrapy-redis#40: no crawler is idle beside a full queue. Each page is fetched once, and all crawlers end by themselves."""
+    results = [crawl.result() for crawl in [fleet(number) for number in range(4)]]
+    assert ["finished"] * 4 == [result["finish_reason"] for result in results]
+    assert [*range(1, PAGES)] == sorted(page for pages in pages_in(tmp_path) for page in pages)
+    given, taken = (
+        sum(r["stats"].get(f"tbloom/{what}", 0) for r in results) for what in ("given", "taken")
+    )
+    print([len(pages) for pages in pages_in(tmp_path)], f"{given=} {taken=}")
+    assert given == taken
+
+
+def test_crawlers_that_wait_get_pages_of_a_busy_one(
+    fleet: Any, url: str, name: str, tmp_path: Path
+) -> None:
+    waiting = [fleet(number, starts=False, TBLOOM_WHEN_IDLE="wait") for number in range(2)]
+    with redis.Redis.from_url(url) as client:
+        while (
+            sum(is_waiting(*entry) for entry in client.hgetall(f"{{{name}}}:sessions").items()) < 2
+        ):
+            time.sleep(0.05)
+    busy = fleet(2, DOWNLOAD_DELAY=0.05)  # so that the others ask meanwhile
+    result = busy.result()
+    for crawl in waiting:
+        crawl.send_signal(2)
+        assert "shutdown" == crawl.result()["finish_reason"]
+    assert "finished" == result["finish_reason"]
+    pages = pages_in(tmp_path)
+    assert [*range(1, PAGES)] == sorted(page for own in pages for page in own)
+    assert all(pages)
+
+
+def test_nothing_is_given_where_it_is_switched_off(fleet: Any, tmp_path: Path) -> None:
+    crawlers = [fleet(number, TBLOOM_SHARE=False) for number in range(2)]
+    results = [crawl.result()["stats"] for crawl in crawlers]
+    assert [0, 0] == [stats.get("tbloom/given", 0) for stats in results]
+    assert [*range(1, PAGES)] == sorted(page for own in pages_in(tmp_path) for page in own)
+
+
+class CountsIdles(Part):
+    """Counts ``spider_idle``, and asks for a page at the first."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        crawler.signals.connect(self.idle, signals.spider_idle)
+
+    def idle(self, spider: Any) -> None:
+        self.crawler.stats.inc_value("idles")
+        if self.crawler.stats.get_value("idles") == 1:
+            self.crawler.engine.crawl(scrapy.Request(f"{spider.site}more", spider.note))
+
+
+@pytest.mark.parametrize("store", ["bloom", "local"])
+def test_a_crawl_that_is_alone_is_told_as_often_that_it_is_idle(
+    crawl: Any, tmp_path: Path, store: str
+) -> None:
+    extensions = {"EXTENSIONS": {CountsIdles: 1}}
+    local = {
+        "TBLOOM_STORE": store,
+        "TBLOOM_PATH": str(tmp_path / "seen") if store == "local" else None,
+    }
+    scrapys = {"ADDONS": {}, "REDIS_URL": None, "TBLOOM_KEY": None}
+    own, expected = (
+        crawl("pages", {**kind, **extensions}, ["a"]) for kind in ({**DONE, **local}, scrapys)
+    )
+    assert (["a", "more"], 2) == (expected["fetched"], expected["stats"]["idles"])
+    assert (["a", "more"], 2) == (own["fetched"], own["stats"]["idles"])
+
+
+class Country(scrapy.Spider):
+    """Fails for one country, and says for which one it runs."""
+
+    name = "news"
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        if self._starts:  # type: ignore[attr-defined] # an argument
+            yield scrapy.Request(f"{self._site}a")  # type: ignore[attr-defined] # an argument
+
+    def parse(self, response: Any) -> Iterator[Any]:  # noqa: ARG002 - Scrapy gives it
+        self.crawler.stats.inc_value(f"fetched {self.country}")  # type: ignore[attr-defined, union-attr]
+        raise ZeroDivisionError
+        yield
+
+
+def crawl_for(site: str, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    process = CrawlerProcess({**crawls.SETTINGS, **settings}, install_root_handler=False)
+    crawler = process.create_crawler(Country)
+    process.crawl(crawler, _site=site, **arguments)
+    process.start()
+    return {k: v for k, v in crawler.stats.get_stats().items() if k.startswith("fetched")}
+
+
+def test_a_failed_page_is_fetched_by_crawls_with_the_same_arguments(
+    settings: dict[str, Any], site: str
+) -> None:
+    """Arguments that begin with _ don't count, such as scrapyd's _job."""
+
+    def run(**arguments: Any) -> dict[str, Any]:
+        return Forked(crawl_for, site, settings, **arguments).result()
+
+    assert {"fetched de": 1} == run(country="de", _starts=True, _job="1")
+    assert {} == run(country="fr", _starts=False, _job="2")
+    assert {"fetched de": 1} == run(country="de", _starts=False, _job="3")
+
+
+def test_no_secret_of_a_spider_is_in_redis_in_plain(url: str, name: str) -> None:
+    queue = queue_of("news", {"password": "hunter2", "_job": "1"})
+    assert queue == queue_of("news", {"password": "hunter2"}) != queue_of("news", {})
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.push("a", f"note for {len(queue)}")
+        seen.take(queue=queue)
+        dumped = [seen.client.dump(key) for key in seen.client.keys(f"*{name}*")]
+    assert not any(b"hunter2" in value for value in dumped if value)
