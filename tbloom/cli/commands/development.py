@@ -7,9 +7,10 @@ from typing import Any
 import click
 from click.shell_completion import shell_complete
 
+from tbloom.cli.commands.project import settings_here
 from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
-from tbloom.cli.kit.errors import FAILED, CommandError
+from tbloom.cli.kit.errors import FAILED
 
 
 @click.command(cls=Command, example="tbloom doctor")
@@ -21,18 +22,12 @@ def doctor() -> int:
     redis-py that is newer than tbloom's tests know, is no fault.
     """
     from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - needs Scrapy
-    from tbloom.scrapy.extras import doctor as project  # noqa: PLC0415 - the same
+    from tbloom.scrapy.extras.doctor import faults  # noqa: PLC0415 - the same
 
-    try:
-        settings = project.project_settings()
-    except Exception as error:  # noqa: BLE001 - whatever the project's own modules raise
-        why = f"{type(error).__name__}: {error}"
-        raise CommandError(f"the project's settings can't be imported: {why}") from None
-    if settings is None:
-        raise CommandError("expected the folder of a Scrapy project, with a scrapy.cfg")
+    settings = settings_here()
     for note in untested_versions():
         output.line(formats.printable(f"note: {note}"))
-    found = [*project.faults(settings)]
+    found = [*faults(settings)]
     for fault in found:
         what, *where = fault.splitlines()
         output.line(formats.printable(f"✗ {what}"))

@@ -27,6 +27,14 @@ GROUPS = {
             "reconfigure", "Give a filter other parameters, and keep what it has seen."
         ),
     },
+    "Scrapy": {
+        "push": Entry("pushing.push", "Give URLs to the crawlers of a Scrapy spider.", "scrapy"),
+        "queue": Entry(
+            "pushing.queue",
+            "Show how many pages wait for the crawlers of a Scrapy spider.",
+            "scrapy",
+        ),
+    },
     "Moving data": {
         "import": Entry("importing", "Import what scrapy-redis or Scrapy has seen, or a file."),
         "export": Entry("export.export", "Write a filter into a file."),

@@ -25,7 +25,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
-from scrapy.utils.project import ENVVAR, get_project_settings, inside_project
+from scrapy.utils.project import ENVVAR
 
 from tbloom import LocalBloom
 from tbloom.engine.retries import is_outage
@@ -38,6 +38,7 @@ from tbloom.scrapy.options import (
     error_line,
     make_client,
     naming_redis,
+    needs_no_shared_queue,
     read_options,
     server_settings,
 )
@@ -57,27 +58,6 @@ _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
     "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
 )
-
-
-def project_settings() -> BaseSettings | None:
-    """Return the settings of the project in whose folder this process is; None where there is no project.
-
-    :raises Exception: whatever the project's modules raise; ImportError where scrapy.cfg names no module, or none that exists.
-    """
-    if not inside_project():
-        return None
-    try:
-        settings = get_project_settings()
-    except ModuleNotFoundError as error:
-        named = os.environ.get(ENVVAR, "")
-        if named != error.name and not named.startswith(f"{error.name}."):
-            raise
-        raise ImportError(f"there is no module {named}, which scrapy.cfg names") from None
-    if ENVVAR not in os.environ:  # Scrapy would take its defaults
-        raise ImportError(
-            "scrapy.cfg names no module: write [settings], and below it default = PROJECT.settings"
-        )
-    return settings
 
 
 def faults(settings: BaseSettings) -> Iterator[str]:
@@ -187,16 +167,15 @@ def _check_settings(settings: BaseSettings) -> Iterator[str]:
         raise NotConfigured(_OFF.format(f" (without effect: {', '.join(names)})" if names else ""))
     if not _asks(scheduler):
         yield str(asks_nobody(scheduler))
-    if settings.get(MARK.name) == "done" and not has_addon:
+    is_done, is_shared = settings.get(MARK.name) == "done", _is_shared(settings)
+    if is_done and is_shared:
+        yield str(needs_no_shared_queue())
+    elif is_done and not has_addon:
         yield f"{MARK.name}: 'done' needs ADDONS = {{'tbloom.scrapy.Addon': 500}}"
-    if (
-        _is_shared(settings)
-        and settings.get(MARK.name) != "done"
-        and not settings.getbool(_PERSIST)
-    ):
+    elif is_shared and not settings.getbool(_PERSIST):
         yield (
             f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
-            f"the whole window: set it to True, or {MARK.name} = 'done'"
+            f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
         )
 
 

@@ -1,0 +1,259 @@
+"""``tbloom push`` and ``tbloom queue`` in a project's folder, and crawlers that wait for what is pushed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbloom import TimeBloom
+from tests.helpers import crawl as crawls
+from tests.helpers.commands import refused, tbloom_in
+from tests.helpers.forked import Forked
+from tests.helpers.schedulers import DONE
+
+SPIDERS = """
+from tests.helpers.crawl import Fed as Base
+
+
+class Fed(Base):
+    def __init__(self, country="", **given):
+        super().__init__(**given)
+"""
+UNREACHABLE = "redis://127.0.0.1:1/0"
+
+
+class Project:
+    """A project, its filter, and crawls of its spider."""
+
+    def __init__(self, folder: Path, url: str, name: str, site: str) -> None:
+        self.folder, self.site = folder, site
+        own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 10_000}
+        self.settings: dict[str, Any] = {**DONE, **own, "TBLOOM_ERROR_RATE": 1e-9}
+        self.crawls: list[Forked] = []
+        (folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
+        (folder / "spiders.py").write_text(SPIDERS)
+        self.write()
+        self.seen = TimeBloom.from_url(url, name, capacity=10_000, error_rate=1e-9)
+
+    def write(self, **more: Any) -> None:
+        settings = {"SPIDER_MODULES": ["spiders"], **self.settings, **more}
+        lines = [f"{key} = {value!r}" for key, value in settings.items()]
+        (self.folder / "settings.py").write_text("\n".join(lines))
+
+    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return tbloom_in(self.folder, *words, stdin=stdin)
+
+    def push(self, *lines: str | dict[str, Any], words: tuple[str, ...] = ()) -> tuple[int, int]:
+        """Pushes lines in a file; how many were read, and how many were new."""
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        (self.folder / "urls").write_text("\n".join(texts))
+        done = self.run("push", "fed", "urls", "--json", *words)
+        assert (0, "") == (done.returncode, done.stderr)
+        said = json.loads(done.stdout)
+        return said["lines"], said["new"]
+
+    def start(self, **settings: Any) -> None:
+        file = self.folder / f"fetched-{len(self.crawls)}"
+        own = {**self.settings, "TBLOOM_WHEN_IDLE": "wait", **settings}
+        self.crawls.append(crawls.start("fed", self.site, own, fetched_file=str(file)))
+
+    def fetched(self) -> list[dict[str, Any]]:
+        texts = [file.read_text(encoding="utf-8") for file in self.folder.glob("fetched-*")]
+        return [json.loads(line) for text in texts for line in text.splitlines()]
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            assert all(crawl.is_running for crawl in self.crawls)
+            time.sleep(0.02)
+
+    def stop(self) -> list[dict[str, Any]]:
+        for crawl in self.crawls:
+            crawl.send_signal(signal.SIGINT)
+        ends = [crawl.result() for crawl in self.crawls]
+        self.crawls.clear()
+        return ends
+
+
+@pytest.fixture
+def project(tmp_path: Path, url: str, name: str, site: str) -> Any:
+    project = Project(tmp_path, url, name, site)
+    yield project
+    project.stop()
+    project.seen.close()
+
+
+def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: str) -> None:
+    """Until a signal ends it. A page that is done is not new, nor one that is left, or repeated."""
+    project.start()
+    project.start()
+    project.until(lambda: project.seen.queue_info("fed").waiting == 2)
+    urls = [f"{site}{n}" for n in range(300)]
+    assert (300, 300) == project.push(*urls)
+    project.until(lambda: len(project.fetched()) >= 300)
+    project.until(lambda: project.seen.queue_info("fed") == (0, 0, 0, 2, 0))
+    assert (301, 1) == project.push(*urls, f"{site}later")
+    project.until(lambda: len(project.fetched()) >= 301)
+    ends = project.stop()
+    assert ["shutdown"] * 2 == [end["finish_reason"] for end in ends]
+    counts = Counter(page["path"] for page in project.fetched())
+    assert dict.fromkeys([*map(str, range(300)), "later"], 1) == counts
+    assert 301 == sum(end["stats"].get("tbloom/taken", 0) for end in ends) - sum(
+        end["stats"].get("tbloom/given", 0) for end in ends
+    )
+    assert (4, 2) == project.push(f"{site}a", f"{site}1", f"{site}a", "", f"{site}b")
+    assert (2, 0) == project.push(f"{site}a", f"{site}b")
+    assert 2 == project.seen.queue_info("fed").left
+
+
+def test_a_line_may_be_a_request(project: Project, site: str) -> None:
+    """It comes to its callback with all that the line had."""
+    given = {
+        "callback": "parse_book",
+        "errback": "parse",
+        "meta": {"book": {"title": "Emma", "tags": ["a", "b"]}},
+        "cb_kwargs": {"shelf": 7},
+        "priority": 5,
+        "headers": {"User-Agent": "mine"},
+        "method": "POST",
+        "body": "q=\u00e9",
+    }
+    book = {"url": f"{site}book", **given}
+    within = {"url": f"{site}list", "meta": {"tbloom_within": 1}}
+    assert (4, 3) == project.push(book, f"{site}plain", within, book)
+    assert (1, 0) == project.push(within)
+    project.start(TBLOOM_WHEN_IDLE="end", DEFAULT_REQUEST_HEADERS={}, USER_AGENT="theirs")
+    assert "finished" == project.crawls.pop().result()["finish_reason"]
+    found = {page.pop("path"): page for page in project.fetched()}
+    same = {name: given[name] for name in ("callback", "priority", "method", "body")}
+    own = {"book": {"title": "Emma", "tags": ["a", "b"]}, "shelf": 7, "agent": "mine"}
+    assert {**same, **own} == found.pop("book")
+    plain: dict[str, Any] = {
+        "callback": "parse",
+        "book": None,
+        "priority": 0,
+        "method": "GET",
+        "body": "",
+    }
+    plain |= {"agent": "theirs"}
+    assert {"plain": plain, "list": plain} == found
+
+
+def test_only_crawls_with_the_same_arguments_take_what_is_pushed(
+    project: Project, site: str
+) -> None:
+    assert (1, 1) == project.push(f"{site}german", words=("-a", "country=de"))
+    assert (2, 1) == project.push(f"{site}any", f"{site}german")
+    shown = [
+        json.loads(project.run("queue", "fed", "--json", *words).stdout)["left"]
+        for words in ([], ["-a", "country=de"], ["-a", "country=fr"])
+    ]
+    assert [1, 1, 0] == shown
+    project.start(TBLOOM_WHEN_IDLE="end")
+    project.crawls.pop().result()
+    assert ["any"] == [page["path"] for page in project.fetched()]
+
+
+def test_standard_input_is_read_and_the_queue_is_shown(project: Project, site: str) -> None:
+    done = project.run("push", "fed", stdin=f"\ufeff{site}a\r\n\r\n  {site}b \n{site}a")
+    assert (0, "3 lines: 2 new, 1 not new\n", "") == (done.returncode, done.stdout, done.stderr)
+    done = project.run("queue", "fed")
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "pages left               2  for the next free crawler" in done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    counts = json.loads(project.run("queue", "fed", "--json").stdout)
+    zero = dict.fromkeys(["suspects", "claimed", "waiting", "working", "failed"], 0)
+    assert {"left": 2, **zero} == counts
+
+
+def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
+    project: Project, site: str
+) -> None:
+    """And is not new."""
+    assert (1, 1) == project.push(f"{site}status/500")
+    project.start(TBLOOM_WHEN_IDLE="end")
+    project.crawls.pop().result()
+    counts = json.loads(project.run("queue", "fed", "--json").stdout)
+    assert (0, 1, 0) == (counts["left"], counts["failed"], counts["claimed"])
+    assert (1, 0) == project.push(f"{site}status/500")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("example.com", ["line 3: expected a URL, or a request", "Missing scheme"]),
+        ("{'url'", ["line 3: expected a URL, or a request as a JSON object"]),
+        ('{"url": "SITEx", "calback": "parse"}', ["line 3: field: expected 'callback'", "'calback'"]),
+        ('{"url": "SITEx", "dont_filter": true}', ["line 3: field: ", "url, callback", "cb_kwargs"]),
+        ('{"callback": "parse"}', ["line 3: expected the field 'url'"]),
+        ('{"url": "SITEx", "callback": "gone"}', ["line 3: callback: ", "spider 'fed'", "'gone'"]),
+        ('{"url": "SITEx", "errback": "name"}', ["line 3: errback: ", "spider 'fed'", "'name'"]),
+        ('{"url": "SITEx", "priority": "5"}', ["line 3: priority: expected a whole number", "'5'"]),
+        ('{"url": "SITEx", "priority": true}', ["line 3: priority: expected a whole number"]),
+        ('{"url": "SITEx", "meta": []}', ["line 3: meta: expected an object"]),
+        ('{"url": "SITEx", "headers": {"a": {"b": 1}}}', ["line 3: headers: expected"]),
+        ('{"url": "SITEx", "headers": {"a": [1]}}', ["line 3: headers: expected", "of texts"]),
+        ('{"url": "SITEx", "meta": {"tbloom_within": 0}}', ["tbloom_within", "got 0"]),
+        ('{"url": "SITEx", "meta": {"a": ' + "[" * 9_000 + "]" * 9_000 + "}}", ["line 3: expected"]),
+        ('{"url": "SITEx", "meta": 1', ["line 3: expected a URL, or a request", "delimiter"]),
+        ("http://[", ["line 3: expected a URL"]),
+        ("\x1f\x8b\x08", ["line 3: expected a URL"]),
+        (f"SITE{'x' * 70_000}", ["line 3: expected a URL", "too long"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_is_named_and_nothing_of_its_batch_is_pushed(
+    project: Project, site: str, line: str, words: list[str]
+) -> None:
+    lines = [f"{site}a", "", line.replace("SITE", site), f"{site}b"]
+    (project.folder / "urls").write_text("\n".join(lines))
+    refused(project.run("push", "fed", "urls"), *words, "(0 lines before were pushed)")
+    assert 0 == project.seen.queue_info("fed").left
+
+
+def test_batches_before_a_wrong_line_are_pushed(project: Project, site: str) -> None:
+    """Pushed again, they are not new."""
+    lines = [f"{site}{n}" for n in range(1_200)]
+    (project.folder / "urls").write_text("\n".join([*lines, "wrong"]))
+    refused(project.run("push", "fed", "urls"), "line 1201: ", "(1,000 lines before were pushed)")
+    assert 1_000 == project.seen.queue_info("fed").left
+    assert (1_200, 200) == project.push(*lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"TBLOOM_MARK": "scheduled"}, ["TBLOOM_MARK: expected 'done'"]),
+        ({"TBLOOM_STORE": "local"}, ["TBLOOM_STORE: expected 'bloom'"]),
+        ({"ADDONS": {}}, ["ADDONS: expected {'tbloom.scrapy.Addon': 500}"]),
+        ({"TBLOOM_KEY": "a-%(timestamp)s"}, ["TBLOOM_KEY: expected the key of a filter that"]),
+        ({"TBLOOM_SLICES": 3}, ["TBLOOM_SLICES is 3, the stored filter has 7"]),
+        ({"REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}, ["REDIS_URL is redis://127.0.0.1:1/0: "]),
+        ({"SPIDER_MODULES": ["gone"]}, ["a spider can't be imported: ModuleNotFoundError"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["push", "queue"])
+def test_what_is_wrong_with_the_project_is_named(
+    project: Project, command: str, settings: dict[str, Any], words: list[str]
+) -> None:
+    project.seen.add("the parameters are stored")
+    project.write(**settings)
+    refused(project.run(command, "fed"), *words)
+
+
+def test_a_wrong_spider_or_argument_is_named(project: Project, tmp_path: Path) -> None:
+    refused(project.run("push", "fet"), "SPIDER: expected the name of a spider", "(fed)", "'fet'")
+    refused(project.run("push", "fed", "-a", "country"), "'-a'", "expected NAME=VALUE")
+    refused(project.run("push", "fed", "none"), "none", "No such file")
+    (project.folder / "spiders.py").write_text(f"{SPIDERS}        raise OSError(country)")
+    refused(project.run("queue", "fed", "-a", "country=de"), "can't be made", "OSError: de")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (project.folder / "scrapy.cfg").unlink()
+    refused(tbloom_in(elsewhere, "push", "fed"), "expected the folder of a Scrapy project")
