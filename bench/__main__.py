@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "tasks": {"capacity": 50_000, "rounds": 2, "items": 1000},
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
     "instructions": {"capacity": 50_000, "calls": 100},
+    "left": {"left": (10, 1000), "claims": 5000, "waiting": 50, "seconds": 2},
     "lines": {"lines": 50_000},
     "crawls": {"pages": 300, "rounds": 1, "requests": 2000},
     "fleet": {

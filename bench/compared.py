@@ -30,7 +30,6 @@ CRAWLS = {
     SCRAPY_REDIS: SCRAPY_REDIS,
     _PLUGIN: _PLUGIN,
     f"tbloom as {CLASS}": CLASS + WITH_QUEUE,
-    f"tbloom, {DONE}, shared queue": DONE + WITH_QUEUE,
     f"**tbloom, {SCHEDULED}**": SCHEDULED,
     f"**tbloom, {DONE}**": DONE,
 }

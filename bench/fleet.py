@@ -57,7 +57,6 @@ WAYS: dict[str, dict[str, Any]] = {
         "TBLOOM_KEY": "fleet",
     },
     SCHEDULED + WITH_QUEUE: {**_QUEUE, **_ADDON, "TBLOOM_MARK": "scheduled"},
-    DONE + WITH_QUEUE: {**_QUEUE, **_ADDON, "TBLOOM_MARK": "done"},
     SCHEDULED: {**_ADDON, "TBLOOM_MARK": "scheduled"},
     DONE: {**_ADDON, "TBLOOM_MARK": "done"},
 }
@@ -76,7 +75,7 @@ class Pages(NamedTuple):
     site: str
     #: The folder that is crawled, below that of all documents.
     folder: str
-    #: The first page and its links, which the crawlers divide among them.
+    #: The first page and its links.
     first: list[str]
     #: Every page that can be reached.
     reached: set[str]
@@ -106,7 +105,7 @@ class Costs(NamedTuple):
 
 
 class Follower(Spider):
-    """Follows the links within a folder, from its share of the first page's links. Each page is an item."""
+    """Follows the links within a folder. Each page is an item."""
 
     name = "fleet"
     site: str
@@ -297,12 +296,16 @@ def _servers() -> Iterator[Server]:
 def _fleet(
     way: str, count: int, url: str, pages: Pages, seconds: float = 0
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Yield so many crawlers, ready to begin. Each has its share of the first page's links."""
+    """Yield so many crawlers, ready to begin. They begin with the first page; where they share no work, each has its share of the
+    first page's links.
+    """
+    shares = "SCHEDULER" in WAYS[way] or WAYS[way].get("TBLOOM_MARK") == "done"
     with ExitStack() as stack:
         crawlers = []
         for number in range(count):
             arguments = {"site": pages.site, "folder": pages.folder, "seconds": seconds}
-            arguments |= {"first": pages.first[number::count], "shared": "SCHEDULER" in WAYS[way]}
+            first = pages.first[:1] if shares else pages.first[number::count]
+            arguments |= {"first": first, "shared": "SCHEDULER" in WAYS[way]}
             job = {"settings": {**WAYS[way], "REDIS_URL": url}, "arguments": arguments}
             command = [sys.executable, "-m", "bench.fleet", "crawl", json.dumps(job)]
             pipe = subprocess.PIPE
