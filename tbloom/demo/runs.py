@@ -105,9 +105,8 @@ class Runs:
         start = window.slice_at(self._now()).end
         # The page that was found last: no other page is reached only through it.
         self._site.server.failing = failing = self._site.pages[-1]
-        self._site.server.crawlers = min(len(self._agents), len(self._site.pages))
         first = self._crawl("First run", start, "Waiting for a slice to begin")
-        self._site.server.failing, self._site.server.crawlers = "", 0
+        self._site.server.failing = ""
         info = self._filter.info()
         set_bytes = self._set_bytes(info.items)
         second = self._crawl("Second run, inside the window")
@@ -151,7 +150,6 @@ class Runs:
                 time.sleep(left / 1000)
         pages, hits = {*self._site.pages}, self._site.server.hits
         hits.clear()
-        self._site.server.agents.clear()
         began = self._now()
         deadline = time.monotonic() + _SLICES * self._period
         self._say(f"{name}: {counted(len(self._agents), 'crawler')} ...")
@@ -189,13 +187,10 @@ class Runs:
             "TBLOOM_CAPACITY": config.capacity,
             "TBLOOM_ERROR_RATE": config.error_rate,
             "DEMO_SITE": self._site.server.url,
+            # One page is enough for all crawlers, because they share what it leads to.
+            "DEMO_START": self._site.server.url + pages[0],
         }
-        # The first page leads to all others. The other crawlers start elsewhere, so that they have work at once.
-        starts = [pages[i * len(pages) // len(self._agents)] for i in range(len(self._agents))]
-        return [
-            {**shared, "USER_AGENT": agent, "DEMO_START": self._site.server.url + start}
-            for agent, start in zip(self._agents, starts, strict=True)
-        ]
+        return [{**shared, "USER_AGENT": agent} for agent in self._agents]
 
     def _missed(self, run: Run) -> int:
         return len({*self._site.pages} - {hit.path for hit in run.hits})

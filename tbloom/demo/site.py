@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -63,10 +62,6 @@ class Server(ThreadingHTTPServer):
         self.url: str = f"http://127.0.0.1:{self.server_port}"
         #: The requests so far.
         self.hits: list[Hit] = []
-        #: No request gets a reply before this many crawlers have sent one, so that each crawler finds work.
-        self.crawlers = 0
-        #: The User-Agents of the crawlers that have sent a request.
-        self.agents: set[str] = set()
         #: The path of the page that gets a 503.
         self.failing = ""
 
@@ -90,10 +85,7 @@ class _Handler(SimpleHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Reply once all crawlers have sent a request."""
-        self.server.agents.add(self.headers["User-Agent"])
-        while len(self.server.agents) < self.server.crawlers:
-            time.sleep(0.01)
+        """Reply with a page, or with 503 for the one that fails."""
         if self.path == self.server.failing:
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
         else:
