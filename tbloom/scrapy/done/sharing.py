@@ -61,9 +61,9 @@ class Sharing:
         self._enqueue = enqueue
         self._waits_for_work = WHEN_IDLE.value(crawl.crawler.settings) == "wait"
         #: Changes whenever a request enters the queue or comes out of it.
-        self.moves = 0
+        self.moves: int = 0
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
-        self.is_asking = True
+        self.is_asking: bool = True
         #: When a busy crawl may ask again, and the next pause of an idle one.
         self._next_question, self._pause = 0.0, _FIRST_PAUSE
         #: The crawl's moves when no work was left, and when that was.
@@ -187,7 +187,7 @@ class Giving:
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
         self._put, self._can_give = put, can_give
         self._keeps = max(1, crawl.crawler.settings.getint("CONCURRENT_REQUESTS"))
-        self.is_giving = False
+        self.is_giving: bool = False
 
     def look(self) -> None:
         """Give away some pages if crawlers wait, and more are queued than are fetched next."""
