@@ -2,7 +2,8 @@
 --
 -- A claim of an item is a field of a hash: its digest -> the owner (16 characters), the number of the owner's call (8), and, if it
 -- has a note, its place (13) and the note. A place is the note's queue (8 characters), the number of sessions that have died
--- of the item (1 digit), and its host (4 characters). The owner is a session, or for a left item LEFT or BEREFT.
+-- of the item (1 digit; all but the last one, if the owner is BEREFT), and its host (4 characters). The owner is a session, or
+-- for a left item LEFT or BEREFT.
 --
 -- Each left item is in the index, a sorted set whose scores are all 0, so that its members are in the order of their bytes: the
 -- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first.

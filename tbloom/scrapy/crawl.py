@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -210,7 +209,7 @@ def crawl_of(crawler: Crawler) -> Crawl:
 def queue_of(spider: str, arguments: Mapping[str, Any]) -> str:
     """Return the queue of a spider's left pages. Arguments that begin with ``_`` say nothing of the crawl, such as scrapyd's ``_job``."""
     given = {name: value for name, value in arguments.items() if not name.startswith("_")}
-    return f"{spider}\n{json.dumps(given, sort_keys=True, default=repr)}" if given else spider
+    return f"{spider}\n{sorted(given.items())!r}" if given else spider
 
 
 def failed_queue_of(queue: str) -> str:

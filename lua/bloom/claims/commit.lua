@@ -38,6 +38,7 @@ if session ~= '' then
   redis.call('HLEN', claims)
   redis.call('ZCARD', index)
 end
+local counted = queue ~= '' and redis.call('HGET', sessions, 'w' .. queue)
 
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
 -- Without a block, the part is new, or the server has dropped it together with its items.
@@ -70,7 +71,6 @@ if new > 0 or #done > 0 then
   if count == 0 or not entry then maintain(FIRST_PART, config_key, state, expires, oldest, now) end
 end
 -- A count that is older than this (ms) was made by sessions that have gone.
-local counted = queue ~= '' and redis.call('HGET', sessions, 'w' .. queue)
 local counted_at, waiting = string.match(counted or '', '^(%d+) (%d+) ')
 if
   counted_at

@@ -127,7 +127,8 @@ if #taken == 0 then
   end
   reply[1], reply[2] = tonumber(waiting) or 0, tonumber(others) or 0
   -- The server may have lost sessions whose claims nobody knows of.
-  if known_until == 0 and redis.call('HLEN', sessions) <= 2 and redis.call('HLEN', claims) > 0 then reply[3] = 1 end
+  local lost = redis.call('HLEN', claims) - redis.call('ZCARD', index)
+  if known_until == 0 and redis.call('HLEN', sessions) <= 2 and lost > 0 then reply[3] = 1 end
 end
 redis.call('HSET', state, lane, lane_entry(number, table.concat(taken), now))
 if not entry then sweep(state, '', now) end

@@ -30,8 +30,10 @@ from tbloom.errors import TBloomError
 
 #: How long a session that has asked for work counts as waiting (ms): longer than any pause before it asks again.
 _WAITS_MS = 30_000
-#: The most items that one call takes: some 10 ms of the server's time.
-_MOST_TAKEN = 1_000
+#: The most items that one call takes: some 5 ms of the server's time.
+_MOST_TAKEN = 400
+#: The most calls with which a heartbeat buries dead sessions, so that the next one is in time.
+_BURIES = 200
 
 
 class Claims(ResetsInChild):
@@ -223,7 +225,7 @@ class Claims(ResetsInChild):
         """Keep the session alive if it is in use, bury dead sessions, and repeat calls that ended in an error."""
         if self.is_used:
             session = self.session
-            yield from self._bury((yield from self._beat(session, self._ttl_ms)))
+            yield from self._bury((yield from self._beat(session, self._ttl_ms)), _BURIES)
             yield from self.retry()
 
     def take(self, limit: int, queue: str, *, idle: bool, main: bool) -> Flow[Taken]:
@@ -307,12 +309,13 @@ class Claims(ResetsInChild):
         claimed = max(0, sum(claims) - sum(in_index))
         return QueueInfo(sum(left), sum(suspects), claimed, waiting, len(waits) - waiting)
 
-    def _bury(self, shards: Iterable[int]) -> Flow[None]:
-        """Leave the claims of dead sessions in these shards to any session."""
+    def _bury(self, shards: Iterable[int], most: int | None = None) -> Flow[None]:
+        """Leave the claims of dead sessions in these shards to any session, in at most so many calls. Further calls continue."""
         for shard in shards:
-            more = True
-            while more:
+            more, made = True, 0
+            while more and made != most:
                 [[_, more]] = yield from request([calls.bury(self._keys(shard))])
+                made += 1
 
     def end(self) -> Flow[None]:
         """End the session, and begin another one. Remaining claims are treated as a dead session's."""

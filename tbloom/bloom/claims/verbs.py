@@ -152,7 +152,7 @@ class ClaimVerbs(Verbs[Client]):
         that is ``idle``, which has nothing else to do.
 
         If nothing is left, an idle session waits for items: call again after some time. (Each shard gives at most its
-        share, and 1,000, so that there may be fewer than ``limit`` though more are left.) All work is done if the answer ``is_over``: no
+        share, and 400, so that there may be fewer than ``limit`` though more are left.) All work is done if the answer ``is_over``: no
         session of the queue is at work any more. A session is of the queue that it named last with ``main``: call ``take`` before the
         work begins, not ``idle``, so that the others wait for what you leave.
         """

@@ -71,8 +71,8 @@ class ClaimedRequests(PendingRequests):
 
     def _engine_started(self) -> None:
         super()._engine_started()
-        watch_end(self.crawl.crawler.engine, self.tracker.scraped)
         self._sharing.begin()
+        watch_end(self.crawl.crawler.engine, self.tracker.scraped)
 
     def _idle(self) -> None:
         """Keep the crawl open until no work is left for it."""
@@ -261,6 +261,7 @@ class ClaimedRequests(PendingRequests):
             or token.session != self._seen.session
             or len(token.fingerprints) > 1
             or token.deaths
+            or token.failures
             or token.fingerprints[0] in self._without_note
             or self.tracker.is_again(token)
             or self._failures.pauses(token.fingerprints[0]) is not None

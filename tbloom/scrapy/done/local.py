@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tbloom import Claim, LocalBloom, Note
+from tbloom.bloom.claims.calls import SUSPECT
 from tbloom.bloom.claims.notes import Taken, read_stored, stored_note
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
@@ -45,8 +46,6 @@ except ImportError:  # Windows, on which a filter has no path
 _SLACK = 1 << 24
 #: Claims outlive a shorter window for so long (ms), as on Redis.
 _LEAST_MS = 3_600_000
-#: A page of which so many processes have died may kill the next one, too (``take.lua``).
-_SUSPECT_DEATHS = 2
 _FLAGS = os.O_RDWR | os.O_APPEND
 
 
@@ -177,7 +176,7 @@ class CrawlLocal(LocalBloom):
         died = self._file is not None and self._file.has_died
         for item, entry in self._left.items():
             note = read_stored(entry.note, queue)
-            is_suspect = note is not None and note.deaths + died >= _SUSPECT_DEATHS
+            is_suspect = note is not None and note.deaths + died >= int(SUSPECT)
             if note is None or (is_suspect and (found or not idle)):
                 continue
             found[item] = note._replace(deaths=note.deaths + died)

@@ -85,6 +85,8 @@ def write_note(request: Request, token: Token, spider: Spider, queue: str) -> No
         token._replace(session="0", deaths=0)
     )  # whoever takes it has another session, and knows the deaths
     text = f"{head}\n{request_to_text(request, spider)}"
+    if len(text) > _MAX_BYTES:
+        raise NotSerializable(_TOO_LONG)
     return Note(text, queue, urlparse_cached(request).netloc, token.deaths)
 
 

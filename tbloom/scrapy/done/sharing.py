@@ -11,12 +11,14 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from redis import RedisError
 from scrapy import Request
 
-from tbloom import Note
+from tbloom import Note, TBloomError
 from tbloom.scrapy.compat import call_later, host_queues, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
@@ -64,8 +66,8 @@ class Sharing:
         self.moves: int = 0
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self.is_asking: bool = True
-        #: When a busy crawl may ask again, and the next pause of an idle one.
-        self._next_question, self._pause = 0.0, _FIRST_PAUSE
+        #: When a busy crawl may ask again; the next pause of an idle one, and the longest.
+        self._next_question, self._pause, self._longest = 0.0, _FIRST_PAUSE, _LONGEST_PAUSE
         #: The crawl's moves when no work was left, and when that was.
         self._finished_at, self._finished_when = -1, 0.0
 
@@ -99,20 +101,23 @@ class Sharing:
 
     def _join(self) -> Any:
         taken = self._take(idle=False)
-        while failed := self._seen.take(
-            _TAKES, self._crawl.failed_queue, idle=False, main=False
-        ).notes:
-            taken.notes.extend(failed)
+        # After an error, those that are taken are fetched all the same.
+        with suppress(RedisError, TBloomError):
+            queue = self._crawl.failed_queue
+            while failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes:
+                taken.notes.extend(failed)
         return taken
 
     def _take(self, *, idle: bool) -> Any:
         return self._seen.take(_TAKES, self._crawl.queue, idle=idle)
 
     def _answered(self, idle: bool, asked: Future[Any]) -> None:  # noqa: FBT001 - of a partial
-        pause = self._pause if idle else 0.0  # after an error too
+        pause = 0.0
+        if idle:  # after an error too
+            pause, self._pause = self._pause, min(_FACTOR * self._pause, self._longest)
         try:
             with self._crawl.logging_errors("taken"):
-                pause = self._use(asked.result(), idle=idle)
+                pause = self._use(asked.result(), pause, idle=idle)
         finally:
             # Meanwhile, nothing is asked for, however often the engine wants to know.
             call_later(pause, self._may_ask)
@@ -120,8 +125,8 @@ class Sharing:
         if idle and circuit.is_open and not self._crawl.is_ending:
             self._crawl.log_once(logger.warning, _NO_ANSWER, circuit.place)
 
-    def _use(self, taken: Any, *, idle: bool) -> float:
-        """Enqueue the pages that were taken. Return the pause until the next question (s)."""
+    def _use(self, taken: Any, pause: float, *, idle: bool) -> float:
+        """Enqueue the pages that were taken. Return the pause until the next question (s): ``pause``, or none."""
         if pages := [page for note in taken.notes if (page := self._read(note))]:
             logger.debug("took %d pages that other crawlers have left", len(pages))
             self._crawl.count("tbloom/taken", len(pages))
@@ -137,9 +142,7 @@ class Sharing:
         why = f"{taken.others} others work" if taken.others else f"{WHEN_IDLE.name} = 'wait'"
         message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
         self._crawl.log_once(logger.info, message, why)
-        pause = self._pause
-        longest = min(_LONGEST_PAUSE + _EACH_ADDS * taken.waiting, _MOST)
-        self._pause = min(_FACTOR * pause, longest)
+        self._longest = min(_LONGEST_PAUSE + _EACH_ADDS * taken.waiting, _MOST)
         return pause
 
     def _may_ask(self) -> None:
@@ -188,25 +191,27 @@ class Giving:
         self._put, self._can_give = put, can_give
         self._keeps = max(1, crawl.crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.is_giving: bool = False
+        #: Nothing could be given at the last look, so the next one is not before this time.
+        self._next_look = 0.0
 
     def look(self) -> None:
         """Give away some pages if crawlers wait, and more are queued than are fetched next."""
         waiting = self._seen.pop_waiting()
-        is_open = not (
-            self._crawl.is_ending or self._crawl.is_closed or self._crawl.pending.is_closing
-        )
-        if not waiting or self.is_giving or not is_open:
+        crawl = self._crawl
+        is_open = not (crawl.is_ending or crawl.is_closed or crawl.pending.is_closing)
+        # Without the server's answer, what was scheduled in an outage has no claims that others could get.
+        if not waiting or self.is_giving or not is_open or crawl.answers.has_unsent:
             return
         spare = self._scheduler.queued - self._keeps
-        if (
-            tokens := self._choose(min(spare * waiting // (waiting + 1), _GIVES))
-            if spare > 0
-            else []
-        ):
+        if spare <= 0 or time.monotonic() < self._next_look:
+            return
+        if tokens := self._choose(min(spare * waiting // (waiting + 1), _GIVES)):
             self.is_giving = True
             items = [token.items[0] for token in tokens]
             call = partial(self._seen.leave_many, items)
-            self._crawl.commit_calls.begin(call, partial(self._given, len(items)))
+            crawl.commit_calls.begin(call, partial(self._given, len(items)))
+        else:
+            self._next_look = time.monotonic() + _BUSY_PAUSE
 
     def _given(self, count: int, call: Future[None]) -> None:
         self.is_giving = False
