@@ -122,7 +122,8 @@ if #taken == 0 then
         end
       end
     end
-    redis.call('HSET', sessions, count_field, string.format('%.0f %d %d', now, waiting, others))
+    local count = string.format('%.0f %d %d', now, waiting, others)
+    if queue == own_queue then redis.call('HSET', sessions, count_field, count) end
     reply[3] = dead
   end
   reply[1], reply[2] = tonumber(waiting) or 0, tonumber(others) or 0
