@@ -354,7 +354,10 @@ class PendingRequests:
         """Hand the request on to the project's scheduler.
 
         The scheduler calls tbloom's dupefilter, which reads ``answer`` back; if it is None, the dupefilter asks the filter itself.
+        The scheduler does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
         """
+        if request.dont_filter and answer is not None and answer not in NEW:
+            return False
         self._answer_now = answer
         try:
             queued = bool(self._scheduler.enqueue_in_project(request))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +125,30 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     settings |= {"DOWNLOAD_HANDLERS": {"http": Site}}
     assert (CASES[case].fetched, []) == Forked(crawl_all, CASES[case], settings).result()
     assert 0 == claims()
+
+
+def crawl_around_a_jobdir(
+    case: Case, settings: Mapping[str, Any], jobdir: str
+) -> list[tuple[str, str]]:
+    """What three crawls have fetched, and how they ended: the first is stopped while a page waits to be tried again in its JOBDIR, another one without
+    the JOBDIR fetches that page, and the third has the JOBDIR again."""
+    stop = {"CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1, "RETRY_PRIORITY_ADJUST": -1000}
+    kinds = [{"JOBDIR": jobdir, **stop}, {}, {"JOBDIR": jobdir}]
+    rounds, given = [], []
+    for number, own in enumerate(kinds):
+        spider = type("Later", (Later,), {"custom_settings": own})
+        given.append({"case": case, "number": number, "fetched": []})
+        rounds.append([(spider, given[-1])])
+    ends = [end["finish_reason"] for end in crawls.run(rounds, **settings)]
+    return [("".join(each["fetched"]), end) for each, end in zip(given, ends, strict=True)]
+
+
+def test_a_page_in_a_jobdir_that_another_crawl_has_fetched_is_not_fetched_again(
+    url: str, name: str, tmp_path: Path
+) -> None:
+    """Scrapy marks a page that is tried again with dont_filter, so that its scheduler does not ask the filter."""
+    settings = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "RETRY_ENABLED": True}
+    settings |= {"DOWNLOAD_HANDLERS": {"http": Site}, "CLOSESPIDER_TIMEOUT": 20}
+    case = Case([], {"a": [503]}, pages="ab")
+    fetched = Forked(crawl_around_a_jobdir, case, settings, str(tmp_path / "job")).result()
+    assert [("ab", "closespider_pagecount"), ("a", "finished"), ("", "finished")] == fetched

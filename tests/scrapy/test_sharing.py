@@ -12,9 +12,11 @@ import redis
 import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler, CrawlerProcess
+from scrapy.utils.request import fingerprint
 
-from tbloom import TimeBloom
-from tbloom.scrapy.crawl import queue_of
+from tbloom import Note, TimeBloom
+from tbloom.scrapy.crawl import failed_queue_of, queue_of
+from tbloom.scrapy.done.page import Token
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
@@ -57,6 +59,14 @@ def is_waiting(session: bytes, entry: bytes) -> bool:
     return len(session) == 16 and not entry.endswith(b" 0")
 
 
+def wait_for_waiting(url: str, name: str, crawlers: int) -> None:
+    """Return once so many crawlers wait."""
+    with redis.Redis.from_url(url) as client:
+        sessions = f"{{{name}}}:sessions"
+        while sum(is_waiting(*entry) for entry in client.hgetall(sessions).items()) < crawlers:
+            time.sleep(0.05)
+
+
 def test_one_start_page_is_enough_for_a_fleet(fleet: Any, tmp_path: Path) -> None:
     """scrapy-redis#40: no crawler is idle beside a full queue. Each page is fetched once, and all crawlers end by themselves."""
     results = [crawl.result() for crawl in [fleet(number) for number in range(4)]]
@@ -73,11 +83,7 @@ def test_crawlers_that_wait_get_pages_of_a_busy_one(
     fleet: Any, url: str, name: str, tmp_path: Path
 ) -> None:
     waiting = [fleet(number, starts=False, TBLOOM_WHEN_IDLE="wait") for number in range(2)]
-    with redis.Redis.from_url(url) as client:
-        while (
-            sum(is_waiting(*entry) for entry in client.hgetall(f"{{{name}}}:sessions").items()) < 2
-        ):
-            time.sleep(0.05)
+    wait_for_waiting(url, name, 2)
     busy = fleet(2, DOWNLOAD_DELAY=0.05)  # so that the others ask meanwhile
     result = busy.result()
     for crawl in waiting:
@@ -87,6 +93,29 @@ def test_crawlers_that_wait_get_pages_of_a_busy_one(
     pages = pages_in(tmp_path)
     assert [*range(1, PAGES)] == sorted(page for own in pages for page in own)
     assert all(pages)
+
+
+def test_pages_that_have_failed_in_an_earlier_crawl_stay_with_the_one_that_took_them(
+    fleet: Any, url: str, name: str, site: str
+) -> None:
+    """Given away, they would wait for the next crawl, because running ones look for them at their start only."""
+    waiting = fleet(0, starts=False, TBLOOM_WHEN_IDLE="wait")
+    wait_for_waiting(url, name, 1)
+    with TimeBloom.open(url, name) as seen:
+        pages = range(100, 130)  # without links
+        requests = [scrapy.Request(f"{site}{page}") for page in pages]
+        items = [fingerprint(request) for request in requests]
+        failed = failed_queue_of("tree")
+        notes = [
+            Note(f'{Token("0", (item.hex(),), failures=1)}\n{{"url": "{request.url}"}}', failed)
+            for item, request in zip(items, requests, strict=True)
+        ]
+        assert [True] * len(pages) == seen.push_many(items, notes)
+        result = fleet(1, starts=False, DOWNLOAD_DELAY=0.05).result()
+        assert len(pages) == sum(seen.contains_many(items)) == result["stats"]["tbloom/done"]
+    waiting.send_signal(2)
+    waiting.result()
+    assert 0 == result["stats"].get("tbloom/given", 0)
 
 
 def test_nothing_is_given_where_it_is_switched_off(fleet: Any, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@
 -- ARGV[9]    the queue whose items the session takes from now on, 8 characters; '': as before
 --
 -- Reply      {0, {waiting, others, dead, digest, deaths, note, ...}}  how many sessions of the queue wait, and how many others live (both
---                             counted within the last second, or 0 where items are taken); whether sessions are dead (bury.lua);
+--                             counted within the last second, or longer ago if they are many; 0 where items are taken; a second copy
+--                             says that another one lives, so that nobody believes it is over); whether sessions are dead (bury.lua);
 --                             for each item its digest in hexadecimal, the number of sessions that have died of it, and its note
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
@@ -108,16 +109,16 @@ if #taken == 0 then
     for i = 1, #all, 2 do
       if #all[i] == 16 then
         -- Most entries are of this form. Patterns would take several times as long.
-        local entry, until_ms, waits_until = all[i + 1], nil, nil
-        if string.sub(entry, 14, 23) == tag then
-          until_ms, waits_until = tonumber(string.sub(entry, 1, 13)), tonumber(string.sub(entry, 24))
+        local value, alive_until, wait_ends = all[i + 1], nil, nil
+        if string.sub(value, 14, 23) == tag then
+          alive_until, wait_ends = tonumber(string.sub(value, 1, 13)), tonumber(string.sub(value, 24))
         end
-        if not (until_ms and waits_until) then until_ms = session_parts(entry, now) end
-        if until_ms <= now then
+        if not (alive_until and wait_ends) then alive_until = session_parts(value, now) end
+        if alive_until <= now then
           dead = 1
-        elseif waits_until and waits_until > now then
+        elseif wait_ends and wait_ends > now then
           waiting = waiting + 1
-        elseif waits_until then
+        elseif wait_ends then
           others = others + 1
         end
       end

@@ -116,7 +116,7 @@ class Claims(ResetsInChild):
         return {*by_shard(digests, self._dispatcher.config.shards, shard_of)}
 
     def _look_up_lost(self, session: Session, shards: Container[int]) -> Flow[None]:
-        """Look up calls of ``claim`` without a reply, so that the server does not execute them late."""
+        """Look up calls of ``claim`` and ``take`` without a reply, so that the server does not execute them late."""
         lost = [each for each in [*session.lost] if each[1].shard in shards]
         if not lost:
             return

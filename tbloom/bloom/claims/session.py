@@ -18,7 +18,7 @@ class Lease(NamedTuple):
     It is immutable: each transition replaces it in one step.
     """
 
-    #: The session's last call of ``claim`` that may have claimed the item: a release ends claims up to this call. None: no
+    #: The session's last call of ``claim`` or ``take`` that may have claimed the item: a release ends claims up to this call. None: no
     #: call has, because the item was committed without a claim.
     last_call: int | None
     #: Whether a caller here claims the item, or works on it. No other caller here may claim it.
@@ -39,7 +39,7 @@ class Lease(NamedTuple):
 
 @dataclass(slots=True)
 class Reserved:
-    """The items that are reserved for a call of ``claim``."""
+    """The items that are reserved for a call of ``claim``, or that a call of ``take`` has got."""
 
     #: The call's number in the session. The server keeps it with the claims.
     call: int = 0
@@ -60,7 +60,7 @@ class Session:
         self.shards: set[int] = set()
         #: The queue whose items it takes, as scripts have it; "": none so far.
         self.queue: str = ""
-        #: Calls of ``claim`` without a reply. They are looked up by their tokens before the next claim or
+        #: Calls of ``claim`` and ``take`` without a reply. They are looked up by their tokens before the next claim, take or
         #: release in their shards, and by each heartbeat.
         self.lost: list[tuple[Reserved, FilterBatch]] = []
         self._leases: dict[bytes, Lease] = {}

@@ -22,7 +22,7 @@ from tbloom.scrapy.done.sharing import Giving, Sharing
 from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import NEW, ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import PendingRequest, PendingRequests
-from tbloom.scrapy.settings import SHARE, TAKE_OVER, TOKEN, WITHIN
+from tbloom.scrapy.settings import SHARE, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ class ClaimedRequests(PendingRequests):
         super().__init__(crawl, scheduler)
         crawler = crawl.crawler
         self._seen = seen
-        self._has_notes = TAKE_OVER.value(crawler.settings) and seen.keeps_notes
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
         self._failures = Failures(crawler.settings, crawl.count)
@@ -51,7 +50,8 @@ class ClaimedRequests(PendingRequests):
         self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
         self._sharing = Sharing(crawl, seen, self._failures, self.committer, self._enqueue)
         self._giving: Giving | None = None
-        if SHARE.value(crawler.settings) and self._has_notes and isinstance(seen, CrawlBloom):
+        has_notes = self.committer.has_notes
+        if SHARE.value(crawler.settings) and has_notes and isinstance(seen, CrawlBloom):
             self._giving = Giving(crawl, scheduler, seen, self._put_back, self._givable)
             self.committer.sent = self._giving.look
         connect = crawler.signals.connect
@@ -152,7 +152,7 @@ class ClaimedRequests(PendingRequests):
 
     def _note(self, request: Request, token: Token) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
-        if not self._has_notes:
+        if not self.committer.has_notes:
             return ""
         try:
             return write_note(request, token, self.crawl.spider, self.crawl.queue)

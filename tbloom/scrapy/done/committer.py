@@ -65,7 +65,8 @@ class Committer:
         links: Callable[[], tuple[int, int]],
     ) -> None:
         self._crawl, self._seen, self._failures, self._links = crawl, seen, failures, links
-        self._has_notes = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
+        #: Whether claims have notes, by which other crawls find the pages.
+        self.has_notes: bool = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
         #: Called after each commit.
         self.sent: Callable[[], object] = lambda: None
         self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
@@ -120,7 +121,7 @@ class Committer:
         return noted
 
     def _note(self, page: Page, queue: str, **changes: Any) -> bool:
-        if not self._has_notes:
+        if not self.has_notes:
             return False
         origin = page.origin
         token = page.token._replace(fingerprints=origin.fingerprints, **changes)

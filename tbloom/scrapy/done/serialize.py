@@ -81,9 +81,8 @@ def request_from_text(text: str, spider: Spider) -> Request:
 
 def write_note(request: Request, token: Token, spider: Spider, queue: str) -> Note:
     """Return the note of a request, for the crawls of a queue. Raise NotSerializable if none can restore it."""
-    head = str(
-        token._replace(session="0", deaths=0)
-    )  # whoever takes it has another session, and knows the deaths
+    # The session that takes it is another one, and is told of the deaths.
+    head = str(token._replace(session="0", deaths=0))
     text = f"{head}\n{request_to_text(request, spider)}"
     if len(text) > _MAX_BYTES:
         raise NotSerializable(_TOO_LONG)

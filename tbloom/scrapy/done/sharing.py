@@ -43,7 +43,7 @@ _FIRST_PAUSE, _FACTOR, _LONGEST_PAUSE, _EACH_ADDS, _MOST = 0.03, 1.5, 1.0, 0.02,
 #: A crawler whose queue is empty while it works asks after at least this time (seconds).
 _BUSY_PAUSE = 1.0
 #: So long an idle crawl that may end need not ask again (seconds).
-_FINISHED_FOR = 1.0
+_FINISHED_FOR = 4.0
 #: So many crawlers may die of a page.
 _MOST_DEATHS = 3
 
