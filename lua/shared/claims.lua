@@ -5,6 +5,10 @@
 -- of the item (1 digit; all but the last one, if the owner is BEREFT), and its host (4 characters). The owner is a session, or
 -- for a left item LEFT or BEREFT.
 --
+-- A host that begins with '=' has one owner at a time among the sessions of a queue, in another field of the hash: 'h', the queue,
+-- the host -> the session, and '-' if that parts with the host: it finishes what it has of it. The owner is the first session that
+-- claims or takes an item of the host. Only the owner takes others, and what other sessions find is left.
+--
 -- Each left item is in the index, a sorted set whose scores are all 0, so that its members are in the order of their bytes: the
 -- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first.
 --
@@ -64,6 +68,18 @@ end
 -- Returns true if a session counts as alive.
 local function is_alive(sessions, session, now)
   return session_parts(redis.call('HGET', sessions, session), now) > now
+end
+
+-- Returns the field of a host that has one owner at a time, by a place and the queue of a session; nil: of no such host.
+local function host_field(queue, place)
+  if string.sub(place, 10, 10) == '=' then return 'h' .. queue .. string.sub(place, 10, 13) end
+end
+
+-- Returns true if the session owns the host, or may own it. A host with which it parts it may take again, but not claim.
+local function may_own(claims, sessions, field, session, now, parted)
+  local owner = redis.call('HGET', claims, field) or ''
+  local name = string.sub(owner, 1, 16)
+  return owner == session or name == session and parted or name ~= session and not is_alive(sessions, name, now)
 end
 
 -- Writes a session's entry.

@@ -9,6 +9,7 @@ import asyncio
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,7 @@ from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 
 try:
@@ -99,17 +101,36 @@ async def wait_until_closed(sender: Any) -> None:
         await maybe_deferred_to_future(pause)
 
 
-def host_queues(scheduler: Any) -> list[tuple[Callable[[], Any], int]]:
-    """Return for each host a function that takes a request out of its queue in memory, and the number of its requests.
+def host_of(request: Request) -> str:
+    """Return the host of a request, as Scrapy's downloader has it: requests of one host wait for each other."""
+    return request.meta.get("download_slot") or urlparse_cached(request).hostname or ""
 
-    Hosts of which the fewest requests are being downloaded come first, then the smallest. Without it, a crawler gives away some
-    requests of each host, in place of all of some.
+
+def hosts_at_work(engine: Any) -> set[str]:
+    """Return the hosts from which the engine downloads, or has downloaded within the delay.
+
+    Without it, an owner of hosts (``TBLOOM_SHARE = "hosts"``) may give one away during its delay.
+    """
+    downloader = getattr(engine, "downloader", None)
+    slots, now = getattr(downloader, "slots", {}), time.time()
+    # A delay may be random, up to half longer.
+    waiting = {
+        host for host, of in slots.items() if of.active or of.lastseen + 1.5 * of.delay > now
+    }
+    return waiting | {*map(host_of, getattr(downloader, "active", ()))}
+
+
+def host_queues(scheduler: Any) -> list[tuple[str, Callable[[], Any], int]] | None:
+    """Return for each host in the queue its name, a function that takes a request out, and the number of its requests.
+
+    Hosts of which the fewest requests are being downloaded come first, then the smallest. Return None if it is not known, as with
+    a queue on disk: then a crawler gives away some requests of each host, in place of all of some.
     """
     queues = getattr(scheduler, "mqs", None)
     by_host = getattr(queues, "pqueues", {})
     active = getattr(getattr(queues, "_downloader_interface", None), "_active_downloads", None)
     if active is None or getattr(scheduler, "dqs", None) is not None:
-        return []
+        return None
     order = sorted(by_host, key=lambda host: (active(host), len(by_host[host])))
 
     def pop(host: str) -> Any:
@@ -120,7 +141,7 @@ def host_queues(scheduler: Any) -> list[tuple[Callable[[], Any], int]]:
             queue.close()
         return request
 
-    return [(partial(pop, host), len(by_host[host])) for host in order]
+    return [(host, partial(pop, host), len(by_host[host])) for host in order]
 
 
 # The scraper

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from redis import RedisError
@@ -31,7 +31,7 @@ from tbloom.scrapy.compat import (
 )
 from tbloom.scrapy.options import error_line
 from tbloom.scrapy.outage import Answers
-from tbloom.scrapy.settings import FILTER, Setting
+from tbloom.scrapy.settings import FILTER, SHARE, Setting
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -118,6 +118,17 @@ class Crawl:
         """The spider of a running crawl."""
         assert self.crawler.spider is not None  # noqa: S101 - the crawl is running
         return self.crawler.spider
+
+    @cached_property
+    def owns_hosts(self) -> bool:
+        """Whether one crawler at a time works on pages of a host."""
+        return bool(SHARE.value(self.crawler.settings) == "hosts")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests may enter its queue, and leave it."""
+        is_closing = self.pending is not None and self.pending.is_closing
+        return not (self.is_ending or self.is_closed or is_closing)
 
     @property
     def queue(self) -> str:

@@ -19,6 +19,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
 from tbloom.arguments import Item
+from tbloom.bloom.claims.calls import Hosts
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
@@ -43,6 +44,8 @@ _EFFECTS = {
     "raise": "the crawl ends",
     "schedule": "this crawler decides by itself meanwhile",
 }
+#: The most items that one call of ``give`` leaves.
+_GIVES = 200
 #: Limit for the requests that a crawler remembers for an outage; beyond it, the oldest are forgotten.
 MAX_ASKED = 100_000
 
@@ -184,6 +187,12 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
     def _warn_of_taken_over(self) -> None:
         """Do nothing: the crawl's report warns once."""
+
+    def give(self, hosts: Hosts, items: list[bytes]) -> None:
+        """Leave items to any session, some at a time, part with their hosts, and with others; see ``GivingHosts``."""
+        digests = self.config.digests_of(items)
+        for at in range(0, max(1, len(digests)), _GIVES):
+            self.run(self._claims.release(digests[at : at + _GIVES], leaves=True, hosts=hosts))
 
     def pop_waiting(self) -> int:
         """Return how many sessions of this crawl's queue waited at the last commit; 0: that was asked since."""

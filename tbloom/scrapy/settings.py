@@ -87,8 +87,8 @@ STORE = Setting("TBLOOM_STORE", default="bloom", choices=("bloom", "exact", "loc
 MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", "done"))
 ON_ERROR = Setting("TBLOOM_ON_ERROR", default="raise", choices=("raise", "schedule"))
 TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag, default=True, choices=_BOOL)
-#: Whether a crawler gives queued pages to crawlers of its spider that wait.
-SHARE = Setting("TBLOOM_SHARE", flag, default=True, choices=_BOOL)
+#: Whether a crawler gives queued pages to crawlers of its spider that wait; "hosts": it gives whole hosts, and each has one owner.
+SHARE = Setting("TBLOOM_SHARE", flag, default=True, choices=(*_BOOL, "hosts"))
 #: What a crawl does when it is idle, and no crawler of its spider has work: it ends, or waits for pages that programs push.
 WHEN_IDLE = Setting("TBLOOM_WHEN_IDLE", default="end", choices=("end", "wait"))
 #: The statuses of responses with which a page is done although no callback got them.
@@ -153,6 +153,12 @@ def check_settings(settings: BaseSettings) -> None:
         setting.value(settings)
     done_statuses(settings)
     failed_pause(settings)
+    if SHARE.value(settings) == "hosts":
+        needed = ((FILTER["shards"], (None, 1)), (TAKE_OVER, (True,)))
+        for setting, values in needed:
+            if (value := setting.value(settings)) not in values:
+                expected = f"{values[-1]!r} with {SHARE.name} = 'hosts'"
+                raise ConfigError(setting.name, value, expected)
 
 
 def done_statuses(settings: BaseSettings) -> frozenset[int]:

@@ -357,9 +357,9 @@ def test_damaged_entries_are_dropped_and_other_work_is_taken(
     assert ours.commit("names its queue")
     theirs.close()
     assert ["the work"] == take(ours)
+    run(client, ours._claims._bury([0]))
     while [] != [*{*client.hkeys(sessions)} - {ours.session, "w", f"w{short('', 8)}"}]:
-        run(
-            client, ours._claims._bury([0])
-        )  # a session goes once it has been dead for a millisecond
+        # A session goes once it has been dead for a millisecond.
+        run(client, ours._claims._bury([0]))
     assert 1 == client.hlen(claims)
     assert [] == take(ours)

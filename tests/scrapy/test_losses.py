@@ -161,7 +161,8 @@ class LosesAnother(Part):
         self._other = TimeBloom.from_url(*own, capacity=1000, session_ttl=3)
         self._other.take(queue=spider.name, idle=False)
         item = fingerprint(page)
-        note = write_note(page, Token("0", (item.hex(),)), spider, spider.name)
+        token = Token("0", (item.hex(),))
+        note = write_note(page, token, spider, spider.name, one_owner=False)
         assert Claim.NEW is self._other.claim(item, note=note)
         asyncio.get_running_loop().call_later(2, self._other._stop_heartbeat)
 

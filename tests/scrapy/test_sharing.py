@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +126,78 @@ def test_nothing_is_given_where_it_is_switched_off(fleet: Any, tmp_path: Path) -
     results = [crawl.result()["stats"] for crawl in crawlers]
     assert [0, 0] == [stats.get("tbloom/given", 0) for stats in results]
     assert [*range(1, PAGES)] == sorted(page for own in pages_in(tmp_path) for page in own)
+
+
+class Visits(Part):
+    """Appends each visit to a host to a file: from when, until when, the host, and the page."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self.begun = dict[scrapy.Request, float]()
+        crawler.signals.connect(self.began, signals.request_reached_downloader)
+        crawler.signals.connect(self.ended, signals.response_downloaded)
+
+    def began(self, request: scrapy.Request) -> None:
+        self.begun[request] = time.time()
+
+    def ended(self, request: scrapy.Request) -> None:
+        visit = [self.begun[request], time.time(), request.meta.get("download_slot"), request.url]
+        with Path(self.crawler.settings["VISITS"]).open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(visit)}\n")
+
+
+class Hosts(crawls.Tree):
+    """Pages of nine hosts, each of which leads to other hosts."""
+
+    def parse(self, response: Any, **given: Any) -> Iterator[Any]:
+        for found in super().parse(response, **given):
+            if isinstance(found, scrapy.Request):
+                number = int(found.url.removeprefix(self.site))
+                found.meta["download_slot"] = f"host{number % 9}.example"
+            yield found
+
+
+def crawl_hosts(site: str, settings: dict[str, Any], fetched_file: str) -> dict[str, Any]:
+    process = CrawlerProcess({**crawls.SETTINGS, **settings}, install_root_handler=False)
+    crawler = process.create_crawler(Hosts)
+    Hosts.fetched_file = fetched_file  # crawlers whose arguments differ share nothing
+    process.crawl(crawler, site=site, size=PAGES)
+    process.start()
+    return dict(crawler.stats.get_stats())
+
+
+@pytest.mark.parametrize("crawlers", [1, 3])
+def test_a_host_has_one_owner_at_a_time(
+    site: str, settings: dict[str, Any], tmp_path: Path, crawlers: int
+) -> None:
+    """No crawler visits a host while another one's request is under way."""
+    settings |= {"TBLOOM_SHARE": "hosts", "DOWNLOAD_DELAY": 0.2, "EXTENSIONS": {Visits: 1}}
+    fleet = [
+        Forked(
+            crawl_hosts,
+            site,
+            {**settings, "VISITS": str(tmp_path / f"visits-{number}")},
+            fetched_file=str(tmp_path / f"fetched-{number}"),
+        )
+        for number in range(crawlers)
+    ]
+    stats = [crawl.result() for crawl in fleet]
+    assert [*range(1, PAGES)] == sorted(page for own in pages_in(tmp_path) for page in own)
+    visits = defaultdict[str, list[tuple[float, float, int]]](list)
+    for number in range(crawlers):
+        for line in (tmp_path / f"visits-{number}").read_text().splitlines():
+            began, ended, host, _ = json.loads(line)
+            if host.endswith("example"):  # not the start page, which each crawler fetches
+                visits[host].append((began, ended, number))
+    assert 9 == len(visits)
+    moves = 0
+    for of_host in visits.values():
+        for (_, ended, crawler), (began, _, later) in pairwise(sorted(of_host)):
+            if crawler != later:
+                moves += 1
+                assert ended <= began
+    print([len(pages) for pages in pages_in(tmp_path)], f"{moves=}")
+    assert (crawlers > 1) == any(each.get("tbloom/taken", 0) for each in stats)
 
 
 class CountsIdles(Part):

@@ -36,7 +36,9 @@ end
 
 for i = 1, #page[2], 2 do
   local digest, owner, claimed_as, place, note = page[2][i], claim_parts(page[2][i + 1])
-  if not owner or #digest ~= 16 or note == '' and not alive[owner] then
+  if #digest == 13 and string.sub(digest, 1, 1) == 'h' then -- a host
+    if not alive[string.sub(page[2][i + 1], 1, 16)] then redis.call('HDEL', claims, digest) end
+  elseif not owner or #digest ~= 16 or note == '' and not alive[owner] then
     redis.call('HDEL', claims, digest)
   elseif not alive[owner] then
     -- What is left already gets into the index again, in case the server has lost that.

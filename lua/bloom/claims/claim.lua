@@ -21,10 +21,12 @@
 -- ARGV[8..]  the place and the note of each item, stored with its claim; '': none. May be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed (or left); 0 seen; 2 claimed by a living session (or
---                             left before)
+--                             left before), or now left to the owner of its host
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+--
+-- An item of which a session of the queue has died stays left to "take", which tells of the deaths.
 
 local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, lane = read_token(ARGV[1])
@@ -37,6 +39,7 @@ local refused, now, entry = begin_call(state, config_key, number, lane, begins, 
 if refused then return refused end
 
 local known_until, more = session_parts(redis.call('HGET', sessions, session), now)
+local queue, waits_until = queue_parts(more)
 redis.call('HLEN', claims)
 redis.call('ZCARD', index)
 
@@ -49,13 +52,23 @@ for at = 1, #items, item_bytes do
     local owner, claimed_as, place = claim_of(claims, digest)
     local was_left = is_left(owner)
     local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
-    if not owner or is_replaced or was_left and not leaves or not was_left and not is_alive(sessions, owner, now) then
+    local is_free = not owner or is_replaced or was_left and not leaves
+    if not is_free and not was_left then
+      local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
+      is_free = until_ms <= now
+      if is_free and not has_ended then owner = BEREFT end
+    end
+    if is_free and owner == BEREFT and queue and string.sub(place, 1, 8) == queue then is_free = false end
+    if is_free then
       answer, any_new = '1', true
       if was_left then redis.call('ZREM', index, member_of(owner, place, digest)) end
-      if leaves then
+      local host = not leaves and not is_replaced and queue == string.sub(note, 1, 8) and host_field(queue, note)
+      if host and not may_own(claims, sessions, host, session, now) then answer = '2' end
+      if leaves or answer == '2' then
         leave(claims, index, digest, LEFT, call, string.sub(note, 1, 13), string.sub(note, 14))
       else
         redis.call('HSET', claims, digest, session .. call .. note)
+        if host then redis.call('HSET', claims, host, session) end
       end
     else
       answer = '2'
@@ -67,7 +80,6 @@ end
 answers = table.concat(answers)
 
 if any_new then
-  local queue, waits_until = queue_parts(more)
   local waits = waits_until > 0
   if waits then redis.call('HDEL', sessions, 'w' .. queue) end
   if not leaves and (waits or known_until < now + life / 2) then

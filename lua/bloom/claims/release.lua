@@ -7,9 +7,11 @@
 -- KEYS[3]    the index of left items (shared/claims.lua)
 --
 -- ARGV[1]    the client's session, 16 characters
--- ARGV[2]    1: leave items with a note to any session; 0: end all claims
+-- ARGV[2]    1: leave items with a note to any session; 0: end all claims; 2: as 1, and part with their hosts
 -- ARGV[3]    the items' digests, 16 bytes each
 -- ARGV[4]    for each item, the number of the last of the session's calls whose claims end, 8 hexadecimal digits
+-- ARGV[5]    hosts with which the session parts, too, 4 characters each (shared/claims.lua); may be missing
+-- ARGV[6]    hosts with which it has parted, and of which it has nothing any more. They have no owner then
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it had no such claim
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
@@ -17,10 +19,17 @@
 -- A second copy of the call ends no claim, because later claims of the session have higher numbers.
 
 local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
-local session, leaves, digests, numbers = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
+local session, leaves, parts, digests, numbers = ARGV[1], ARGV[2] ~= '0', ARGV[2] == '2', ARGV[3], ARGV[4]
 local now = server_time()
+local queue = parts and queue_parts(select(2, session_parts(redis.call('HGET', sessions, session), now))) or ''
 redis.call('HLEN', sessions)
 redis.call('ZCARD', index)
+
+-- Changes the entry of a host, if it is the first one.
+local function change_host(field, before, after)
+  if redis.call('HGET', claims, field) ~= before then return end
+  if after then redis.call('HSET', claims, field, after) else redis.call('HDEL', claims, field) end
+end
 
 local answers, any_left = {}, false
 for item = 0, #digests / 16 - 1 do
@@ -30,11 +39,16 @@ for item = 0, #digests / 16 - 1 do
   if ends and leaves and note ~= '' then
     leave(claims, index, digest, LEFT, claimed_as, place, note)
     any_left = true
+    local host = parts and host_field(queue, place)
+    if host then change_host(host, session, session .. '-') end
   elseif ends then
     redis.call('HDEL', claims, digest)
   end
   answers[#answers + 1] = ends and '1' or '0'
 end
+
+for host in string.gmatch(ARGV[5] or '', '....') do change_host('h' .. queue .. host, session, session .. '-') end
+for host in string.gmatch(ARGV[6] or '', '....') do change_host('h' .. queue .. host, session .. '-') end
 
 local left_ms = any_left and redis.call('PTTL', claims) or -1
 if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end

@@ -18,10 +18,12 @@
 -- ARGV[7]    the queue, 8 characters
 -- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms). '0': it has
 -- ARGV[9]    the queue whose items the session takes from now on, 8 characters; '': as before
+-- ARGV[10]   3 characters, at which it begins to look for a host that it may own (shared/claims.lua)
+-- ARGV[11]   SUSPECT, a digit
 --
 -- Reply      {0, {waiting, others, dead, digest, deaths, note, ...}}  how many sessions of the queue wait, and how many others live (both
---                             counted within the last second, or longer ago if they are many; 0 where items are taken; a second copy
---                             says that another one lives, so that nobody believes it is over); whether sessions are dead (bury.lua);
+--                             counted within the last second, or longer ago if they are many; 0 where items are taken; one lives at
+--                             least where items are left, and for a second copy, so that nobody believes it is over); whether sessions are dead (bury.lua);
 --                             for each item its digest in hexadecimal, the number of sessions that have died of it, and its note
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
@@ -34,7 +36,7 @@ local config_key, state, claims, sessions, index = KEYS[1], KEYS[2], KEYS[3], KE
 local number, lane = read_token(ARGV[1])
 local begins, ends, version = read_header(ARGV[2])
 local session, life, call, limit, queue = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), ARGV[7]
-local waits_for, own_queue, SUSPECT = tonumber(ARGV[8]), ARGV[9], '2'
+local waits_for, own_queue, SUSPECT = tonumber(ARGV[8]), ARGV[9], ARGV[11]
 
 local reply, taken = {0, 0, 0}, {}
 local function add(digest, deaths, note)
@@ -66,27 +68,42 @@ local count_field = 'w' .. queue
 local counted_at, waiting, others = string.match(redis.call('HGET', sessions, count_field) or '', '^(%d+) (%d+) (%d+)$')
 redis.call('HLEN', claims)
 
--- Takes items whose deaths are from `first` on and below `after`. Members without a left item are removed.
+-- Takes items whose members in the queue are from `first` on and before `after`. Members without a left item are removed.
+local looks = 1000
 local function take(first, after, most)
+  local from = '[' .. queue .. first
   repeat
-    local members = redis.call('ZRANGEBYLEX', index, '[' .. queue .. first, '(' .. queue .. after, 'LIMIT', '0', tostring(most))
+    local members, gone = redis.call('ZRANGEBYLEX', index, from, '(' .. queue .. after, 'LIMIT', '0', tostring(most)), {}
     for _, member in ipairs(members) do
       local digest = string.sub(member, -16)
       local owner, _, place, note = claim_of(claims, digest)
-      if is_left(owner) and member_of(owner, place, digest) == member then
+      local is_valid = is_left(owner) and member_of(owner, place, digest) == member
+      local host = is_valid and host_field(own_queue, place)
+      if host and not may_own(claims, sessions, host, session, now, true) then
+        from = '(' .. string.sub(member, 1, 13) .. string.rep('\255', 17) -- the next host
+        break
+      elseif is_valid then
         redis.call('HSET', claims, digest, session .. call .. place .. note)
+        if host then redis.call('HSET', claims, host, session) end
         add(digest, deaths_of(owner, place), note)
       end
+      gone[#gone + 1] = member
     end
-    if #members > 0 then redis.call('ZREM', index, unpack(members)) end
-  until #members == 0 or #taken > 0
+    if #gone > 0 then redis.call('ZREM', index, unpack(gone)) end
+    looks = looks - #gone - 1
+  until #members == 0 or #taken > 0 or looks < 0
 end
 
 local left = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0', '(' .. queue .. SUSPECT)
 if left > 0 then
   -- The others that wait get as many.
   local sharers = waits_for > 0 and math.max(1, tonumber(waiting) or 1) or 1
-  take('0', SUSPECT, math.max(1, math.min(limit, math.ceil(left / sharers))))
+  local most = math.max(1, math.min(limit, math.ceil(left / sharers)))
+  -- Each call begins with another host, because those of other sessions may be many.
+  local any_owned = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0=', '(' .. queue .. '0>') > 0
+  local begin = any_owned and '0=' .. ARGV[10] or '0'
+  take(begin, SUSPECT, most)
+  if #taken == 0 then take('0', begin, most) end
 end
 if #taken == 0 and waits_for > 0 then take(SUSPECT, ':', 1) end
 
@@ -128,6 +145,7 @@ if #taken == 0 then
     reply[3] = dead
   end
   reply[1], reply[2] = tonumber(waiting) or 0, tonumber(others) or 0
+  if redis.call('ZLEXCOUNT', index, '[' .. queue, '(' .. queue .. ':') > 0 then reply[2] = math.max(1, reply[2]) end
   -- The server may have lost sessions whose claims nobody knows of.
   local lost = redis.call('HLEN', claims) - redis.call('ZCARD', index)
   if known_until == 0 and redis.call('HLEN', sessions) <= 2 and lost > 0 then reply[3] = 1 end

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from tbloom.bloom.batch import FilterBatch
+from tbloom.bloom.claims.notes import short
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
@@ -24,10 +26,19 @@ _hex: Callable[[int], str] = "{:08x}".format
 Keys = tuple[str, str, str]
 #: The owner of items that are left to any session (``lua/shared/claims.lua``).
 LEFT = "0" * 16
-#: So many sessions have died of a suspect, as a digit (``lua/bloom/claims/take.lua``).
-SUSPECT = "2"
+#: An item of which so many sessions have died may kill the next one, too.
+SUSPECT = 2
 #: About how many claims one call of ``bury`` looks at: it takes some 1 ms.
 _BURIED = 100
+
+
+class Hosts(NamedTuple):
+    """Hosts that have one owner at a time, as scripts have them."""
+
+    #: The session parts with these: its links to them are left from now on.
+    parted: list[str]
+    #: It has parted with these before, and has nothing of them any more: any session may own them.
+    freed: list[str]
 
 
 class Claim(Enum):
@@ -130,6 +141,8 @@ def take(
         queue,
         waits_ms,
         session.queue,
+        short(f"{session.name}{call}", 4)[:3],
+        SUSPECT,
     )
     return _TAKE.call((*header.keys[:2], *keys_of(batch)), words)
 
@@ -141,11 +154,16 @@ def release(
     digests: Iterable[bytes],
     *,
     leaves: bool,
+    hosts: Hosts | None = None,
 ) -> Call:
-    """Return a call that ends claims by calls up to these numbers. If it ``leaves`` items, those with a note are left to any session."""
+    """Return a call that ends claims by calls up to these numbers. If it ``leaves`` items, those with a note are left to any session.
+
+    With ``hosts``, the session parts with the hosts of these items, and with further ones.
+    """
     digests = [*digests]
     last = "".join(_hex(numbers[digest]) for digest in digests)
-    return _RELEASE.call(keys, (session.name, int(leaves), b"".join(digests), last))
+    words = (session.name, 2 if hosts else int(leaves), b"".join(digests), last)
+    return _RELEASE.call(keys, (*words, *map("".join, hosts or ())))
 
 
 def counts(keys: Keys, queue: str) -> list[Call]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
-from tbloom.bloom.claims.calls import CLAIMS, Claim
+from tbloom.bloom.claims.calls import CLAIMS, SUSPECT, Claim
 from tbloom.bloom.claims.notes import Note, QueueInfo, Taken, short
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
@@ -157,8 +157,17 @@ class Claims(ResetsInChild):
             self.taken_over.extend(taken_over)
         return taken_over
 
-    def release(self, digests: Iterable[bytes], *, leaves: bool = False) -> Flow[None]:
-        """End claims of items that are not done. If it ``leaves`` items, those with a note are left to any session."""
+    def release(
+        self,
+        digests: Iterable[bytes],
+        *,
+        leaves: bool = False,
+        hosts: calls.Hosts | None = None,
+    ) -> Flow[None]:
+        """End claims of items that are not done. If it ``leaves`` items, those with a note are left to any session.
+
+        ``hosts``: see ``calls.release``. The filter has one shard then.
+        """
         session, digests = self.session, [*digests]
         try:
             numbers = session.release(digests)
@@ -167,15 +176,23 @@ class Claims(ResetsInChild):
             raise
         with suppress(TBloomError):  # claims are refused, but releases are not
             yield from self._look_up_lost(session, self._shards_of(numbers))
-        yield from self._release(session, numbers, leaves=leaves)
+        yield from self._release(session, numbers, leaves=leaves, hosts=hosts)
 
-    def _release(self, session: Session, numbers: dict[bytes, int], *, leaves: bool) -> Flow[None]:
+    def _release(
+        self,
+        session: Session,
+        numbers: dict[bytes, int],
+        *,
+        leaves: bool,
+        hosts: calls.Hosts | None = None,
+    ) -> Flow[None]:
         def call_for(batch: FilterBatch) -> Call:
-            return calls.release(
-                calls.keys_of(batch), session, numbers, batch.digests, leaves=leaves
-            )
+            keys, items = calls.keys_of(batch), batch.digests
+            return calls.release(keys, session, numbers, items, leaves=leaves, hosts=hosts)
 
         batches = self._dispatcher.batches(numbers, 1)
+        if hosts and not batches:
+            batches = [FilterBatch([], 0)]
         try:
             yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
         finally:
@@ -250,12 +267,16 @@ class Claims(ResetsInChild):
                 if not any(words[3:] for words in found.values()):
                     found = yield from self._take(session, reserved, limit, wanted, idle=idle)
             words = [word for _, _, _, *rest in found.values() for word in rest]
-            notes = [
-                Note(text(note), queue, deaths=int(deaths))
-                for deaths, note in zip(words[1::3], words[2::3], strict=True)
-            ]
+            notes = {
+                bytes.fromhex(text(digest)): Note(text(note), queue, deaths=int(deaths))
+                for digest, deaths, note in zip(*(words[n::3] for n in range(3)), strict=True)
+            }
+            # A suspect is taken alone, though several shards have given items.
+            kept = [key for key in notes if notes[key].deaths < SUSPECT] or [*notes][:1]
+            if given_back := notes.keys() - kept:
+                yield from self._release(session, session.release(given_back), leaves=True)
             waiting, others = (max(reply[i] for reply in found.values()) for i in (0, 1))
-            return Taken(notes, waiting, others)
+            return Taken([notes[key] for key in kept], waiting, others)
 
     def _take(
         self, session: Session, reserved: Reserved, limit: int, queue: str, *, idle: bool
@@ -318,10 +339,11 @@ class Claims(ResetsInChild):
                 made += 1
 
     def end(self) -> Flow[None]:
-        """End the session, and begin another one. Remaining claims are treated as a dead session's."""
+        """End the session, and begin another one. Items with a note are left. If calls fail, the claims are a dead session's."""
         refused = None
         try:
             yield from self.retry()
+            yield from self.release(self.session.claimed, leaves=True)
         except TBloomError as error:
             refused = error
         finally:

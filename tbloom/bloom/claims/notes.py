@@ -27,6 +27,8 @@ class Note(NamedTuple):
     host: str = ""
     #: The number of sessions that have died of the item.
     deaths: int = 0
+    #: Whether one session at a time works on items of the host. What other sessions find of it is left to that one.
+    one_owner: bool = False
 
     @property
     def stored(self) -> str:
@@ -34,7 +36,8 @@ class Note(NamedTuple):
         if not self.text:
             return ""
         deaths = max(0, min(self.deaths, _MOST_DEATHS))
-        return f"{short(self.queue, 8)}{deaths}{short(self.host, 4)}{self.text}"
+        host = owned_host(self.host) if self.one_owner else short(self.host, 4)
+        return f"{short(self.queue, 8)}{deaths}{host}{self.text}"
 
 
 class Taken(NamedTuple):
@@ -71,6 +74,11 @@ def short(name: str, size: int) -> str:
     """Return a hash of the name, of ``size`` characters (a multiple of 4)."""
     digest = blake2b(name.encode(errors="surrogatepass"), digest_size=size * 3 // 4).digest()
     return urlsafe_b64encode(digest).decode()
+
+
+def owned_host(host: str) -> str:
+    """Return a host that has one owner at a time, as scripts have it. Some hosts may be one for them."""
+    return f"={short(host, 4)[:3]}"
 
 
 def stored_notes(

@@ -172,6 +172,11 @@ class Session:
 
         self._change(digests, change)
 
+    @property
+    def claimed(self) -> list[bytes]:
+        """The items on which callers here work."""
+        return [digest for digest, lease in self._leases.copy().items() if lease.is_claimed]
+
     def to_release(self) -> dict[bytes, int]:
         """Return the items to release, each with the last call whose claim ends."""
         leases = self._leases.copy()  # in one step, because other threads change it

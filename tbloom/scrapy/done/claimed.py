@@ -16,6 +16,7 @@ from tbloom.scrapy.compat import is_idle, watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
+from tbloom.scrapy.done.hosts import GivingHosts
 from tbloom.scrapy.done.page import Page, Token, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, Sharing
@@ -52,7 +53,8 @@ class ClaimedRequests(PendingRequests):
         self._giving: Giving | None = None
         has_notes = self.committer.has_notes
         if SHARE.value(crawler.settings) and has_notes and isinstance(seen, CrawlBloom):
-            self._giving = Giving(crawl, scheduler, seen, self._put_back, self._givable)
+            kind = GivingHosts if crawl.owns_hosts else Giving
+            self._giving = kind(crawl, scheduler, seen, self._put_back, self._givable)
             self.committer.sent = self._giving.look
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
@@ -155,7 +157,8 @@ class ClaimedRequests(PendingRequests):
         if not self.committer.has_notes:
             return ""
         try:
-            return write_note(request, token, self.crawl.spider, self.crawl.queue)
+            crawl = self.crawl
+            return write_note(request, token, crawl.spider, crawl.queue, one_owner=crawl.owns_hosts)
         except NotSerializable as error:
             self.crawl.count("tbloom/unserializable")
             self.crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
@@ -186,6 +189,8 @@ class ClaimedRequests(PendingRequests):
             if pending.tries_again and pending.fingerprint and not (is_new and queued):
                 self._failures.not_tried(pending.fingerprint.hex())
         self._sharing.moves += queued
+        if self._giving and token and queued:
+            self._giving.queued(pending.request)
         if self._giving and token and queued and pending.fingerprint and not pending.note:
             self._without_note.add(token.fingerprints[0])
         if page and is_new and token:

@@ -126,7 +126,10 @@ class Committer:
         origin = page.origin
         token = page.token._replace(fingerprints=origin.fingerprints, **changes)
         try:
-            note = write_note(origin.again(), token, self._crawl.spider, queue)
+            crawl = self._crawl
+            note = write_note(
+                origin.again(), token, crawl.spider, queue, one_owner=crawl.owns_hosts
+            )
         except NotSerializable:
             return False
         within = page.request.meta.get(WITHIN)

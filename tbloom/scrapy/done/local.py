@@ -176,7 +176,7 @@ class CrawlLocal(LocalBloom):
         died = self._file is not None and self._file.has_died
         for item, entry in self._left.items():
             note = read_stored(entry.note, queue)
-            is_suspect = note is not None and note.deaths + died >= int(SUSPECT)
+            is_suspect = note is not None and note.deaths + died >= SUSPECT
             if note is None or (is_suspect and (found or not idle)):
                 continue
             found[item] = note._replace(deaths=note.deaths + died)

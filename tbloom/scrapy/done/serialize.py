@@ -27,10 +27,10 @@ from types import MemberDescriptorType, MethodType, ModuleType, NoneType
 from typing import Any
 
 from scrapy import Item, Request, Spider
-from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
+from tbloom.scrapy.compat import host_of
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.settings import TOKEN
 
@@ -79,14 +79,19 @@ def request_from_text(text: str, spider: Spider) -> Request:
         raise ValueError(f"not the text of a request: {error}") from error
 
 
-def write_note(request: Request, token: Token, spider: Spider, queue: str) -> Note:
-    """Return the note of a request, for the crawls of a queue. Raise NotSerializable if none can restore it."""
+def write_note(
+    request: Request, token: Token, spider: Spider, queue: str, *, one_owner: bool
+) -> Note:
+    """Return the note of a request, for the crawls of a queue. Raise NotSerializable if none can restore it.
+
+    ``one_owner``: one crawler at a time works on pages of the host.
+    """
     # The session that takes it is another one, and is told of the deaths.
     head = str(token._replace(session="0", deaths=0))
     text = f"{head}\n{request_to_text(request, spider)}"
     if len(text) > _MAX_BYTES:
         raise NotSerializable(_TOO_LONG)
-    return Note(text, queue, urlparse_cached(request).netloc, token.deaths)
+    return Note(text, queue, host_of(request), token.deaths, one_owner)
 
 
 def read_token(note: str) -> Token:

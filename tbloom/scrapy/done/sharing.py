@@ -25,7 +25,7 @@ from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import read_request, read_token
-from tbloom.scrapy.outage import ClaimStore
+from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import WHEN_IDLE
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _TAKES, _GIVES = 100, 200
 #: which each crawler that waits adds some time, so that the server answers 50 of up to 1,000 a second.
 _FIRST_PAUSE, _FACTOR, _LONGEST_PAUSE, _EACH_ADDS, _MOST = 0.03, 1.5, 1.0, 0.02, 20.0
 #: A crawler whose queue is empty while it works asks after at least this time (seconds).
-_BUSY_PAUSE = 1.0
+BUSY_PAUSE = 1.0
 #: So long an idle crawl that may end need not ask again (seconds).
 _FINISHED_FOR = 4.0
 #: So many crawlers may die of a page.
@@ -83,7 +83,7 @@ class Sharing:
 
     def is_finished(self) -> bool:
         """Return whether no work is left for an idle crawl. If that is not known, ask, and return False: the answer wakes the engine."""
-        if self._crawl.is_ending:
+        if not self._crawl.is_running:
             return True
         is_recent = time.monotonic() < self._finished_when + _FINISHED_FOR
         if self._finished_at == self.moves and is_recent:
@@ -92,9 +92,9 @@ class Sharing:
         return False
 
     def _ask(self, *, idle: bool) -> None:
-        if self.is_asking or self._crawl.is_ending or self._crawl.is_closed:
+        if self.is_asking or not self._crawl.is_running:
             return
-        self._next_question = time.monotonic() + _BUSY_PAUSE
+        self._next_question = time.monotonic() + BUSY_PAUSE
         self.is_asking = True
         question = partial(self._take, idle=idle)
         self._crawl.commit_calls.begin(question, partial(self._answered, idle))
@@ -177,13 +177,13 @@ class Sharing:
 
 
 class Giving:
-    """Gives queued pages to crawlers that wait. ``put`` puts a request back, ``can_give`` says whether others can fetch it."""
+    """Gives queued pages to crawlers that wait. ``put`` puts a request back, ``can_give`` returns its token if others can fetch it."""
 
     def __init__(
         self,
         crawl: Crawl,
         scheduler: Any,
-        seen: Any,
+        seen: CrawlBloom,
         put: Callable[[Request], object],
         can_give: Callable[[Request], Token | None],
     ) -> None:
@@ -194,43 +194,49 @@ class Giving:
         #: Nothing could be given at the last look, so the next one is not before this time.
         self._next_look = 0.0
 
+    def queued(self, request: Request) -> None:
+        """Hear that a page has entered the queue."""
+
     def look(self) -> None:
         """Give away some pages if crawlers wait, and more are queued than are fetched next."""
-        waiting = self._seen.pop_waiting()
-        crawl = self._crawl
-        is_open = not (crawl.is_ending or crawl.is_closed or crawl.pending.is_closing)
+        waiting, crawl = self._seen.pop_waiting(), self._crawl
         # Without the server's answer, what was scheduled in an outage has no claims that others could get.
-        if not waiting or self.is_giving or not is_open or crawl.answers.has_unsent:
+        if self.is_giving or not crawl.is_running or crawl.answers.has_unsent:
             return
-        spare = self._scheduler.queued - self._keeps
-        if spare <= 0 or time.monotonic() < self._next_look:
-            return
-        if tokens := self._choose(min(spare * waiting // (waiting + 1), _GIVES)):
-            self.is_giving = True
-            items = [token.items[0] for token in tokens]
-            call = partial(self._seen.leave_many, items)
-            crawl.commit_calls.begin(call, partial(self._given, len(items)))
-        else:
-            self._next_look = time.monotonic() + _BUSY_PAUSE
+        if time.monotonic() > self._next_look:
+            spare = max(0, self._scheduler.queued - self._keeps)
+            self._give(waiting, spare * waiting // (waiting + 1))
 
-    def _given(self, count: int, call: Future[None]) -> None:
+    def _give(self, waiting: int, share: int) -> None:  # noqa: ARG002 - as GivingHosts'
+        """Give up to ``share`` pages to so many crawlers that wait."""
+        if not share:
+            return
+        if tokens := self._choose(min(share, _GIVES)):
+            self._begin(tokens, self._seen.leave_many)
+        else:
+            self._next_look = time.monotonic() + BUSY_PAUSE
+
+    def _begin(self, tokens: list[Token], give: Callable[[list[bytes]], object]) -> None:
+        self.is_giving = True
+        call = partial(give, [token.items[0] for token in tokens])
+        self._crawl.commit_calls.begin(call, partial(self._given, len(tokens)))
+
+    def _given(self, count: int, call: Future[object]) -> None:
         self.is_giving = False
         # If the call has failed, a heartbeat repeats it.
         with self._crawl.logging_errors("given to other crawlers"):
             call.result()
-        self._crawl.count("tbloom/given", count)
-        logger.debug("gave %d queued pages to crawlers that wait", count)
+        if count:
+            self._crawl.count("tbloom/given", count)
+            logger.debug("gave %d queued pages to crawlers that wait", count)
         self._seen.pop_waiting()  # it was their number before
         wake_engine(self._crawl.crawler.engine)
 
     def _choose(self, most: int) -> list[Token]:
         """Take up to ``most`` pages out of the queue that others can fetch: all pages of some hosts, or else some of all."""
         chosen = list[Token]()
-        if most < 1:
-            return chosen
-        hosts = host_queues(self._scheduler)
         # The busiest host stays.
-        for pop, size in hosts[:-1]:
+        for _, pop, size in (host_queues(self._scheduler) or [])[:-1]:
             if size <= most - len(chosen):
                 chosen += self._sort([pop() for _ in range(size)], size)
         if not chosen:

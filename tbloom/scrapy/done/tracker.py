@@ -97,6 +97,12 @@ class Tracker:
         """Return whether the page is in the queue again."""
         return token.fingerprints[0] in self._requeued
 
+    @property
+    def requests(self) -> list[Request]:
+        """The requests of the pages in work, and of those that are in the queue again."""
+        pages = [*self._in_work.values(), *self._requeued.values()]
+        return [each for page in pages for each in (page.request, page.next, page.again) if each]
+
     # The downloader and the scraper
 
     def fetching(self, request: Request) -> Page | None:

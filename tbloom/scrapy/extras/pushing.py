@@ -28,7 +28,7 @@ from tbloom.scrapy.options import error_line, naming_redis, read_options
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.pending import arguments_of
 from tbloom.scrapy.scheduler import FilteringScheduler
-from tbloom.scrapy.settings import FILTER, MARK, STORE
+from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE
 
 #: The fields of a line in JSON, each with the class of its value, and what that is called.
 _FIELDS: dict[str, tuple[type[Any], str]] = {
@@ -83,7 +83,8 @@ class SpiderQueue(NamedTuple):
         try:
             request = self._json(line, place) if line.startswith("{") else Request(line)
             item = self.fingerprinter.fingerprint(request)
-            note = write_note(request, Token("0", (item.hex(),)), self.spider, self.queue)
+            token, one_owner = Token("0", (item.hex(),)), SHARE.value(self.settings) == "hosts"
+            note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, ConfigError):
                 raise
