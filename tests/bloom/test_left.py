@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import redis
 
 from tbloom import Claim, Note, TimeBloom
 from tbloom.bloom.claims import calls
-from tbloom.bloom.claims.notes import Taken
+from tbloom.bloom.claims.notes import Taken, owned_host
 from tbloom.engine.flow import Call, text
 from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, lose, replies_to, run, script_of, until
@@ -391,6 +393,40 @@ def test_an_item_that_kills_its_sessions_becomes_a_suspect(
         clockwork.go_on(2)
 
 
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("buried", [False, True])
+def test_a_claim_does_not_get_what_a_session_of_the_queue_has_died_of(
+    clockwork: Clockwork, open_one: Any, *, buried: bool
+) -> None:
+    """Its deaths would be forgotten. Who takes no items of the queue gets it."""
+    first, ours, other = (open_one(session_ttl=LIFE) for _ in range(3))
+    assert {NEW} == {*first.claim_many(["a", "b"], notes=of("q", ["a", "b"]))}
+    assert [] == texts(ours.take(queue="q"))
+    clockwork.go_on(0.6)
+    ours._send_heartbeat()
+    clockwork.go_on(0.6)
+    if buried:
+        other.take(queue="other")
+    assert ours.claim("a", note=Note("a", "q")) is BUSY
+    assert other.claim("b", note=Note("b", "other")) is NEW
+    assert [Note("a", "q", deaths=1)] == ours.take(queue="q").notes
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_suspect_is_taken_alone_though_several_shards_give_items(
+    url: str, name: str, shards: int
+) -> None:
+    own: dict[str, Any] = {"capacity": 1000, "shards": shards}
+    with TimeBloom.from_url(url, name, **own) as ours, TimeBloom.from_url(url, name, **own) as them:
+        them.push_many(ITEMS[:10], of("", ITEMS[:10], deaths=2))
+        them.push_many(ITEMS[10:15], ITEMS[10:15])
+        found = [ours.take().notes for _ in range(16)]
+    assert [] == found[-1]
+    assert sorted(ITEMS[:15]) == sorted(note.text for notes in found for note in notes)
+    for notes in found:
+        assert 1 == len(notes) or not any(note.deaths for note in notes)
+
+
 def test_a_session_that_ends_leaves_its_items_without_a_death(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
@@ -671,6 +707,96 @@ def test_what_the_index_has_lost_is_entered_again_by_a_burial(
     assert ["the work"] == texts(ours.take())
 
 
+# A host has one owner.
+
+
+class Fleet:
+    """Sessions that share items of some hosts, each of which has one owner at a time. Each is asked at random."""
+
+    def __init__(self, clockwork: Clockwork, open_one: Any, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.clockwork = clockwork
+        self.open = partial(open_one, session_ttl=LIFE)
+        self.members = [self.join() for _ in range(3)]
+        self.claimed = 0
+
+    def join(self) -> tuple[TimeBloom, dict[str, str], set[str]]:
+        """A session, what it has claimed with the hosts, and the hosts with which it has parted."""
+        seen = self.open()
+        notes = seen.take(queue="q", idle=False).notes
+        return seen, dict(note.text.split(" of ") for note in notes), set()
+
+    def claim(self, seen: TimeBloom, own: dict[str, str], _: set[str]) -> None:
+        items = {f"{self.claimed + i}": f"host {self.random.randrange(5)}" for i in range(3)}
+        self.claimed += 3
+        notes = [Note(f"{i} of {host}", "q", host, one_owner=True) for i, host in items.items()]
+        answers = seen.claim_many([*items], notes=notes)
+        own |= {
+            i: host for (i, host), new in zip(items.items(), answers, strict=True) if new is NEW
+        }
+
+    def take(self, seen: TimeBloom, own: dict[str, str], parted: set[str]) -> None:
+        notes = seen.take(self.random.choice([1, 3, 100]), "q", idle=bool(not own)).notes
+        got = dict(note.text.split(" of ") for note in notes)
+        own |= got
+        parted -= {*got.values()}
+
+    def commit(self, seen: TimeBloom, own: dict[str, str], _: set[str]) -> None:
+        done = [item for item in own if self.random.random() < 0.5]
+        assert {True} >= {*seen.commit_many(done)}
+        for item in done:
+            del own[item]
+
+    def part(self, seen: TimeBloom, own: dict[str, str], parted: set[str]) -> None:
+        """It keeps some items of the host, which it works on."""
+        host = f"host {self.random.randrange(5)}"
+        given = [i for i, of_host in own.items() if of_host == host and self.random.random() < 0.7]
+        freed = parted - {*own.values()}
+        hosts = calls.Hosts([owned_host(host)], [*map(owned_host, freed)])
+        digests = seen.config.digests_of(given)
+        seen.run(seen._claims.release(digests, leaves=True, hosts=hosts))
+        for item in given:
+            del own[item]
+        parted -= freed
+        parted.add(host)
+
+    def die(self, seen: TimeBloom, own: dict[str, str], parted: set[str]) -> None:
+        if self.random.random() < 0.1:
+            self.members.remove((seen, own, parted))
+            for _ in range(3):
+                self.clockwork.go_on(LIFE / 2)
+                for other, *_rest in self.members:
+                    other._send_heartbeat()
+            self.members.append(self.join())
+
+    def move(self) -> None:
+        do = self.random.choice(
+            [self.claim, self.take, self.take, self.commit, self.part, self.die]
+        )
+        do(*self.random.choice(self.members))
+        hosts = [host for _, own, _ in self.members for host in {*own.values()}]
+        assert sorted({*hosts}) == sorted(hosts), "two sessions have items of one host"
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_host_has_one_owner_whatever_the_sessions_do(
+    clockwork: Clockwork, open_one: Any, seed: int
+) -> None:
+    """And in the end, each item is taken."""
+    fleet = Fleet(clockwork, open_one, seed)
+    for _ in range(200):
+        fleet.move()
+    first, *others = fleet.members
+    for seen, *_ in others:
+        seen.end_session()
+    seen, own, _ = first
+    while not (taken := seen.take(100, "q")).is_over:
+        own |= dict(note.text.split(" of ") for note in taken.notes)
+    assert seen.commit_many(own) == [True] * len(own)
+    assert all(seen.contains_many([f"{i}" for i in range(fleet.claimed)]))
+
+
 # The keys.
 
 
@@ -719,6 +845,21 @@ def test_lost_claims_of_left_items_are_skipped(
     assert theirs.push("a", "the work")
     assert ["the work"] == texts(ours.take(10))
     assert [] == texts(ours.take(10))
+    assert 0 == index_of(ours, client)
+
+
+def test_nobody_believes_all_is_over_while_many_lost_claims_are_skipped(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """One call looks at some of them only."""
+    items = [f"{i}" for i in range(5000)]
+    theirs.push_many(items, items)
+    client.delete(f"{{{ours.name}}}:claims")
+    calls_made = 0
+    while not (taken := ours.take(10)).is_over:
+        assert [] == taken.notes
+        calls_made += 1
+    assert calls_made > 1
     assert 0 == index_of(ours, client)
 
 

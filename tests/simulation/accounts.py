@@ -452,11 +452,15 @@ class WindowAccount(Account):
 
     def _may_have(self, op: Op, item: str, state: Window) -> tuple[bool, bool]:
         """Whether the object may get the claim, and whether it may not."""
-        if state.holder is None or state.holder[0] == NOBODY:
+        if state.holder is None:
             return True, False
-        owner, given_up, *_ = state.holder
+        owner, given_up, note, _ = state.holder
+        if (
+            owner == NOBODY
+        ):  # if a session has died of it, those that take left items get it so only
+            return True, note is not None and note[1]
         if self._is_dead(owner):
-            return True, owner in self.heard_late or owner < NOBODY
+            return True, owner in self.heard_late or owner < NOBODY or note is not None
         if given_up is None:
             return False, True
         if given_up == _RESTORED:
