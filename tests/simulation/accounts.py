@@ -452,15 +452,11 @@ class WindowAccount(Account):
 
     def _may_have(self, op: Op, item: str, state: Window) -> tuple[bool, bool]:
         """Whether the object may get the claim, and whether it may not."""
-        if state.holder is None:
-            return True, False
-        owner, given_up, note, _ = state.holder
-        if (
-            owner == NOBODY
-        ):  # if a session has died of it, those that take left items get it so only
-            return True, note is not None and note[1]
-        if self._is_dead(owner):
-            return True, owner in self.heard_late or owner < NOBODY or note is not None
+        owner, given_up, note, _ = state.holder or (NOBODY, None, None, 0)
+        if owner == NOBODY or self._is_dead(owner):
+            # Where a session has died of it, only who takes left items gets it.
+            has_died = note is not None and (note[1] or owner != NOBODY)
+            return True, has_died or owner in self.heard_late or owner < NOBODY
         if given_up is None:
             return False, True
         if given_up == _RESTORED:

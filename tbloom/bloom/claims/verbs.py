@@ -43,7 +43,7 @@ class ClaimVerbs(Verbs[Client]):
 
         ``Claim.NEW``: you work on it; ``commit``, ``release`` or ``leave_many`` it at the end. ``Claim.SEEN``: it was
         committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it,
-        perhaps another thread of yours. An item is new only once if all processes claim it: ``add`` does
+        perhaps another thread of yours; or it is left to a session that takes it. An item is new only once if all processes claim it: ``add`` does
         not see claims, and says that a claimed item is new.
 
         A process that claims items sends heartbeats from a thread of its own, or a task of its event loop. After
