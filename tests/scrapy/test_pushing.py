@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,8 @@ import pytest
 
 from tbloom import TimeBloom
 from tests.helpers import crawl as crawls
-from tests.helpers.commands import refused, tbloom_in
+from tests.helpers.commands import refused, started, tbloom_in
+from tests.helpers.documents import ROOT
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
 
@@ -170,7 +175,53 @@ def test_standard_input_is_read_and_the_queue_is_shown(project: Project, site: s
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     counts = json.loads(project.run("queue", "fed", "--json").stdout)
     zero = dict.fromkeys(["suspects", "claimed", "waiting", "working", "failed"], 0)
-    assert {"left": 2, **zero} == counts
+    assert {"left": 2, **zero, "sessions": [], "done_per_second": None} == counts
+
+
+def test_the_queue_shows_how_many_pages_each_crawler_has(
+    project: Project, site: str, url: str
+) -> None:
+    project.push(*(f"{site}{n}" for n in range(30)))
+    assert 30 == len(project.seen.take(30, "fed", idle=False).notes)
+    with TimeBloom.from_url(url, project.seen.name, capacity=10_000, error_rate=1e-9) as other:
+        other.take(1, "fed")
+        counts = json.loads(project.run("queue", "fed", "--json").stdout)
+        done = project.run("queue", "fed")
+    works, waits = sorted(counts["sessions"], key=itemgetter("waits"))
+    assert [{**works, "claimed": 30, "waits": False}] == [works]
+    assert [{**waits, "claimed": 0, "waits": True}] == [waits]
+    lines = done.stdout.splitlines()
+    assert f"{works['name']}             30  works" in lines
+    assert f"{waits['name']}              0  waits" in lines
+
+
+def test_the_queue_is_watched_until_ctrl_c(project: Project) -> None:
+    """With a line of JSON for each look. Only the first one does not know how many pages were done since the last."""
+    with watching(project, "--json") as lines:
+        speeds = [json.loads(next(lines))["done_per_second"] for _ in range(2)]
+        project.seen.add_many(map(str, range(1_000)))
+        assert any(json.loads(line)["done_per_second"] for line in lines)
+    assert [None, 0] == speeds
+    with watching(project) as lines:
+        shown = [*takewhile(lambda line: "done a second" not in line, lines)]
+    heads = [line for line in shown if line.startswith("fed ")]
+    assert len(heads) == 2
+    assert shown[:1] == heads[:1]
+    assert "\n" == shown[shown.index(heads[0], 1) - 1]
+
+
+@contextmanager
+def watching(project: Project, *words: str) -> Iterator[Iterator[str]]:
+    """The lines of ``tbloom queue --watch``, which ends with Ctrl-C."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = ("queue", "fed", "--watch", *words)
+    with started(*command, cwd=project.folder, env=environment) as watch:
+        try:
+            yield (line.decode() for line in watch.stdout)
+        finally:
+            watch.send_signal(signal.SIGINT)
+        _, said = watch.communicate()
+    assert (130, b"tbloom: interrupted\n") == (watch.returncode, said)
 
 
 def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(

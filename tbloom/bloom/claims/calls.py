@@ -168,14 +168,29 @@ def release(
 
 def counts(keys: Keys, queue: str) -> list[Call]:
     """Return calls that count the queue's left items, its suspects, all left items and all claims, and read the sessions."""
-    claims, sessions, left = keys
+    left = keys[2]
     return [
         Call(("ZLEXCOUNT", left, f"[{queue}0", f"({queue}{SUSPECT}")),
         Call(("ZLEXCOUNT", left, f"[{queue}{SUSPECT}", f"({queue}:")),
         Call(("ZCARD", left)),
-        Call(("HLEN", claims)),
-        Call(("HGETALL", sessions)),
+        count(keys),
+        sessions_of(keys),
     ]
+
+
+def sessions_of(keys: Keys) -> Call:
+    """Return a call that reads the sessions."""
+    return Call(("HGETALL", keys[1]))
+
+
+def count(keys: Keys) -> Call:
+    """Return a call that counts all claims, left items too."""
+    return Call(("HLEN", keys[0]))
+
+
+def scan(keys: Keys, cursor: int) -> Call:
+    """Return a call that reads about 1,000 claims, left items too, from the cursor on."""
+    return Call(("HSCAN", keys[0], str(cursor), "COUNT", "1000"))
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:

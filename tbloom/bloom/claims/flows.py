@@ -5,7 +5,7 @@ Each shard has a hash of claims, with an entry for each claimed item, and a hash
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, SUSPECT, Claim
-from tbloom.bloom.claims.notes import Note, QueueInfo, Taken, short
+from tbloom.bloom.claims.notes import Note, QueueInfo, QueueSession, Taken, short
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
@@ -34,6 +34,8 @@ _WAITS_MS = 30_000
 _MOST_TAKEN = 400
 #: The most calls with which a heartbeat buries dead sessions, so that the next one is in time.
 _BURIES = 200
+#: So many claims, of all shards, are read to count those of each session.
+_LOOKED_AT = 20_000
 
 
 class Claims(ResetsInChild):
@@ -319,16 +321,38 @@ class Claims(ResetsInChild):
             [one for n in shards for one in calls.counts(self._keys(n), wanted)]
         )
         left, suspects, in_index, claims, sessions = (counts[i::5] for i in range(5))
-        # Other fields have no name of 16 characters. A session waits if it got nothing from any shard.
-        waits = dict[Any, bool]()
-        for of_shard in sessions:
-            for name, entry in pairs(of_shard).items():
-                match len(name), text(entry).split():
-                    case [16, [until, of, waits_until]] if of == wanted and int(until) > now:
-                        waits[name] = waits.get(name, True) and int(waits_until) > now
+        waits = _waits(sessions, wanted, now)
         waiting = sum(waits.values())
         claimed = max(0, sum(claims) - sum(in_index))
         return QueueInfo(sum(left), sum(suspects), claimed, waiting, len(waits) - waiting)
+
+    def queue_sessions(self, queue: str) -> Flow[list[QueueSession]]:
+        """Return the living sessions of the queue, with the number of claims of each."""
+        now = yield from server_time(self._dispatcher.config)
+        keys = [self._keys(shard) for shard in range(self._dispatcher.config.shards)]
+        sessions = yield from request_all([*map(calls.sessions_of, keys)])
+        waits, claimed = _waits(sessions, short(queue, 8), now), Counter[Any]()
+        for of_shard in keys if waits else ():
+            owners, share = yield from self._owners(of_shard, _LOOKED_AT // len(keys))
+            for owner, number in Counter(owners).items():
+                claimed[owner] += share * number
+        return [
+            QueueSession(text(name), round(claimed[name]), is_waiting)
+            for name, is_waiting in sorted(waits.items())
+        ]
+
+    def _owners(self, keys: calls.Keys, most: int) -> Flow[tuple[list[Any], float]]:
+        """Return the owners of about ``most`` claims, by chance, and for how many claims each stands."""
+        # A claim may be read twice.
+        owners, cursor = dict[Any, Any](), 0
+        while True:
+            [[cursor, found]] = yield from request([calls.scan(keys, int(cursor))])
+            owners.update((digest, claim[:16]) for digest, claim in pairs(found).items())
+            if not int(cursor):
+                return [*owners.values()], 1
+            if len(owners) >= most:
+                [total] = yield from request([calls.count(keys)])
+                return [*owners.values()], total / len(owners)
 
     def _bury(self, shards: Iterable[int], most: int | None = None) -> Flow[None]:
         """Leave the claims of dead sessions in these shards to any session, in at most so many calls. Further calls continue."""
@@ -371,6 +395,18 @@ class Claims(ResetsInChild):
     def _keys(self, shard: int) -> calls.Keys:
         keys = self._dispatcher.config.keys
         return keys.claims(shard), keys.sessions(shard), keys.left(shard)
+
+
+def _waits(sessions: Iterable[Any], queue: str, now: int) -> dict[Any, bool]:
+    """Return for each living session of the queue whether it waits, from the sessions of all shards."""
+    # Other fields have no name of 16 characters. A session waits if it got nothing from any shard.
+    waits = dict[Any, bool]()
+    for of_shard in sessions:
+        for name, entry in pairs(of_shard).items():
+            match len(name), text(entry).split():
+                case [16, [until, of, waits_until]] if of == queue and int(until) > now:
+                    waits[name] = waits.get(name, True) and int(waits_until) > now
+    return waits
 
 
 def _answers(batches: list[FilterBatch]) -> dict[bytes, str]:

@@ -70,6 +70,17 @@ class QueueInfo(NamedTuple):
     working: int
 
 
+class QueueSession(NamedTuple):
+    """A living session of a queue, in the answer of ``queue_sessions``."""
+
+    #: The session's name, of 16 characters. It is made anew for each process.
+    name: str
+    #: The number of items that the session has claimed, of all queues: an estimate if very many are claimed.
+    claimed: int
+    #: True if the session waits for items.
+    waits: bool
+
+
 def short(name: str, size: int) -> str:
     """Return a hash of the name, of ``size`` characters (a multiple of 4)."""
     digest = blake2b(name.encode(errors="surrogatepass"), digest_size=size * 3 // 4).digest()

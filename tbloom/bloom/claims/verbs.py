@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 
 from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.claims.calls import Claim
-from tbloom.bloom.claims.notes import Note, QueueInfo, Taken, stored_note, stored_notes
+from tbloom.bloom.claims.notes import (
+    Note,
+    QueueInfo,
+    QueueSession,
+    Taken,
+    stored_note,
+    stored_notes,
+)
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
@@ -168,6 +175,14 @@ class ClaimVerbs(Verbs[Client]):
         The items of a session that has died count as claimed until another session finds out.
         """
         return self._claims.queue_info(queue)
+
+    @verb
+    def queue_sessions(self, queue: str = "") -> Flow[list[QueueSession]]:
+        """Return the living sessions of the queue, in the order of their names, and how many items each has claimed.
+
+        Nothing is changed. At most some 20,000 claims are read; if there are more, the numbers are estimated from these.
+        """
+        return self._claims.queue_sessions(queue)
 
     @verb
     def end_session(self) -> Flow[None]:

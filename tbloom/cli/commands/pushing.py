@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import BinaryIO
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from click.core import ParameterSource
 
+from tbloom.bloom.info import FilterInfo
 from tbloom.cli.commands.project import settings_here
 from tbloom.cli.kit import formats, interrupts, options, output, progress, streams
 from tbloom.cli.kit.command import Command
-from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.errors import FAILED, CommandError
 from tbloom.errors import TBloomError
 
-#: Lines in a call.
+if TYPE_CHECKING:
+    from tbloom.scrapy.extras.oldqueue import OldQueue
+    from tbloom.scrapy.extras.pushing import SpiderQueue
+
+#: Lines, or requests, in a call.
 _BATCH = 1_000
+#: The time between two looks of --watch (s).
+_PAUSE = 2.0
 
 
 def _pairs(_context: object, _option: object, words: tuple[str, ...]) -> dict[str, str]:
@@ -43,34 +54,53 @@ _of_spider = options.all_of(
 @click.command(cls=Command, example="tbloom push shop urls.txt -a country=de")
 @_of_spider
 @click.argument("file", type=click.File("rb"), default="-")
+@click.option(
+    "--from-scrapy-redis",
+    "old_key",
+    metavar="[KEY]",
+    is_flag=False,
+    flag_value="",
+    type=options.text_of,
+    help="move the requests in scrapy-redis' queue (SCHEDULER_QUEUE_KEY)",
+)
 @options.as_json
-def push(spider: str, arguments: dict[str, str], file: BinaryIO) -> None:
+def push(spider: str, arguments: dict[str, str], file: BinaryIO, old_key: str | None) -> int:
     """Give URLs to the crawlers of a Scrapy spider.
 
     Run it in the project's folder. The project needs TBLOOM_MARK = "done". Each line of the file, or of standard input, is a URL,
     or a request as a JSON object with the fields url, callback, errback, method, headers, body, priority, meta and cb_kwargs. A
     new one waits in the spider's filter for the next crawler with the same arguments that has nothing to fetch; one that was
     seen, is claimed or waits already is not new. Lines are pushed 1,000 at a time; if one is wrong, none of its 1,000 is pushed.
+
+    With --from-scrapy-redis, the requests come from the queue of the spider's scrapy-redis crawlers, which must have ended, and
+    are removed from it once they are pushed. Do this before tbloom import --from-set: requests that were seen stay in the old
+    queue. So do those that can't be pushed, which are named. Exit code 1: some have stayed. The requests are pickles, unless
+    SCHEDULER_SERIALIZER is set: whoever can write to that Redis can run code here.
     """
     from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
 
+    if old_key is None:
+        with open_queue(settings_here(), spider, arguments) as queue:
+            _push_lines(queue, file)
+        return 0
+    source = click.get_current_context().get_parameter_source("file")
+    if source is ParameterSource.COMMANDLINE:
+        raise CommandError("expected one of FILE, --from-scrapy-redis")
+    with open_queue(settings_here(), spider, arguments) as queue, queue.old_queue(old_key) as old:
+        return _move(queue, old)
+
+
+def _push_lines(queue: SpiderQueue, file: BinaryIO) -> None:
     total = new = 0
     expected = streams.lines_in([file])
     lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape")
     numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
     given = ((number, line) for number, line in numbered if line)
     try:
-        with (
-            open_queue(settings_here(), spider, arguments) as queue,
-            progress.bar("lines", expected) as advance,
-        ):
+        with progress.bar("lines", expected) as advance:
             while batch := [*islice(given, _BATCH)]:
-                with interrupts.step():
-                    try:
-                        new += queue.push(batch)
-                    except TBloomError as error:
-                        before = f"{formats.counted(total, 'line')} before were pushed"
-                        raise CommandError(f"{error} ({before})") from None
+                with interrupts.step(), _saying_so_far(total, "line"):
+                    new += queue.push(batch)
                     total += len(batch)
                 advance(len(batch))
     except KeyboardInterrupt:
@@ -79,19 +109,91 @@ def push(spider: str, arguments: dict[str, str], file: BinaryIO) -> None:
     output.show({"lines": total, "new": new}, lambda: shown)
 
 
-@click.command(cls=Command, example="tbloom queue shop -a country=de")
-@_of_spider
-@options.as_json
-def queue(spider: str, arguments: dict[str, str]) -> None:
-    """Show how many pages wait for the crawlers of a Scrapy spider.
+def _move(queue: SpiderQueue, old: OldQueue) -> int:
+    """Move the requests of scrapy-redis' queue, and return the exit code."""
+    total = new = repeats = seen = refused = 0
+    try:
+        with progress.bar("requests", old.size()) as advance:
+            while True:
+                with interrupts.step(), _saying_so_far(total, "request"):
+                    moved = queue.move(old, seen + refused, _BATCH)
+                    if moved is None:
+                        break
+                    total += moved.read
+                    new += moved.new
+                    repeats += moved.repeats
+                    seen += moved.seen
+                    refused += len(moved.refused)
+                for each in moved.refused:
+                    output.say(f"stays in {old.key!r}: {each}")
+                advance(moved.read)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{formats.counted(total, 'request')} read") from None
+    value = {"requests": total, "new": new, "seen": seen, "refused": refused}
+    others = total - new - seen - refused
+    shown = f"{formats.counted(total, 'request')}: {new:,} new, {others:,} not new"
+    output.show(value, lambda: shown)
+    if repeats:
+        output.say(
+            f"{repeats:,} of those that are not new have dont_filter: pages that wait already are fetched once"
+        )
+    if seen:
+        output.say(
+            f"{formats.counted(seen, 'request')} of pages that count as seen stay in {old.key!r}: "
+            "scrapy-redis' set is imported after its queue is moved"
+        )
+    return FAILED if seen or refused else 0
 
-    Run it in the project's folder. Shown are the pages and crawlers of the spider with these arguments.
+
+@contextmanager
+def _saying_so_far(count: int, noun: str) -> Iterator[None]:
+    """Let an error say how much was pushed before."""
+    try:
+        yield
+    except TBloomError as error:
+        before = f"{formats.counted(count, noun)} before were pushed"
+        raise CommandError(f"{error} ({before})") from None
+
+
+@click.command(cls=Command, example="tbloom queue shop -a country=de --watch")
+@_of_spider
+@click.option("--watch", is_flag=True, help=f"again every {_PAUSE:g} seconds, until Ctrl-C")
+@options.as_json
+def queue(spider: str, arguments: dict[str, str], *, watch: bool) -> None:
+    """Show how many pages wait for the crawlers of a Scrapy spider, and what these do.
+
+    Run it in the project's folder. Shown are the pages and crawlers of the spider with these arguments. A crawler has the pages
+    that it fetches and those in its queue. With --watch, the last line of the first table says how many pages were done in a second
+    since the look before; with --json, each look is a line.
     """
     from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
 
     with open_queue(settings_here(), spider, arguments) as pages:
-        info, failed = pages.info()
-    rows = [
+        if not watch:
+            output.show(*_look(spider, pages))
+            return
+        before, then, speed = None, 0.0, None
+        while True:
+            seen, now = pages.seen.info(before), monotonic()
+            if before:
+                speed = round(_added(before, seen) / (now - then), 1)
+            output.show_again(*_look(spider, pages, speed))
+            before, then = seen, now
+            sleep(_PAUSE)
+
+
+def _look(
+    spider: str, pages: SpiderQueue, speed: float | None = None
+) -> tuple[dict[str, Any], Callable[[], str]]:
+    """Return what a look at the queue has found, for programs and for people."""
+    info, failed, sessions = pages.info()
+    value = {
+        **info._asdict(),
+        "failed": failed,
+        "sessions": [session._asdict() for session in sessions],
+        "done_per_second": speed,
+    }
+    rows: list[tuple[str, float, str]] = [
         ("pages left", info.left, "for the next free crawler"),
         ("suspect pages", info.suspects, "two crawlers or more have died of each"),
         ("failed pages", failed, "for the next crawl that starts"),
@@ -99,7 +201,20 @@ def queue(spider: str, arguments: dict[str, str]) -> None:
         ("crawlers at work", info.working, ""),
         ("crawlers that wait", info.waiting, "for pages"),
     ]
-    shown = [{spider: what, "number": f"{n:,}", "": remark} for what, n, remark in rows]
-    output.show(
-        {**info._asdict(), "failed": failed}, lambda: output.table(shown, left=(spider, ""))
+    if speed is not None:
+        rows.append(("done a second", speed, "by all crawlers on this filter"))
+    counts = [{spider: what, "number": f"{n:,}", "": remark} for what, n, remark in rows]
+    crawlers = [
+        {"crawler": name, "claimed pages": f"{n:,}", "": "waits" if waits else "works"}
+        for name, n, waits in sessions
+    ]
+    tables = counts, crawlers
+    return value, lambda: "\n\n".join(
+        output.table(table, left=(spider, "crawler", "")) for table in tables if table
     )
+
+
+def _added(before: FilterInfo, after: FilterInfo) -> int:
+    """Return how many items were added between two looks. Meanwhile, a slice may have begun, and another one left the window."""
+    known = {slice.label: slice.items for slice in before.slices}
+    return sum(max(0, slice.items - known.get(slice.label, 0)) for slice in after.slices)

@@ -84,6 +84,17 @@ def show(value: Any, text: Callable[[], str]) -> None:
         line(shown)
 
 
+def show_again(value: Any, text: Callable[[], str]) -> None:
+    """Print a result in place of the last one; with --json in a line of its own, without a terminal below the last one."""
+    if is_on("json"):
+        line(json.dumps(value))
+        return
+    shown, is_terminal = text(), sys.stdout.isatty()
+    if is_terminal:
+        click.clear()
+    line(shown if is_terminal else f"{shown}\n")
+
+
 def sentence(text: str, **style: Any) -> str:
     """Return text wrapped to the width of the terminal (see ``printable``); ``style`` as for ``click.style``."""
     return click.style(fill(printable(text), _screen_width()), **style)

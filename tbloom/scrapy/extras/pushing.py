@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from difflib import get_close_matches
 from types import MethodType
 from typing import Any, NamedTuple
@@ -19,11 +19,12 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
-from tbloom.bloom.claims.notes import QueueInfo
+from tbloom.bloom.claims.notes import QueueInfo, QueueSession
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.crawl import failed_queue_of, queue_of
 from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.done.serialize import write_note
+from tbloom.scrapy.done.serialize import NotSerializable, write_note
+from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
 from tbloom.scrapy.options import error_line, naming_redis, read_options
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.pending import arguments_of
@@ -45,6 +46,32 @@ _FIELDS: dict[str, tuple[type[Any], str]] = {
 _METHODS = "callback", "errback"
 
 
+class _Given(NamedTuple):
+    """A request that is to be left, with its item, its note, and further arguments of ``push_many``."""
+
+    request: Request
+    item: bytes
+    note: Note
+    arguments: tuple[tuple[str, Any], ...]
+    #: The request as scrapy-redis' queue has it.
+    stored: Any = None
+
+
+class Moved(NamedTuple):
+    """What became of requests in scrapy-redis' queue. Those of ``seen`` and ``refused`` stay in it."""
+
+    #: The number of requests.
+    read: int
+    #: The number of those that were new, and wait now.
+    new: int
+    #: The number of those with ``dont_filter`` that were not, because their pages wait already, or are claimed.
+    repeats: int
+    #: The number of those that were seen.
+    seen: int
+    #: Those that can't be pushed, each with the reason.
+    refused: list[str]
+
+
 class SpiderQueue(NamedTuple):
     """The left pages of a spider with its arguments."""
 
@@ -60,37 +87,91 @@ class SpiderQueue(NamedTuple):
         A line has a URL, or a request as a JSON object. Raise ConfigError with the number of a line that is neither: then
         nothing is pushed.
         """
-        groups = defaultdict[tuple[tuple[str, Any], ...], dict[bytes, Note]](dict)
-        for number, line in lines:
-            request, note = self._read(line, f"line {number}")
-            arguments = arguments_of(request, self.seen, self.settings, claims=True)
-            # A repeat gets the first note.
-            groups[arguments].setdefault(*note)
+        given = [self._read(line, f"line {number}") for number, line in lines]
         with _naming_settings(self.settings):
-            return sum(
-                sum(self.seen.push_many([*notes], [*notes.values()], **dict(arguments)))
-                for arguments, notes in groups.items()
-            )
+            return len(self._push(given))
 
-    def info(self) -> tuple[QueueInfo, int]:
-        """Return what is known of the queue, and the number of pages that have failed in earlier crawls."""
+    def move(self, old: OldQueue, skip: int, count: int) -> Moved | None:
+        """Leave up to ``count`` requests of scrapy-redis' queue to the next crawlers, and then remove them from that queue.
+
+        The first ``skip`` requests stay. Return None if there are no further ones.
+
+        After an interrupt between the two, what is pushed again is not new. Requests that were seen stay: scrapy-redis' set has all
+        that wait in its queue, and whoever has imported the set too early would lose them.
+        """
+        with _naming_settings(self.settings):
+            stored = old.read(skip, count)
+        given, refused = list[_Given](), list[str]()
+        for data in stored:
+            request: Any = "a request"
+            try:
+                request = request_from_dict(old.loads(data), spider=self.spider)
+                given.append(self._given(request, data))
+            except Exception as error:  # noqa: BLE001 - pickles, and classes of the project, raise what they like
+                is_ours = isinstance(error, NotSerializable | ConfigError)
+                refused.append(f"{request}: {error if is_ours else _why(error)}")
+        with _naming_settings(self.settings):
+            unseen = self._unseen(given)
+            new = self._push(unseen)
+            old.remove([each.stored for each in unseen])
+        repeats = sum(each.request.dont_filter for each in unseen)
+        repeats -= sum(each.request.dont_filter for each in new)
+        moved = Moved(len(stored), len(new), repeats, len(given) - len(unseen), refused)
+        return moved if stored else None
+
+    def old_queue(self, key: str) -> AbstractContextManager[OldQueue]:
+        """Open scrapy-redis' queue of the spider. See ``open_old_queue``."""
+        return open_old_queue(self.settings, self.spider.name, key)
+
+    def _unseen(self, given: Iterable[_Given]) -> list[_Given]:
+        return [
+            each
+            for arguments, group in _by_arguments(given)
+            for each, is_seen in zip(
+                group,
+                self.seen.contains_many([each.item for each in group], **arguments),
+                strict=True,
+            )
+            if not is_seen
+        ]
+
+    def _push(self, given: Iterable[_Given]) -> list[_Given]:
+        """Leave the requests, and return those that were new. A repeat is not, and the first one's note is kept."""
+        return [
+            each
+            for arguments, group in _by_arguments(given)
+            for each, is_new in zip(
+                group,
+                self.seen.push_many(
+                    [each.item for each in group], [each.note for each in group], **arguments
+                ),
+                strict=True,
+            )
+            if is_new
+        ]
+
+    def info(self) -> tuple[QueueInfo, int, list[QueueSession]]:
+        """Return what is known of the queue, the number of pages that have failed in earlier crawls, and the crawlers' sessions."""
         with _naming_settings(self.settings):
             info, failed = map(self.seen.queue_info, (self.queue, failed_queue_of(self.queue)))
-        return info, failed.left + failed.suspects
+            return info, failed.left + failed.suspects, self.seen.queue_sessions(self.queue)
 
-    def _read(self, line: str, place: str) -> tuple[Request, tuple[bytes, Note]]:
-        """Return the request of a line, its item and its note."""
+    def _given(self, request: Request, stored: Any = None) -> _Given:
+        item = self.fingerprinter.fingerprint(request)
+        token, one_owner = Token("0", (item.hex(),)), SHARE.value(self.settings) == "hosts"
+        note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
+        arguments = arguments_of(request, self.seen, self.settings, claims=True)
+        return _Given(request, item, note, arguments, stored)
+
+    def _read(self, line: str, place: str) -> _Given:
+        """Return what a line asks for."""
         try:
-            request = self._json(line, place) if line.startswith("{") else Request(line)
-            item = self.fingerprinter.fingerprint(request)
-            token, one_owner = Token("0", (item.hex(),)), SHARE.value(self.settings) == "hosts"
-            note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
+            return self._given(self._json(line, place) if line.startswith("{") else Request(line))
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, ConfigError):
                 raise
             expected = f"a URL, or a request as a JSON object ({error})"
             raise ConfigError(place, line, expected) from None
-        return request, (item, note)
 
     def _json(self, line: str, place: str) -> Request:
         fields = json.loads(line)
@@ -172,6 +253,14 @@ def _check(settings: BaseSettings) -> None:
     key = FILTER["name"].value(settings)
     if key is not None and "%(timestamp)" in key:
         raise ConfigError(FILTER["name"].name, key, "the key of a filter that crawls share")
+
+
+def _by_arguments(given: Iterable[_Given]) -> Iterator[tuple[dict[str, Any], list[_Given]]]:
+    groups = defaultdict[tuple[tuple[str, Any], ...], list[_Given]](list)
+    for each in given:
+        groups[each.arguments].append(each)
+    for arguments, group in groups.items():
+        yield dict(arguments), group
 
 
 @contextmanager
