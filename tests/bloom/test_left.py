@@ -490,6 +490,25 @@ async def test_a_queue_is_counted(make: Any, *, shards: int) -> None:
     assert (40, 10, 1, 0, 0) == await waits.queue_info("q")
 
 
+@pytest.mark.parametrize("seen", ["imported while it is left", "added while it is claimed"])
+async def test_an_item_that_others_call_seen_is_taken_and_gets_another_note(
+    make: Any, *, seen: str
+) -> None:
+    """Or its failure would be lost: another queue may get it so."""
+    works, other = make(), make()
+    await other.push("a", Note("a", "q"))
+    if seen.startswith("imported"):
+        assert 1 == await other.import_many(["a"])
+    assert ["a"] == texts(await works.take(10, "q"))
+    if seen.startswith("added"):
+        assert await other.add("a")
+    assert [NEW] == await works.claim_many(["a"], notes=[Note("has failed", "r")], again=True)
+    assert SEEN is await other.claim("a")
+    await works.end_session()
+    assert ["has failed"] == texts(await other.take(10, "r"))
+    assert await other.commit("a")
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 async def test_the_claims_of_each_session_are_counted(make: Any, *, shards: int) -> None:
     """Of the living sessions of one queue, whichever queue their items are for. Left items are nobody's."""

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from functools import partial
 from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+import scrapy_redis.queue
+from scrapy import Request
+from scrapy_redis.dupefilter import RFPDupeFilter
 
 from tbloom import TimeBloom
 from tests.helpers import crawl as crawls
@@ -296,6 +304,191 @@ def test_what_is_wrong_with_the_project_is_named(
     project.seen.add("the parameters are stored")
     project.write(**settings)
     refused(project.run(command, "fed"), *words)
+
+
+class Old:
+    """The queue and the set that scrapy-redis' crawlers of the project's spider have left."""
+
+    def __init__(self, project: Project, client: redis.Redis, kind: str) -> None:
+        self.client, self.key = client, f"{project.seen.name}-fed:requests"
+        project.settings["SCHEDULER_QUEUE_KEY"] = f"{project.seen.name}-%(spider)s:requests"
+        project.settings["REQUEST_FINGERPRINTER_CLASS"] = "tbloom.scrapy.ScrapyRedisFingerprinter"
+        project.write()
+        self.spider = crawls.Fed(site=project.site, fetched_file="")
+        self.queue = getattr(scrapy_redis.queue, kind)(client, self.spider, self.key)
+        self.dupefilter = RFPDupeFilter(client, f"{self.key}:dupefilter")
+
+    def push(self, *requests: Request) -> None:
+        """As scrapy-redis' scheduler does."""
+        for request in requests:
+            if request.dont_filter or not self.dupefilter.request_seen(request):
+                self.queue.push(request)
+
+    def store(self, data: bytes) -> None:
+        """Stores what is no request."""
+        if isinstance(self.queue, scrapy_redis.queue.PriorityQueue):
+            self.client.zadd(self.key, {data: 0})
+        else:
+            self.client.lpush(self.key, data)
+
+    def __len__(self) -> int:
+        return len(self.queue)
+
+
+@pytest.fixture(params=["PriorityQueue", "FifoQueue", "LifoQueue"])
+def old(project: Project, client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Old]:
+    old = Old(project, client, request.param)
+    yield old
+    client.delete(old.key, f"{old.key}:copy", old.dupefilter.key)
+
+
+def moved(project: Project, *words: str, code: int = 0) -> tuple[list[int], str]:
+    """How many requests were read, were new, were seen and were refused; and what standard error says."""
+    done = project.run("push", "fed", "--from-scrapy-redis", *words, "--json")
+    assert code == done.returncode, done.stderr
+    return [*json.loads(done.stdout).values()], done.stderr
+
+
+def imported(project: Project, old: Old, url: str) -> None:
+    """Imports scrapy-redis' set."""
+    own = ("--from-set", old.dupefilter.key, "--url", url)
+    assert 0 == project.run("import", project.seen.name, *own).returncode
+
+
+def test_each_request_of_scrapy_redis_queue_is_fetched_once(
+    project: Project, old: Old, site: str, url: str
+) -> None:
+    """With all that it had, though scrapy-redis' set has it, too; and what is in the set only is not fetched."""
+    for n in range(5):
+        old.dupefilter.request_seen(Request(f"{site}fetched-{n}"))
+    book = {"title": "Emma", "tags": ("a", "b")}
+    fields: dict[str, Any] = {"priority": 5, "method": "POST", "body": "q=\u00e9"}
+    more = {"callback": old.spider.parse_book, "meta": {"book": book}, "cb_kwargs": {"shelf": 7}}
+    old.push(Request(f"{site}book", headers={"User-Agent": "mine"}, **fields, **more))
+    old.push(*(Request(f"{site}{n}") for n in range(40)))
+    old.push(Request(f"{site}start", dont_filter=True))
+    old.push(Request(f"{site}start", dont_filter=True, meta={"retry_times": 1}))
+    old.push(Request(f"{site}within", meta={"tbloom_within": 1}))
+    counts, said = moved(project)
+    assert [44, 43, 0, 0] == counts
+    assert "1 of those that are not new have dont_filter: pages that wait already" in said
+    assert 0 == len(old)
+    imported(project, old, url)
+    assert (3, 0) == project.push(f"{site}fetched-0", f"{site}7", f"{site}start")
+    for _ in range(2):
+        project.start(TBLOOM_WHEN_IDLE="end", DEFAULT_REQUEST_HEADERS={})
+    ends = [crawl.result() for crawl in project.crawls]
+    project.crawls.clear()
+    assert ["finished"] * 2 == [end["finish_reason"] for end in ends]
+    pages = project.fetched()
+    expected = ["book", "start", "within", *map(str, range(40))]
+    assert sorted(expected) == sorted(page["path"] for page in pages)
+    [found] = [page for page in pages if page["path"] == "book"]
+    own = {"callback": "parse_book", "shelf": 7, "agent": "mine"}
+    assert {"path": "book", **fields, **own, "book": {**book, "tags": ["a", "b"]}} == found
+    assert 0 == sum(project.seen.queue_info("fed"))
+
+
+@pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
+def test_a_moved_page_that_fails_is_left_to_the_next_crawl(
+    project: Project, old: Old, site: str, url: str
+) -> None:
+    """The import of scrapy-redis' set does not call it seen."""
+    old.push(Request(f"{site}status/500"))
+    moved(project)
+    imported(project, old, url)
+    for left in 1, 1, 0:
+        project.start(TBLOOM_WHEN_IDLE="end")
+        project.crawls.pop().result()
+        counts = json.loads(project.run("queue", "fed", "--json").stdout)
+        assert (0, left, 0) == (counts["left"], counts["failed"], counts["claimed"])
+
+
+def test_requests_that_were_moved_but_not_removed_are_not_new(
+    project: Project, old: Old, client: redis.Redis, site: str
+) -> None:
+    """As after an interrupt. So they are removed."""
+    old.push(*(Request(f"{site}{n}") for n in range(30)))
+    client.copy(old.key, f"{old.key}:copy")
+    assert ([30, 30, 0, 0], "") == moved(project)
+    old.push(*(Request(f"{site}{n}") for n in range(30, 35)))
+    assert ([30, 0, 0, 0], "") == moved(project, f"{old.key}:copy")
+    assert not client.exists(f"{old.key}:copy")
+    assert 5 == len(old)
+    assert 30 == project.seen.queue_info("fed").left
+
+
+def test_requests_that_can_t_be_moved_are_named_and_stay(
+    project: Project, old: Old, site: str
+) -> None:
+    """The others are moved, in more than one batch."""
+    requests = [Request(f"{site}{n}", priority=n % 3) for n in range(1_500)]
+    old.push(*requests[:700])
+    old.push(Request(f"{site}price", meta={"price": Decimal(1)}))
+    old.push(Request(f"{site}wrong", meta={"tbloom_within": 0}))
+    old.store(b"junk")
+    gone = {"url": f"{site}gone", "callback": "gone"}
+    old.store(pickle.dumps(gone))
+    old.push(*requests[700:])
+    for read in 1_504, 4:
+        counts, said = moved(project, code=1)
+        assert [read, read - 4, 0, 4] == counts
+        lines = said.splitlines()
+        assert [f"stays in '{old.key}': "] * 4 == [line[: len(old.key) + 13] for line in lines]
+        for words in (
+            [f"<GET {site}price>: meta['price'] is a decimal:Decimal"],
+            [f"<GET {site}wrong>: meta['tbloom_within'] of"],
+            ["a request: UnpicklingError: "],
+            ["a request: ", "'gone'"],
+        ):
+            assert 1 == sum(all(word in line for word in words) for line in lines), said
+        assert 4 == len(old)
+    assert 1_500 == project.seen.queue_info("fed").left
+
+
+def test_requests_stay_if_scrapy_redis_set_was_imported_before(
+    project: Project, old: Old, site: str, url: str
+) -> None:
+    """They would be lost."""
+    old.push(*(Request(f"{site}{n}") for n in range(10)))
+    project.seen.add("makes the filter")
+    imported(project, old, url)
+    old.push(Request(f"{site}new"))
+    counts, said = moved(project, code=1)
+    assert [11, 1, 10, 0] == counts
+    assert said.startswith(f"10 requests of pages that count as seen stay in '{old.key}': ")
+    assert 10 == len(old)
+
+
+@pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
+def test_scrapy_redis_own_serializer_reads_its_queue(project: Project, old: Old, site: str) -> None:
+    code = "import pickle\nimport zlib\n\n\ndef loads(data):\n    return pickle.loads(zlib.decompress(data))\n"
+    (project.folder / "packed.py").write_text(code)
+    project.settings["SCHEDULER_SERIALIZER"] = "packed"
+    project.write()
+    old.store(zlib.compress(pickle.dumps(Request(f"{site}a").to_dict())))
+    assert ([1, 1, 0, 0], "") == moved(project)
+
+
+@pytest.mark.parametrize("old", ["FifoQueue"], indirect=True)
+def test_a_queue_that_is_none_is_refused(project: Project, old: Old, client: redis.Redis) -> None:
+    refuse = partial(project.run, "push", "fed")
+    line = refused(refuse("--from-scrapy-redis"), f"there is no queue '{old.key}' (REDIS_URL is ")
+    assert "SCHEDULER_PERSIST" in line
+    client.sadd(old.dupefilter.key, "a")
+    refused(refuse("--from-scrapy-redis", old.dupefilter.key), "holds a set, no queue")
+    refused(refuse("urls.txt", "--from-scrapy-redis"), "urls.txt")
+    (project.folder / "urls.txt").write_text("")
+    words = "expected one of FILE, --from-scrapy-redis"
+    refused(refuse("urls.txt", "--from-scrapy-redis"), words)
+    for settings in (
+        {"SCHEDULER_SERIALIZER": "gone"},
+        {"SCHEDULER_SERIALIZER": "os"},
+        {"SCHEDULER_QUEUE_KEY": "%(name)s"},
+    ):
+        project.write(**settings)
+        [(name, value)] = settings.items()
+        refused(refuse("--from-scrapy-redis"), f"{name}: expected a ", repr(value))
 
 
 def test_a_wrong_spider_or_argument_is_named(project: Project, tmp_path: Path) -> None:

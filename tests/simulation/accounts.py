@@ -433,13 +433,13 @@ class WindowAccount(Account):
     def claim(
         self, op: Op, item: str, state: Window, deaths: int | None = None, again: bool = False
     ) -> Outcomes:
-        if self.is_seen(state):
-            if again and state.holder and state.holder[:2] == (op.store, None):
-                state = state._replace(holder=(op.store, self.moves, state.holder[2], 0))
+        owner, given_up, *_ = state.holder or (NOBODY, None)
+        is_own = again and owner == op.store
+        if self.is_seen(state) and not (is_own and given_up is None):
             yield Claim.SEEN, state
-        else:
+        if is_own or not self.is_seen(state):
             may_have, may_not = self._may_have(op, item, state)
-            if again and state.holder and state.holder[0] == op.store:
+            if is_own:
                 may_have, may_not = True, False
             if may_have:
                 note = None if deaths is None else (deaths, False)

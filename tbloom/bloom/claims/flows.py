@@ -347,7 +347,8 @@ class Claims(ResetsInChild):
         owners, cursor = dict[Any, Any](), 0
         while True:
             [[cursor, found]] = yield from request([calls.scan(keys, int(cursor))])
-            owners.update((digest, claim[:16]) for digest, claim in pairs(found).items())
+            # An owner of a host has no number of a call.
+            owners.update((field, of[:16]) for field, of in pairs(found).items() if of[16:24])
             if not int(cursor):
                 return [*owners.values()], 1
             if len(owners) >= most:
