@@ -5,7 +5,7 @@ Each shard has a hash of claims, with an entry for each claimed item, and a hash
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -331,7 +331,7 @@ class Claims(ResetsInChild):
         now = yield from server_time(self._dispatcher.config)
         keys = [self._keys(shard) for shard in range(self._dispatcher.config.shards)]
         sessions = yield from request_all([*map(calls.sessions_of, keys)])
-        waits, claimed = _waits(sessions, short(queue, 8), now), Counter[Any]()
+        waits, claimed = _waits(sessions, short(queue, 8), now), defaultdict[Any, float](float)
         for of_shard in keys if waits else ():
             owners, share = yield from self._owners(of_shard, _LOOKED_AT // len(keys))
             for owner, number in Counter(owners).items():

@@ -61,7 +61,7 @@ _of_spider = options.all_of(
     is_flag=False,
     flag_value="",
     type=options.text_of,
-    help="move the requests in scrapy-redis' queue (SCHEDULER_QUEUE_KEY)",
+    help="move the requests in scrapy-redis' queue (by SCHEDULER_QUEUE_KEY)",
 )
 @options.as_json
 def push(spider: str, arguments: dict[str, str], file: BinaryIO, old_key: str | None) -> int:
@@ -160,7 +160,7 @@ def _saying_so_far(count: int, noun: str) -> Iterator[None]:
 @click.option("--watch", is_flag=True, help=f"again every {_PAUSE:g} seconds, until Ctrl-C")
 @options.as_json
 def queue(spider: str, arguments: dict[str, str], *, watch: bool) -> None:
-    """Show how many pages wait for the crawlers of a Scrapy spider, and what these do.
+    """Show the crawlers of a Scrapy spider, and how many pages wait.
 
     Run it in the project's folder. Shown are the pages and crawlers of the spider with these arguments. A crawler has the pages
     that it fetches and those in its queue. With --watch, the last line of the first table says how many pages were done in a second

@@ -31,7 +31,7 @@ GROUPS = {
         "push": Entry("pushing.push", "Give URLs to the crawlers of a Scrapy spider.", "scrapy"),
         "queue": Entry(
             "pushing.queue",
-            "Show how many pages wait for the crawlers of a Scrapy spider, and what these do.",
+            "Show the crawlers of a Scrapy spider, and how many pages wait.",
             "scrapy",
         ),
     },
