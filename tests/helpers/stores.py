@@ -109,6 +109,7 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int, **own: Any) -> None:
     with TimeBloom(client, name, **size) as seen:
         taken = [note.text for _ in range(2) for note in seen.take().notes]
         assert ["given", "left behind", "pushed"] == sorted(taken)
+        assert [3] == [session.claimed for session in seen.queue_sessions()]
     with TimeBloom(client, name, **{**size, "capacity": 1000}) as larger:
         larger.reconfigure()
         assert [False, True] == [larger.add("a"), larger.add("b")]
