@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -61,14 +61,27 @@ class Site(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *requests, self._received = (self._received + data).split(b"\r\n\r\n")
         for request in requests:
-            self._transport.write(self.answers[request.split(b" ", 2)[1]])
+            self.answer(request, request.split(b" ", 2)[1])
+
+    def answer(self, _request: bytes, path: bytes) -> None:
+        """Send the answer to a request."""
+        self._transport.write(self.answers[path])
+
+
+def answered(body: str) -> bytes:
+    """Return the answer with this body."""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
+    return f"{head}{body}".encode()
+
+
+def page(links: Iterable[str]) -> bytes:
+    """Return the answer with a page that has these links."""
+    return answered("".join(f'<a href="{link}">a page</a>\n' for link in links))
 
 
 def _answer(number: int, pages: int) -> bytes:
     links = [number + 1, *(number * n + 7 * n * n + 1 for n in range(2, LINKS + 1))]
-    body = "".join(f'<a href="/{link % pages}">a page</a>\n' for link in links)
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
-    return f"{head}{body}".encode()
+    return page(f"/{link % pages}" for link in links)
 
 
 class Pipeline:

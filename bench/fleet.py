@@ -15,10 +15,11 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import mean, median
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urldefrag
 
@@ -68,6 +69,10 @@ PATIENCE = 2.0
 TWO, SECONDS = 2, 15
 
 
+#: Crawlers, each a process.
+Fleet = Sequence[subprocess.Popen[str]]
+
+
 class Pages(NamedTuple):
     """The pages that a crawl reaches, and the process that serves them."""
 
@@ -111,6 +116,8 @@ class Follower(Spider):
     site: str
     folder: str
     first: list[str]
+    #: The first paths are requested so many times, with a number in place of ``{}``.
+    times: int
     #: Whether other crawlers may queue requests for this one.
     shared: bool
     #: The crawl is cut off after so many seconds; 0: never.
@@ -133,8 +140,9 @@ class Follower(Spider):
             timer = threading.Timer(self.seconds, self.leave)
             timer.daemon = True
             timer.start()
-        for path in self.first:
-            yield Request(self.site + path)
+        for number in range(self.times):
+            for path in self.first:
+                yield Request(self.site + path.format(number))
 
     def parse(self, response: TextResponse) -> Iterator[Any]:
         yield {"url": response.url}
@@ -259,9 +267,9 @@ def measure(
     found = defaultdict[tuple[str, int], list[Costs]](list)
     rates: dict[str, list[float]] = {way: [] for way in ways}
     with _servers() as server, served(documents(), folder) as pages:
-        idle = _idle(server)
+        idle = counts_when_idle(server)
         for way, count in shown(jobs, f"crawls of {len(pages.reached)} pages"):
-            with _fleet(way, count, server.url, pages) as crawlers:
+            with ready(way, count, server.url, pages) as crawlers:
                 found[way, count].append(_costs(server, idle, crawlers, pages))
             server.empty()
         for delay in shown(delays, "with Redis away"):
@@ -269,8 +277,8 @@ def measure(
                 for way in ways:
                     # Without a delay, there is no proxy either.
                     near = url if delay else server.url
-                    with _fleet(way, TWO, near, pages, seconds) as crawlers:
-                        rates[way].append(_rate(_reports(crawlers)))
+                    with ready(way, TWO, near, pages, seconds=seconds) as crawlers:
+                        rates[way].append(_rate(reports(crawlers)))
                     server.empty()
     titles = {
         f"{1000 * delay:g} ms away" if delay else "pages/s nearby": ",.1f" for delay in delays
@@ -293,20 +301,27 @@ def _servers() -> Iterator[Server]:
 
 
 @contextmanager
-def _fleet(
-    way: str, count: int, url: str, pages: Pages, seconds: float = 0
-) -> Iterator[list[subprocess.Popen[str]]]:
+def ready(
+    way: str,
+    count: int,
+    url: str,
+    pages: Pages,
+    *,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    times: int = 1,
+    seconds: float = 0,
+) -> Iterator[Fleet]:
     """Yield so many crawlers, ready to begin. They begin with the first page; where they share no work, each has its share of the
-    first page's links.
+    first page's links. Each has a User-Agent of its own.
     """
     shares = "SCHEDULER" in WAYS[way] or WAYS[way].get("TBLOOM_MARK") == "done"
     with ExitStack() as stack:
         crawlers = []
         for number in range(count):
-            arguments = {"site": pages.site, "folder": pages.folder, "seconds": seconds}
             first = pages.first[:1] if shares else pages.first[number::count]
-            arguments |= {"first": first, "shared": "SCHEDULER" in WAYS[way]}
-            job = {"settings": {**WAYS[way], "REDIS_URL": url}, "arguments": arguments}
+            arguments = arguments_of(way, pages, first, times=times, seconds=seconds)
+            own = {"REDIS_URL": url, "USER_AGENT": f"crawler {number}"}
+            job = {"settings": {**WAYS[way], **settings, **own}, "arguments": arguments}
             command = [sys.executable, "-m", "bench.fleet", "crawl", json.dumps(job)]
             pipe = subprocess.PIPE
             crawler = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
@@ -321,49 +336,74 @@ def _fleet(
         yield crawlers
 
 
-def _reports(crawlers: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """Let the crawlers crawl, and return their reports."""
+def arguments_of(
+    way: str, pages: Pages, first: Sequence[str], *, times: int = 1, seconds: float = 0
+) -> dict[str, Any]:
+    """Return the arguments of a crawler's spider."""
+    arguments = {"site": pages.site, "folder": pages.folder, "first": first, "times": times}
+    return {**arguments, "seconds": seconds, "shared": "SCHEDULER" in WAYS[way]}
+
+
+def begin(crawlers: Fleet) -> None:
+    """Let the crawlers crawl."""
     for crawler in crawlers:
         assert crawler.stdin
         crawler.stdin.write("go\n")
         crawler.stdin.flush()
-    reports = [json.loads(crawler.communicate(timeout=600)[0]) for crawler in crawlers]
-    assert not any(report["errors"] for report in reports), "the log has errors"
-    return reports
 
 
-def _rate(reports: Sequence[dict[str, Any]]) -> float:
+def ended(crawlers: Fleet) -> list[dict[str, Any]]:
+    """Return the crawlers' reports, once they have ended."""
+    reported = [json.loads(crawler.communicate(timeout=1200)[0]) for crawler in crawlers]
+    assert not any(report["errors"] for report in reported), "the log has errors"
+    return reported
+
+
+def reports(crawlers: Fleet) -> list[dict[str, Any]]:
+    """Let the crawlers crawl, and return their reports."""
+    begin(crawlers)
+    return ended(crawlers)
+
+
+def seconds_of(reported: Sequence[dict[str, Any]]) -> float:
+    """Return the time from the first request until the last page (s)."""
+    began = min(report["began"] for report in reported)
+    return float(max(report["last"] for report in reported) - began)
+
+
+def _rate(reported: Sequence[dict[str, Any]]) -> float:
     """Return the pages a second, from the first request until the last page."""
-    began = min(report["began"] for report in reports)
-    elapsed = max(report["last"] for report in reports) - began
-    return sum(report["pages"] for report in reports) / elapsed
+    return float(sum(report["pages"] for report in reported) / seconds_of(reported))
 
 
-def _idle(server: Server, seconds: float = 20) -> list[float]:
+def counts_when_idle(server: Server, seconds: float = 20) -> list[float]:
     """Return what an idle server counts in a second: its own timers, and the replica's acknowledgements."""
     before = _counts(server)
     time.sleep(seconds)
     return [(after - begin) / seconds for after, begin in zip(_counts(server), before, strict=True)]
 
 
-def _costs(
-    server: Server, idle: Sequence[float], crawlers: Sequence[subprocess.Popen[str]], pages: Pages
-) -> Costs:
-    before, begin = _counts(server), time.monotonic()
-    reports = _reports(crawlers)
-    elapsed = time.monotonic() - begin
-    spent = [
-        after - at_begin - elapsed * alone
-        for after, at_begin, alone in zip(_counts(server), before, idle, strict=True)
-    ]
-    fetched = [page for report in reports for page in report["fetched"]]
+def spent(
+    server: Server, idle: Sequence[float], crawlers: Fleet
+) -> tuple[list[float], list[dict[str, Any]]]:
+    """Return what the server spends on a crawl beyond what it counts when idle, as ``_counts``; and the crawlers' reports."""
+    before, at = _counts(server), time.monotonic()
+    reported = reports(crawlers)
+    elapsed = time.monotonic() - at
+    counted = zip(_counts(server), before, idle, strict=True)
+    return [after - begin - elapsed * alone for after, begin, alone in counted], reported
+
+
+def _costs(server: Server, idle: Sequence[float], crawlers: Fleet, pages: Pages) -> Costs:
+    (*amounts, _), reported = spent(server, idle, crawlers)
+    fetched = [page for report in reported for page in report["fetched"]]
     pages_fetched = {*fetched}
     return Costs(
-        *(amount / len(pages_fetched) for amount in spent),
-        crawler=1000 * sum(report["cpu"] for report in reports) / len(pages_fetched),
-        memory=mean(report["memory"] for report in reports),
-        rate=_rate(reports),
-        busiest=100 * max(len(report["fetched"]) for report in reports) / len(fetched),
+        *(amount / len(pages_fetched) for amount in amounts),
+        crawler=1000 * sum(report["cpu"] for report in reported) / len(pages_fetched),
+        memory=mean(report["memory"] for report in reported),
+        rate=_rate(reported),
+        busiest=100 * max(len(report["fetched"]) for report in reported) / len(fetched),
         again=len(fetched) - len(pages_fetched),
         missed=len(pages.reached - pages_fetched),
     )
@@ -376,14 +416,14 @@ def _median(some: Sequence[Costs]) -> Costs:
 
 
 def _counts(server: Server) -> list[float]:
-    """Return processor time (us), calls, bytes received, and bytes of the log.
+    """Return processor time (us), calls, bytes received, bytes of the log, and bytes sent.
 
     A call is what the server reads at once: a pipeline is one call, and more than 16 KB are several.
     """
     info: dict[str, Any] = server.client.info("everything")
     cpu = 1e6 * (info["used_cpu_user"] + info["used_cpu_sys"])
     read = info["total_reads_processed"], info["total_net_input_bytes"]
-    return [cpu, *read, info["aof_current_size"]]
+    return [cpu, *read, info.get("aof_current_size", 0), info["total_net_output_bytes"]]
 
 
 def _site(pages: Pages) -> Table:
