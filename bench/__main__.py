@@ -42,6 +42,13 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "delays": [0.05],
         "seconds": 2,
     },
+    "sharing": {
+        "pages": 400,
+        "fleets": [2],
+        "sites": [((0.05, 0.1), ["scrapy-redis", '`"done"`'], 1)],
+    },
+    "pushing": {"jobs": [(1000, 1, (0.05, 0.1))]},
+    "hosts": {"fleets": [2], "pages": 800},
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from statistics import mean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 from bench.crawls import Site, answered, page
@@ -94,7 +94,7 @@ def generated(
 def asked_for(pages: Pages) -> list[Asked]:
     """Return the requests that the site has received since this was called last."""
     [host, *_] = pages.first[0].split("/")
-    with urlopen(f"{pages.site}{host}{_ASKED.decode()}") as answer:
+    with urlopen(f"{pages.site}{host}{_ASKED.decode()}") as answer:  # noqa: S310 - it is ours
         return [Asked(*each) for each in json.loads(answer.read())]
 
 
@@ -129,18 +129,36 @@ def measure(
     *,
     pages: int = 2000,
     fleets: Sequence[int] = (4, 8),
-    rounds: int = 3,
-    delays: tuple[float, float] = (0.05, 0.1),
+    sites: Sequence[tuple[tuple[float, float], Sequence[str], int]] = (
+        ((0.05, 0.1), WAYS, 3),
+        ((0.4, 0.8), (DONE,), 1),
+    ),
 ) -> list[Table]:
-    """Measure crawls of so many pages by each way, with so many crawlers, and by one crawler of tbloom, in several rounds."""
-    jobs = [(DONE, 1), *((way, count) for count in fleets for way in WAYS)]
-    found = defaultdict[tuple[str, int], list[Figures]](list)
-    idle = counts_when_idle(server)
-    with generated(pages, delays=delays) as site:
-        for way, count in shown(rounds * jobs, f"crawls of {pages} pages"):
-            found[way, count].append(_crawl(server, idle, way, count, site))
-            server.empty()
-    return [_table(found)]
+    """Measure crawls of so many pages with so many crawlers, and with one of tbloom.
+
+    A site is the times of which a page takes one (s), the ways to crawl it, and the number of rounds.
+    """
+    rows, idle = [], counts_when_idle(server)
+    for delays, ways, rounds in sites:
+        jobs = [(DONE, 1), *((way, count) for count in fleets for way in ways)]
+        found = defaultdict[tuple[str, int], list[Figures]](list)
+        with generated(pages, delays=delays) as site:
+            for way, count in shown(rounds * jobs, f"crawls of {pages} pages"):
+                found[way, count].append(_crawl(server, idle, way, count, site))
+                server.empty()
+        rows += [[milliseconds(delays), *row] for row in _rows(found)]
+    columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
+    columns |= {"x scrapy-redis' time": ".2f", "x ideal": ".2f"}
+    columns |= {"least busy, % of the mean": ".0f", "pages of each": ""}
+    columns |= {"calls per page": ".2f", "server time per page (us)": ",.0f"}
+    columns |= {"x scrapy-redis' server time": ".2f", "bytes per page": ",.0f"}
+    columns |= {"fetched again": ",d", "never fetched": ",d"}
+    return [Table("sharing", columns, rows)]
+
+
+def milliseconds(delays: tuple[float, float]) -> str:
+    """Return the times for a reader."""
+    return " to ".join(f"{1000 * delay:g}" for delay in sorted({*delays}))
 
 
 def _crawl(server: Server, idle: Sequence[float], way: str, count: int, pages: Pages) -> Figures:
@@ -158,11 +176,11 @@ def _crawl(server: Server, idle: Sequence[float], way: str, count: int, pages: P
     )
 
 
-def _table(found: dict[tuple[str, int], list[Figures]]) -> Table:
+def _rows(found: dict[tuple[str, int], list[Figures]]) -> list[list[Any]]:
     """Return the medians, and of what must not happen, the worst."""
     walls = {job: median(of.wall for of in some) for job, some in found.items()}
     servers = {job: median(of.server for of in some) for job, some in found.items()}
-    rows = [
+    return [
         [
             way,
             count,
@@ -180,11 +198,6 @@ def _table(found: dict[tuple[str, int], list[Figures]]) -> Table:
         ]
         for (way, count), some in found.items()
     ]
-    columns = {"": "", "crawlers": "d", "time (s)": ".1f", "x scrapy-redis' time": ".2f"}
-    columns |= {"x ideal": ".2f", "least busy, % of the mean": ".0f", "pages of each": ""}
-    columns |= {"calls per page": ".2f", "server time per page (us)": ",.0f"}
-    columns |= {"x scrapy-redis' server time": ".2f", "bytes per page": ",.0f"}
-    return Table("sharing", {**columns, "fetched again": ",d", "never fetched": ",d"}, rows)
 
 
 def _ratio(costs: dict[tuple[str, int], float], way: str, count: int) -> float | None:
