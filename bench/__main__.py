@@ -1,4 +1,4 @@
-"""Compare tbloom with what users choose today: ``make bench``. It takes an hour and a quarter on an idle machine, without --full.
+"""Compare tbloom with what users choose today: ``make bench``. It takes an hour and forty minutes on an idle machine, without --full.
 
 Print tables, put them into docs/benchmarks.json, and fill the pages from there (bench/results.py).
 """

@@ -67,8 +67,6 @@ EVERY = SCHEDULED, DONE
 PATIENCE = 2.0
 #: The number of crawlers whose rate is measured with Redis away, and for how many seconds.
 TWO, SECONDS = 2, 15
-
-
 #: Crawlers, each a process.
 Fleet = Sequence[subprocess.Popen[str]]
 

@@ -10,11 +10,10 @@ import sys
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from scrapy.settings import Settings
 
-from bench.fleet import DONE, WAYS, Fleet, Pages, arguments_of, begin, ended, ready, reports
+from bench.fleet import DONE, WAYS, Pages, arguments_of, begin, ended, ready, reports, seconds_of
 from bench.serving import Server
 from bench.sharing import SETTINGS, generated, milliseconds
 from bench.tables import Table
@@ -34,15 +33,19 @@ def measure(
         (1000, 3, (0.05, 0.1)),
         (100_000, 1, (0, 0)),
     ),
+    seconds: float = 300,
 ) -> list[Table]:
-    """Measure so many URLs in so many rounds, of pages that each take a time between two (s)."""
+    """Measure so many URLs in so many rounds, of pages that each take a time between two (s).
+
+    Crawls of start requests, which may take much longer, are cut off after so many seconds.
+    """
     rows = []
     for urls, rounds, delays in jobs:
         pushed, started = list[float](), list[float]()
         with generated(urls, links=0, delays=delays) as pages:
             for number in range(1, rounds + 1):
                 pushed.append(_push(server, pages))
-                started.append(_start(server, pages))
+                started.append(_start(server, pages, seconds))
                 _show(
                     f"{urls:,} URLs, {number} of {rounds}: {pushed[-1]:.0f} and {started[-1]:.0f}/s"
                 )
@@ -69,21 +72,27 @@ def _push(server: Server, pages: Pages) -> float:
         lines = [*enumerate(pages.site + name for name in pages.reached)]
         began = time.monotonic()
         for at in range(0, len(lines), _BATCH):
-            new = queue.push(lines[at : at + _BATCH])
-            assert new == len(lines[at : at + _BATCH])
+            batch = lines[at : at + _BATCH]
+            assert queue.push(batch) == len(batch)
         _wait(queue)
-        return _rate(_interrupted(crawlers), began, pages)
+        for crawler in crawlers:
+            crawler.send_signal(signal.SIGINT)
+        reported = ended(crawlers)
+    fetched = [page for report in reported for page in report["fetched"]]
+    assert sorted(fetched) == sorted(pages.reached)
+    return len(fetched) / (max(report["last"] for report in reported) - began)
 
 
-def _start(server: Server, pages: Pages) -> float:
-    """Return the pages a second of crawlers that all begin with all URLs."""
+def _start(server: Server, pages: Pages, seconds: float) -> float:
+    """Return the pages a second of crawlers that all begin with all URLs, until the last page or for so many seconds."""
     server.empty()
-    numbered = [pages.first[0].replace("/0.", "/{}.")]
-    given = pages._replace(first=numbered)
+    numbered = pages._replace(first=[pages.first[0].replace("/0.", "/{}.")])
     times = len(pages.reached)
-    with ready(DONE, CRAWLERS, server.url, given, settings=SETTINGS, times=times) as crawlers:
-        began = time.monotonic()
-        return _rate(reports(crawlers), began, pages)
+    with ready(
+        DONE, CRAWLERS, server.url, numbered, settings=SETTINGS, times=times, seconds=seconds
+    ) as crawlers:
+        reported = reports(crawlers)
+    return sum(len(report["fetched"]) for report in reported) / seconds_of(reported)
 
 
 def _wait(queue: SpiderQueue) -> None:
@@ -94,21 +103,6 @@ def _wait(queue: SpiderQueue) -> None:
             shown = time.monotonic()
             _show(f"{info.left:,} left, {info.claimed:,} claimed")
         time.sleep(_PAUSE)
-
-
-def _interrupted(crawlers: Fleet) -> list[dict[str, Any]]:
-    """End the crawlers as a user does, and return their reports."""
-    for crawler in crawlers:
-        crawler.send_signal(signal.SIGINT)
-    return ended(crawlers)
-
-
-def _rate(reported: Sequence[dict[str, Any]], began: float, pages: Pages) -> float:
-    """Return the pages a second since a time, until the last page. Raise AssertionError unless each was fetched once."""
-    fetched = [page for report in reported for page in report["fetched"]]
-    assert len(fetched) == len(pages.reached)
-    assert {*fetched} == pages.reached
-    return len(fetched) / (max(report["last"] for report in reported) - began)
 
 
 def _show(progress: str) -> None:
