@@ -131,7 +131,7 @@ def measure(
     fleets: Sequence[int] = (4, 8),
     sites: Sequence[tuple[tuple[float, float], Sequence[str], int]] = (
         ((0.05, 0.1), WAYS, 3),
-        ((0.4, 0.8), (DONE,), 1),
+        ((0.4, 0.8), (SCRAPY_REDIS, DONE), 1),
     ),
 ) -> list[Table]:
     """Measure crawls of so many pages with so many crawlers, and with one of tbloom.
