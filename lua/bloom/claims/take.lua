@@ -29,7 +29,7 @@
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
--- A second copy of the call gets the items again that the session still holds. An item of which SUSPECT sessions have died may kill
+-- A second copy of the call gets the items again that the session still holds; without a note if another session has committed one. An item of which SUSPECT sessions have died may kill
 -- the next one, too. It is taken alone, by a session that has nothing else to do, so that no other item is blamed.
 
 local config_key, state, claims, sessions, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -50,10 +50,7 @@ if refused and refused[1] == 0 then -- an earlier copy was executed
   for hex, deaths in string.gmatch(refused[2], '(' .. string.rep('%x', 32) .. ')(%x)') do
     local digest = string.gsub(hex, '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)
     local owner, claimed_as, _, note = claim_of(claims, digest)
-    if owner == session and claimed_as == call then
-      -- Without a note, the item was committed since.
-      if note == '' then redis.call('HDEL', claims, digest) else add(digest, deaths, note) end
-    end
+    if owner == session and claimed_as == call then add(digest, deaths, note) end
   end
   reply[2] = 1
   return {0, reply}

@@ -273,8 +273,9 @@ class Claims(ResetsInChild):
                 bytes.fromhex(text(digest)): Note(text(note), queue, deaths=int(deaths))
                 for digest, deaths, note in zip(*(words[n::3] for n in range(3)), strict=True)
             }
-            # A suspect is taken alone, though several shards have given items.
-            kept = [key for key in notes if notes[key].deaths < SUSPECT] or [*notes][:1]
+            # Without a note, the work is done. A suspect is taken alone, though several shards have given items.
+            whole = [key for key in notes if notes[key].text]
+            kept = [key for key in whole if notes[key].deaths < SUSPECT] or whole[:1]
             if given_back := notes.keys() - kept:
                 yield from self._release(session, session.release(given_back), leaves=True)
             waiting, others = (max(reply[i] for reply in found.values()) for i in (0, 1))
