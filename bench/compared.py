@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.contest import ADD, ADD_MANY, BATCH, SADD, SADD_MANY, SET
-from bench.fleet import CLASS, DONE, SCHEDULED, SCRAPY_REDIS, SECONDS, WITH_QUEUE
+from bench.fleet import DONE
 from bench.tables import Table
 
 _PLUGIN, _ONE, _SEVEN = (
@@ -25,35 +25,32 @@ PEERS = {
 }
 
 
-#: The first cell of each way to crawl, and that of its row in the tables of the fleet.
-CRAWLS = {
-    SCRAPY_REDIS: SCRAPY_REDIS,
-    _PLUGIN: _PLUGIN,
-    f"tbloom as {CLASS}": CLASS + WITH_QUEUE,
-    f"**tbloom, {SCHEDULED}**": SCHEDULED,
-    f"**tbloom, {DONE}**": DONE,
-}
-#: Titles of columns in README.md, and in the table of the fleet.
-_COSTS = {
-    "server time per page (us)": "server time per page (us)",
-    "pages/s that fill one Redis": "pages/s that fill one core",
-    "calls per page": "calls per page",
-    "bytes sent per page": "bytes sent per page",
-}
+#: Columns of the table of a fleet that README.md has, too.
+_SHARED = (
+    "time (s)",
+    "pages of each",
+    "calls per page",
+    "server time per page (us)",
+    "bytes per page",
+)
 
 
 def crawls(measured: Mapping[str, Table]) -> Table:
-    """Return the costs of a page for each way to crawl. Without figures of a fleet, the table is empty."""
-    costs, away = measured["fleet"], measured["fleet-away"]
-    if not (costs.rows and away.rows):
+    """Return how fleets of eight share a crawl from one start page. Without figures, the table is empty."""
+    sharing = measured["sharing"]
+    if not sharing.rows:
         return Table("fleet-readme", {}, [])
-    rows = [
-        [name, *(costs.row(way)[title] for title in _COSTS.values()), away.row(way)["50 ms away"]]
-        for name, way in CRAWLS.items()
-    ]
-    columns = {"": "", **{title: costs.columns[of] for title, of in _COSTS.items()}}
-    columns[f"pages/s in the first {SECONDS} s, Redis 50 ms away"] = ",.1f"
-    return Table("fleet-readme", columns, rows)
+    rows = [dict(zip(sharing.columns, row, strict=True)) for row in sharing.rows]
+    [takes, way, *_] = sharing.columns
+    return Table(
+        "fleet-readme",
+        {"": "", **{title: sharing.columns[title] for title in _SHARED}},
+        [
+            [f"**tbloom, {DONE}**" if row[way] == DONE else row[way], *(row[t] for t in _SHARED)]
+            for row in rows
+            if row["crawlers"] == 8 and row[takes] == rows[0][takes]
+        ],
+    )
 
 
 def calls(measured: Mapping[str, Table]) -> Table:

@@ -11,10 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.compared import CRAWLS
+from bench.fleet import CLASS, DONE, SCHEDULED, SCRAPY_REDIS, WITH_QUEUE
 from bench.tables import Table
 
 DOCS = Path(__file__).parents[1] / "docs"
+#: The ways to crawl in the chart of the fleet, and the rows of its table.
+CRAWLS = {
+    SCRAPY_REDIS: SCRAPY_REDIS,
+    "scrapy-redis-bloomfilter": "scrapy-redis-bloomfilter",
+    f"tbloom as {CLASS}": CLASS + WITH_QUEUE,
+    f"**tbloom, {SCHEDULED}**": SCHEDULED,
+    f"**tbloom, {DONE}**": DONE,
+}
 Axes = Any
 
 

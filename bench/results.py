@@ -77,7 +77,7 @@ def filled(page: str, results: Mapping[str, Result]) -> str:
     machine = results["versions"].about.get("machine")
     parts = {name: result.markdown(machine) for name, result in results.items()}
     parts["versions"] = results["versions"].markdown()
-    for made, source in ((compared.crawls(tables), "fleet"), (compared.calls(tables), "race")):
+    for made, source in ((compared.crawls(tables), "sharing"), (compared.calls(tables), "race")):
         parts[made.name] = Result(made, results[source].about).markdown(machine)
 
     def part(place: re.Match[str]) -> str:
