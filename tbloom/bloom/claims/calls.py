@@ -167,13 +167,11 @@ def release(
 
 
 def counts(keys: Keys, queue: str) -> list[Call]:
-    """Return calls that count the queue's left items, its suspects, all left items and all claims, and read the sessions."""
+    """Return calls that count the queue's left items and its suspects, and read the sessions."""
     left = keys[2]
     return [
         Call(("ZLEXCOUNT", left, f"[{queue}0", f"({queue}{SUSPECT}")),
         Call(("ZLEXCOUNT", left, f"[{queue}{SUSPECT}", f"({queue}:")),
-        Call(("ZCARD", left)),
-        count(keys),
         sessions_of(keys),
     ]
 

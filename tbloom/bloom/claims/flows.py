@@ -321,11 +321,10 @@ class Claims(ResetsInChild):
         counts = yield from request_all(
             [one for n in shards for one in calls.counts(self._keys(n), wanted)]
         )
-        left, suspects, in_index, claims, sessions = (counts[i::5] for i in range(5))
+        left, suspects, sessions = (counts[i::3] for i in range(3))
         waits = _waits(sessions, wanted, now)
         waiting = sum(waits.values())
-        claimed = max(0, sum(claims) - sum(in_index))
-        return QueueInfo(sum(left), sum(suspects), claimed, waiting, len(waits) - waiting)
+        return QueueInfo(sum(left), sum(suspects), waiting, len(waits) - waiting)
 
     def queue_sessions(self, queue: str) -> Flow[list[QueueSession]]:
         """Return the living sessions of the queue, with the number of claims of each."""

@@ -63,8 +63,6 @@ class QueueInfo(NamedTuple):
     left: int
     #: The number of left items of which two sessions or more have died. Each is taken alone.
     suspects: int
-    #: The number of items that sessions have claimed, of all queues of the filter.
-    claimed: int
     #: The number of sessions of the queue that wait for items, and of those that do not.
     waiting: int
     working: int

@@ -197,7 +197,6 @@ def _look(
         ("pages left", info.left, "for the next free crawler"),
         ("suspect pages", info.suspects, "two crawlers or more have died of each"),
         ("failed pages", failed, "for the next crawl that starts"),
-        ("claimed pages", info.claimed, "of all crawlers on this filter"),
         ("crawlers at work", info.working, ""),
         ("crawlers that wait", info.waiting, "for pages"),
     ]

@@ -7,9 +7,11 @@ host from now on is left, too. Once it has nothing of the host any more, it free
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -27,14 +29,17 @@ class GivingHosts(Giving):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        #: The hosts that this crawler may own, and those with which it has parted.
-        self._owned, self._parted = set[str](), set[str]()
+        #: The hosts that this crawler may own.
+        self._owned = set[str]()
+        #: The hosts with which it has parted, each with the number of links that were met until Redis knew that: they may have been
+        #: claimed before.
+        self._parted = dict[str, float]()
 
     def queued(self, request: Request) -> None:
         """See ``Giving.queued``."""
         host = owned_host(host_of(request))
         self._owned.add(host)
-        self._parted.discard(host)
+        self._parted.pop(host, None)
 
     def _give(self, waiting: int, share: int) -> None:
         if not (waiting or self._parted) or (queues := host_queues(self._scheduler)) is None:
@@ -44,10 +49,12 @@ class GivingHosts(Giving):
         for host, *queue in queues:
             by_host[owned_host(host)].append(queue)
         busy = {*map(owned_host, self._busy_hosts())}
-        freed = self._parted - by_host.keys() - busy
+        answered = self._crawl.pending.answered
+        known = {host for host, met in self._parted.items() if met <= answered}
+        freed = known - by_host.keys() - busy
         parted, tokens = set[str](), list[Token]()
         if waiting:
-            parted = self._owned - self._parted - by_host.keys() - busy
+            parted = self._owned - self._parted.keys() - by_host.keys() - busy
         # The busiest host stays.
         for host in [*by_host][:-1]:
             if len(tokens) >= share:
@@ -56,10 +63,16 @@ class GivingHosts(Giving):
             tokens += self._sort(popped, len(popped))
             parted.add(host)
         if parted or freed:
-            self._parted |= parted
-            self._parted -= freed
+            self._parted |= dict.fromkeys(parted, math.inf)
+            for host in freed:
+                del self._parted[host]
             self._owned -= freed
             self._begin(tokens, partial(self._seen.give, Hosts([*parted], [*freed])))
+
+    def _given(self, count: int, call: Future[object]) -> None:
+        met = self._crawl.pending.met
+        self._parted |= {host: met for host, of in self._parted.items() if of == math.inf}
+        super()._given(count, call)
 
     def _busy_hosts(self) -> Iterable[str]:
         """Return the hosts of pages in work, and those whose delay is not over."""
