@@ -23,14 +23,18 @@ import pytest
 import redis
 import scrapy_redis.queue
 from scrapy import Request
+from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import Crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from tbloom import TimeBloom
 from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, started, tbloom_in
+from tests.helpers.crawl import Part
 from tests.helpers.documents import ROOT
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
+from tests.helpers.website import Page, served
 
 SPIDERS = """
 from tests.helpers.crawl import Fed as Base
@@ -125,6 +129,55 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     assert (4, 2) == project.push(f"{site}a", f"{site}1", f"{site}a", "", f"{site}b")
     assert (2, 0) == project.push(f"{site}a", f"{site}b")
     assert 2 == project.seen.queue_info("fed").left
+
+
+class LooksRarely(Part):
+    """Lets the engine look into its queue when it is woken, and otherwise once an hour, not every 5 s."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 3600
+
+
+class SlowPage(Page):
+    """/slow is answered once 250 other pages were asked for, or after a while."""
+
+    def answer(self, *given: Any, **head: object) -> None:
+        for _ in range(1_000 if self.path == "/slow" else 0):
+            if len(self.server.asked) > 250:
+                break
+            time.sleep(0.02)
+        super().answer(*given, **head)
+
+
+def test_pushed_pages_are_taken_while_a_slow_one_is_in_work(project: Project) -> None:
+    """scrapy-redis#15: a crawler does not wait until it is idle. It takes 100 pages at once, here three times."""
+    with served(SlowPage, asked=Counter()) as server:
+        project.site = f"{server.url}/"
+        project.start(EXTENSIONS={LooksRarely: 1})
+        assert (1, 1) == project.push(f"{project.site}slow")
+        project.until(lambda: project.seen.queue_info("fed")[:3] == (0, 0, 1))
+        project.push(*[f"{project.site}{n}" for n in range(250)])
+        project.until(lambda: len(project.fetched()) >= 251)
+        project.stop()
+        assert "slow" in [page["path"] for page in project.fetched()[-16:]]
+
+
+def test_what_a_stopped_crawler_has_taken_is_fetched_by_the_others(
+    project: Project, site: str
+) -> None:
+    """rq#1461: a worker that gets a signal does not take its jobs with it."""
+    for _ in range(2):
+        project.start(CONCURRENT_REQUESTS=2, DOWNLOAD_DELAY=0.01)
+    project.until(lambda: project.seen.queue_info("fed").waiting == 2)
+    project.push(*[f"{site}{n}" for n in range(150)])
+    project.until(lambda: len(project.fetched()) >= 20)
+    stopped = project.crawls.pop()
+    stopped.send_signal(signal.SIGTERM)
+    assert "shutdown" == stopped.result()["finish_reason"]
+    project.until(lambda: len(project.fetched()) >= 150)
+    project.stop()
+    assert [*range(150)] == sorted(int(page["path"]) for page in project.fetched())
 
 
 def test_a_line_may_be_a_request(project: Project, site: str) -> None:

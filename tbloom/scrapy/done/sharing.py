@@ -40,7 +40,7 @@ _TAKES, _GIVES = 100, 200
 #: An idle crawler asks again after the first pause. Each further pause is longer by this factor, up to the longest (seconds), to
 #: which each crawler that waits adds some time, so that the server answers 50 of up to 1,000 a second.
 _FIRST_PAUSE, _FACTOR, _LONGEST_PAUSE, _EACH_ADDS, _MOST = 0.03, 1.5, 1.0, 0.02, 20.0
-#: A crawler whose queue is empty while it works asks after at least this time (seconds).
+#: A crawler whose queue is empty while it works asks again after this time, if nothing was left (seconds).
 BUSY_PAUSE = 1.0
 #: So long an idle crawl that may end need not ask again (seconds).
 _FINISHED_FOR = 4.0
@@ -132,7 +132,12 @@ class Sharing:
             self._crawl.count("tbloom/taken", len(pages))
         for request, token in pages:
             self._enqueue(request, token)
-        if taken.notes or not idle:
+        if taken.notes:
+            self._pause, self._next_question = _FIRST_PAUSE, 0.0  # there may be more
+            return 0.0
+        if not idle:
+            # By itself, an engine with work looks into its empty queue every 5 s only.
+            call_later(BUSY_PAUSE, partial(wake_engine, self._crawl.crawler.engine))
             self._pause = _FIRST_PAUSE
             return 0.0
         if taken.is_over and not self._waits_for_work:
