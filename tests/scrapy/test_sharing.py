@@ -98,6 +98,27 @@ def test_crawlers_that_wait_get_pages_of_a_busy_one(
     assert all(pages)
 
 
+class StartsLate(Part):
+    """Holds the first page back until another crawler waits."""
+
+    def process_request(self, request: Any) -> None:  # noqa: ARG002 - Scrapy gives it
+        settings = self.crawler.settings
+        if not self.crawler.stats.get_value("downloader/response_count"):
+            wait_for_waiting(settings["REDIS_URL"], settings["TBLOOM_KEY"], 1)
+
+
+def test_a_crawler_without_work_stays_open_while_the_first_page_is_in_work(
+    fleet: Any, tmp_path: Path
+) -> None:
+    """scrapy-redis#9: no time is set. It ends with the one that has the page."""
+    late = fleet(0, DOWNLOADER_MIDDLEWARES={StartsLate: 1}, DOWNLOAD_DELAY=0.02)
+    idle = fleet(1, starts=False)
+    assert ["finished"] * 2 == [crawl.result()["finish_reason"] for crawl in (late, idle)]
+    pages = pages_in(tmp_path)
+    assert [*range(1, PAGES)] == sorted(page for own in pages for page in own)
+    assert all(pages)
+
+
 def test_pages_that_have_failed_in_an_earlier_crawl_stay_with_the_one_that_took_them(
     fleet: Any, url: str, name: str, site: str
 ) -> None:
@@ -170,7 +191,7 @@ def crawl_hosts(site: str, settings: dict[str, Any], fetched_file: str) -> dict[
 def test_a_host_has_one_owner_at_a_time(
     site: str, settings: dict[str, Any], tmp_path: Path, crawlers: int
 ) -> None:
-    """No crawler visits a host while another one's request is under way."""
+    """scrapyd#221: the delay holds for all. No crawler visits a host while another one's request is under way."""
     settings |= {"TBLOOM_SHARE": "hosts", "DOWNLOAD_DELAY": 0.2, "EXTENSIONS": {Visits: 1}}
     fleet = [
         Forked(
