@@ -156,7 +156,7 @@ def test_pushed_pages_are_taken_while_a_slow_one_is_in_work(project: Project) ->
         project.site = f"{server.url}/"
         project.start(EXTENSIONS={LooksRarely: 1})
         assert (1, 1) == project.push(f"{project.site}slow")
-        project.until(lambda: project.seen.queue_info("fed")[:3] == (0, 0, 1))
+        project.until(lambda: [1] == [of.claimed for of in project.seen.queue_sessions("fed")])
         project.push(*[f"{project.site}{n}" for n in range(250)])
         project.until(lambda: len(project.fetched()) >= 251)
         project.stop()
