@@ -98,10 +98,10 @@ def _start(server: Server, pages: Pages, seconds: float) -> float:
 def _wait(queue: SpiderQueue) -> None:
     """Return once all pages are fetched."""
     shown = time.monotonic()
-    while (info := queue.info()[0]).left or info.claimed:
+    while (left := queue.info()[0].left) or any(of.claimed for of in queue.info()[2]):
         if time.monotonic() > shown + 10:
             shown = time.monotonic()
-            _show(f"{info.left:,} left, {info.claimed:,} claimed")
+            _show(f"{left:,} left")
         time.sleep(_PAUSE)
 
 

@@ -20,7 +20,14 @@ from scrapy.settings import BaseSettings
 from tbloom import Claim, Note
 from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import call_soon, is_idle, next_turn, wake_engine, watch_output
+from tbloom.scrapy.compat import (
+    call_later,
+    call_soon,
+    is_idle,
+    next_turn,
+    wake_engine,
+    watch_output,
+)
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.outage import NEW, Answer, AnyStore, ClaimStore, CrawlExact, Guess
@@ -114,6 +121,11 @@ class PendingRequests:
         return self.met - self.answered
 
     @property
+    def _gathers_for(self) -> float:
+        """How long a request waits for others, to share a call with them (seconds)."""
+        return 0.0
+
+    @property
     def is_busy(self) -> bool:
         """Whether requests may enter the queue later: the engine is not idle, and sends no ``spider_idle``."""
         return bool(self.waiting)
@@ -155,6 +167,8 @@ class PendingRequests:
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
         request: Request | None = self._scheduler.next_in_project()
+        if request is None:
+            self._ask()
         return request
 
     def answer_to(self, request: Request) -> Answer:
@@ -189,12 +203,14 @@ class PendingRequests:
     async def have_room(self) -> None:
         """Return once few requests wait, or the crawl ends."""
         while self.waiting > _TURN and not (self.crawl.is_ending or self.is_closing):
+            self._ask()
             await self.crawl.calls.run(lambda: None)
             await next_turn()
 
     async def settle(self) -> None:
         """Return once no request waits, and the engine has taken out of the queue what it wants to fetch now."""
         while self.waiting:
+            self._ask()
             await self.crawl.calls.run(lambda: None)
             await next_turn()
         wake_engine(self.crawl.crawler.engine)
@@ -262,7 +278,8 @@ class PendingRequests:
         self.met += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
-            call_soon(self._ask)  # together with later requests of this turn of the event loop
+            # Together with later requests, at least with those of this turn of the event loop.
+            call_later(self._gathers_for, self._ask)
         return True
 
     def _ask(self) -> None:

@@ -91,7 +91,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
     @property
     def queued(self) -> int:
         """The number of requests in the project's scheduler."""
-        return int(super().__len__())
+        return int(getattr(super(), "__len__", int)())  # int() is 0
 
     def enqueue_in_project(self, request: Request) -> bool:
         """Call ``enqueue_request`` of the project's scheduler."""

@@ -65,18 +65,22 @@ local count_field = 'w' .. queue
 local counted_at, waiting, others = string.match(redis.call('HGET', sessions, count_field) or '', '^(%d+) (%d+) (%d+)$')
 redis.call('HLEN', claims)
 
--- Takes items whose members in the queue are from `first` on and before `after`. Members without a left item are removed.
-local looks = 1000
+-- Takes items whose members in the queue are from `first` on and before `after`, until so many are taken. Members without a left
+-- item are removed. Of a host with one owner, only EACH items are taken, so that the session gets some of each of its hosts.
+local looks, EACH = 1000, 10
 local function take(first, after, most)
-  local from = '[' .. queue .. first
+  local from, last, of_last = '[' .. queue .. first, nil, 0
   repeat
-    local members, gone = redis.call('ZRANGEBYLEX', index, from, '(' .. queue .. after, 'LIMIT', '0', tostring(most)), {}
+    local limit = tostring(most - #taken)
+    local members, gone = redis.call('ZRANGEBYLEX', index, from, '(' .. queue .. after, 'LIMIT', '0', limit), {}
     for _, member in ipairs(members) do
       local digest = string.sub(member, -16)
       local owner, _, place, note = claim_of(claims, digest)
       local is_valid = is_left(owner) and member_of(owner, place, digest) == member
       local host = is_valid and host_field(own_queue, place)
-      if host and not may_own(claims, sessions, host, session, now, true) then
+      of_last = host == last and of_last + 1 or 0
+      last = host
+      if host and (of_last == EACH or not may_own(claims, sessions, host, session, now, true)) then
         from = '(' .. string.sub(member, 1, 13) .. string.rep('\255', 17) -- the next host
         break
       elseif is_valid then
@@ -88,7 +92,7 @@ local function take(first, after, most)
     end
     if #gone > 0 then redis.call('ZREM', index, unpack(gone)) end
     looks = looks - #gone - 1
-  until #members == 0 or #taken > 0 or looks < 0
+  until #members == 0 or #taken >= most or looks < 0
 end
 
 local left = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0', '(' .. queue .. SUSPECT)
@@ -100,7 +104,7 @@ if left > 0 then
   local any_owned = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0=', '(' .. queue .. '0>') > 0
   local begin = any_owned and '0=' .. ARGV[10] or '0'
   take(begin, SUSPECT, most)
-  if #taken == 0 then take('0', begin, most) end
+  if any_owned and #taken < most then take('0', begin, most) end
 end
 if #taken == 0 and waits_for > 0 then take(SUSPECT, ':', 1) end
 

@@ -14,7 +14,7 @@ from scrapy.exceptions import DontCloseSpider
 from tbloom import Claim, Note
 from tbloom.scrapy.compat import is_idle, watch_end
 from tbloom.scrapy.crawl import Crawl
-from tbloom.scrapy.done.committer import Committer
+from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.hosts import GivingHosts
 from tbloom.scrapy.done.page import Page, Token, without
@@ -27,6 +27,10 @@ from tbloom.scrapy.settings import SHARE, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+#: While more requests than this are queued, links need no answer at once.
+_ENOUGH = 50
+#: An owner of hosts asks for further pages as long as fewer are queued.
+_FEW = 500
 _NOT_SERIALIZABLE = (
     "%s, and perhaps others, can't be serialised: %s. If such a page fails, or its crawler dies, the next crawl fetches it only "
     "if a link leads to it"
@@ -93,6 +97,11 @@ class ClaimedRequests(PendingRequests):
         self.tracker.item_lost(response, error)
 
     # Into the queue
+
+    @property
+    def _gathers_for(self) -> float:
+        # As pages that are done do, unless the crawl has soon nothing else to fetch.
+        return GATHER if self._scheduler.queued > _ENOUGH else 0.0
 
     @property
     def _source_page(self) -> Page | None:
@@ -238,6 +247,8 @@ class ClaimedRequests(PendingRequests):
                 self._sharing.moves += 1
                 self._without_note.discard(token.fingerprints[0])
                 self.tracker.taken(request, token)
+                if self.crawl.owns_hosts and self._scheduler.queued < _FEW:
+                    self._sharing.ask_if_short()  # others leave pages of its hosts
                 return request
             self._ask_again(request, token)
         self._sharing.ask_if_short()

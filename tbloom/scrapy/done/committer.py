@@ -29,7 +29,7 @@ from tbloom.scrapy.settings import KEEP, TAKE_OVER, WITHIN
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
-_GATHER = 0.02
+GATHER = 0.1
 #: While Redis may not be asked, it is looked so often whether it may be (seconds).
 _LOOKS_EVERY = 1.0
 #: How often ``finish`` sends: a call may leave something for the next call, for example where a feed has lost items.
@@ -139,7 +139,7 @@ class Committer:
     def soon(self) -> None:
         """Send within some milliseconds, so that pages that end until then share the call."""
         if (self._done or self._outbox) and not (self._timer or self._is_sending):
-            self._timer = call_later(_GATHER, self._gathered)
+            self._timer = call_later(GATHER, self._gathered)
 
     def _gathered(self) -> None:
         self._timer = None
