@@ -5,9 +5,10 @@
 -- of the item (1 digit; all but the last one, if the owner is BEREFT), and its host (4 characters). The owner is a session, or
 -- for a left item LEFT or BEREFT.
 --
--- A host that begins with '=' has one owner at a time among the sessions of a queue, in another field of the hash: 'h', the queue,
--- the host -> the session, and '-' if that parts with the host: it finishes what it has of it. The owner is the first session that
--- claims or takes an item of the host. Only the owner takes others, and what other sessions find is left.
+-- If a host begins with '=', one session of a queue owns it at a time. Another field of the hash, 'h' with the queue and the host, has
+-- the owner's name. A '-' after the name means that the owner parts with the host: it still works on the items that it has, and
+-- claims no new ones. The first session that claims or takes an item of a free host becomes its owner. Only the owner takes the
+-- host's items; items that other sessions find are left for it.
 --
 -- Each left item is in the index, a sorted set whose scores are all 0, so that its members are in the order of their bytes: the
 -- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first.
@@ -75,7 +76,7 @@ local function host_field(queue, place)
   if string.sub(place, 10, 10) == '=' then return 'h' .. queue .. string.sub(place, 10, 13) end
 end
 
--- Returns true if the session owns the host, or may own it. A host with which it parts it may take again, but not claim.
+-- Returns true if the session owns the host, or the host is free. `parted`: also if the session parts with it.
 local function may_own(claims, sessions, field, session, now, parted)
   local owner = redis.call('HGET', claims, field) or ''
   local name = string.sub(owner, 1, 16)

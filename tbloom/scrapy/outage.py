@@ -44,8 +44,6 @@ _EFFECTS = {
     "raise": "the crawl ends",
     "schedule": "this crawler decides by itself meanwhile",
 }
-#: The most items that one call of ``give`` leaves.
-_GIVES = 200
 #: Limit for the requests that a crawler remembers for an outage; beyond it, the oldest are forgotten.
 MAX_ASKED = 100_000
 
@@ -189,10 +187,8 @@ class CrawlBloom(CrawlStore, TimeBloom):
         """Do nothing: the crawl's report warns once."""
 
     def give(self, hosts: Hosts, items: list[bytes]) -> None:
-        """Leave items to any session, some at a time, part with their hosts, and with others; see ``GivingHosts``."""
-        digests = self.config.digests_of(items)
-        for at in range(0, max(1, len(digests)), _GIVES):
-            self.run(self._claims.release(digests[at : at + _GIVES], leaves=True, hosts=hosts))
+        """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""
+        self.run(self._claims.release(self.config.digests_of(items), leaves=True, hosts=hosts))
 
     def pop_waiting(self) -> int:
         """Return how many sessions of this crawl's queue waited at the last commit; 0: that was asked since."""

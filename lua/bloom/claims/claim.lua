@@ -62,13 +62,15 @@ for at = 1, #items, item_bytes do
     end
     if is_free and owner == BEREFT and queue and string.sub(place, 1, 8) == queue then is_free = false end
     if is_free then
-      answer, any_new = '1', true
-      if was_left then redis.call('ZREM', index, member_of(owner, place, digest)) end
       local host = not leaves and not is_replaced and queue == string.sub(note, 1, 8) and host_field(queue, note)
-      if host and not may_own(claims, sessions, host, session, now) then answer = '2' end
-      if leaves or answer == '2' then
+      local is_others = host and not may_own(claims, sessions, host, session, now)
+      answer, any_new = is_others and '2' or '1', true
+      if is_others and was_left then
+        -- Its owner gets it already.
+      elseif leaves or is_others then
         leave(claims, index, digest, LEFT, call, string.sub(note, 1, 13), string.sub(note, 14))
       else
+        if was_left then redis.call('ZREM', index, member_of(owner, place, digest)) end
         redis.call('HSET', claims, digest, session .. call .. note)
         if host then redis.call('HSET', claims, host, session) end
       end

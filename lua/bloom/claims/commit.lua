@@ -21,7 +21,7 @@
 -- Reply      {0, answers}     a character per item: 1 added now; 0 added before; with a session also 2: another session has
 --                             claimed it; 3: added before, and nobody has claimed it any more. With fewer characters than
 --                             items, the part is full: the next item was not added (set_layout.lua), and is still claimed
---            {0, answers, waiting}  the same; so many sessions wait for items of the queue, and none is left that any of them may take
+--            {0, answers, waiting}  the same; so many sessions wait for items of the queue, and none is left that each of them may take
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
@@ -79,6 +79,7 @@ if
   -- Those whose host has an owner may not be for the ones that wait.
   and redis.call('ZLEXCOUNT', index, '[' .. queue, '(' .. queue .. ':')
     == redis.call('ZLEXCOUNT', index, '[' .. queue .. '0=', '(' .. queue .. '0>')
+      + redis.call('ZLEXCOUNT', index, '[' .. queue .. '1=', '(' .. queue .. '1>')
 then
   return {0, answers, tonumber(waiting)}
 end

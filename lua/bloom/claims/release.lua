@@ -7,10 +7,10 @@
 -- KEYS[3]    the index of left items (shared/claims.lua)
 --
 -- ARGV[1]    the client's session, 16 characters
--- ARGV[2]    1: leave items with a note to any session; 0: end all claims; 2: as 1, and part with their hosts
+-- ARGV[2]    1: leave items with a note to any session; 0: end all claims
 -- ARGV[3]    the items' digests, 16 bytes each
 -- ARGV[4]    for each item, the number of the last of the session's calls whose claims end, 8 hexadecimal digits
--- ARGV[5]    hosts with which the session parts, too, 4 characters each (shared/claims.lua); may be missing
+-- ARGV[5]    hosts with which the session parts, 4 characters each (shared/claims.lua); may be missing
 -- ARGV[6]    hosts with which it has parted, and of which it has nothing any more. They have no owner then
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it had no such claim
@@ -19,10 +19,9 @@
 -- A second copy of the call ends no claim, because later claims of the session have higher numbers.
 
 local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
-local session, leaves, parts, digests, numbers = ARGV[1], ARGV[2] ~= '0', ARGV[2] == '2', ARGV[3], ARGV[4]
+local session, leaves, digests, numbers = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local now = server_time()
-local queue = parts and queue_parts(select(2, session_parts(redis.call('HGET', sessions, session), now))) or ''
-redis.call('HLEN', sessions)
+local queue = queue_parts(select(2, session_parts(redis.call('HGET', sessions, session), now))) or ''
 redis.call('ZCARD', index)
 
 -- Changes the entry of a host, if it is the first one.
@@ -39,8 +38,6 @@ for item = 0, #digests / 16 - 1 do
   if ends and leaves and note ~= '' then
     leave(claims, index, digest, LEFT, claimed_as, place, note)
     any_left = true
-    local host = parts and host_field(queue, place)
-    if host then change_host(host, session, session .. '-') end
   elseif ends then
     redis.call('HDEL', claims, digest)
   end

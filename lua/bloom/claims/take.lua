@@ -67,12 +67,13 @@ redis.call('HLEN', claims)
 
 -- Takes items whose members in the queue are from `first` on and before `after`, until so many are taken. Members without a left
 -- item are removed. Of a host with one owner, only EACH items are taken, so that the session gets some of each of its hosts.
-local looks, EACH = 1000, 10
+local looks, EACH = 2000, 10
+local any_owned = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0=', '(' .. queue .. '0>') > 0
 local function take(first, after, most)
   local from, last, of_last = '[' .. queue .. first, nil, 0
   repeat
-    local limit = tostring(most - #taken)
-    local members, gone = redis.call('ZRANGEBYLEX', index, from, '(' .. queue .. after, 'LIMIT', '0', limit), {}
+    local count = math.min(most - #taken, any_owned and EACH or most)
+    local members, gone = redis.call('ZRANGEBYLEX', index, from, '(' .. queue .. after, 'LIMIT', '0', tostring(count)), {}
     for _, member in ipairs(members) do
       local digest = string.sub(member, -16)
       local owner, _, place, note = claim_of(claims, digest)
@@ -91,7 +92,7 @@ local function take(first, after, most)
       gone[#gone + 1] = member
     end
     if #gone > 0 then redis.call('ZREM', index, unpack(gone)) end
-    looks = looks - #gone - 1
+    looks = looks - #members - 1
   until #members == 0 or #taken >= most or looks < 0
 end
 
@@ -101,7 +102,6 @@ if left > 0 then
   local sharers = waits_for > 0 and math.max(1, tonumber(waiting) or 1) or 1
   local most = math.max(1, math.min(limit, math.ceil(left / sharers)))
   -- Each call begins with another host, because those of other sessions may be many.
-  local any_owned = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0=', '(' .. queue .. '0>') > 0
   local begin = any_owned and '0=' .. ARGV[10] or '0'
   take(begin, SUSPECT, most)
   if any_owned and #taken < most then take('0', begin, most) end

@@ -158,11 +158,11 @@ def release(
 ) -> Call:
     """Return a call that ends claims by calls up to these numbers. If it ``leaves`` items, those with a note are left to any session.
 
-    With ``hosts``, the session parts with the hosts of these items, and with further ones.
+    With ``hosts``, the session parts with some, and frees others.
     """
     digests = [*digests]
     last = "".join(_hex(numbers[digest]) for digest in digests)
-    words = (session.name, 2 if hosts else int(leaves), b"".join(digests), last)
+    words = (session.name, int(leaves), b"".join(digests), last)
     return _RELEASE.call(keys, (*words, *map("".join, hosts or ())))
 
 
@@ -187,8 +187,8 @@ def count(keys: Keys) -> Call:
 
 
 def scan(keys: Keys, cursor: int) -> Call:
-    """Return a call that reads about 1,000 claims, left items too, from the cursor on."""
-    return Call(("HSCAN", keys[0], str(cursor), "COUNT", "1000"))
+    """Return a call that reads about 500 claims, left items too, from the cursor on."""
+    return Call(("HSCAN", keys[0], str(cursor), "COUNT", "500"))
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:

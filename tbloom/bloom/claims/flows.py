@@ -35,7 +35,7 @@ _MOST_TAKEN = 400
 #: The most calls with which a heartbeat buries dead sessions, so that the next one is in time.
 _BURIES = 200
 #: So many claims, of all shards, are read to count those of each session.
-_LOOKED_AT = 20_000
+_LOOKED_AT = 5_000
 
 
 class Claims(ResetsInChild):
@@ -275,7 +275,7 @@ class Claims(ResetsInChild):
             }
             # Without a note, the work is done. A suspect is taken alone, though several shards have given items.
             whole = [key for key in notes if notes[key].text]
-            kept = [key for key in whole if notes[key].deaths < SUSPECT] or whole[:1]
+            kept = ([key for key in whole if notes[key].deaths < SUSPECT] or whole[:1])[:limit]
             if given_back := notes.keys() - kept:
                 yield from self._release(session, session.release(given_back), leaves=True)
             waiting, others = (max(reply[i] for reply in found.values()) for i in (0, 1))
@@ -348,7 +348,7 @@ class Claims(ResetsInChild):
         while True:
             [[cursor, found]] = yield from request([calls.scan(keys, int(cursor))])
             # An owner of a host has no number of a call.
-            owners.update((field, of[:16]) for field, of in pairs(found).items() if of[16:24])
+            owners.update((field, of[:16]) for field, of in pairs(found).items() if of[17:24])
             if not int(cursor):
                 return [*owners.values()], 1
             if len(owners) >= most:

@@ -180,7 +180,7 @@ class ClaimVerbs(Verbs[Client]):
     def queue_sessions(self, queue: str = "") -> Flow[list[QueueSession]]:
         """Return the living sessions of the queue, in the order of their names, and how many items each has claimed.
 
-        Nothing is changed. At most some 20,000 claims are read; if there are more, the numbers are estimated from these.
+        Nothing is changed. At most some 5,000 claims are read; if there are more, the numbers are estimated from these.
         """
         return self._claims.queue_sessions(queue)
 

@@ -154,7 +154,8 @@ class ClaimedRequests(PendingRequests):
         pauses = self._failures.pauses(fingerprint)
         if pauses is None or WITHIN in pending.request.meta:
             return
-        if pauses:
+        # Meanwhile, another crawler may own its host.
+        if pauses or self.crawl.owns_hosts:
             pending.answer = Claim.BUSY
             return
         self._failures.try_again(fingerprint)

@@ -7,11 +7,9 @@ host from now on is left, too. Once it has nothing of the host any more, it free
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -20,8 +18,7 @@ from scrapy import Request
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.bloom.claims.notes import owned_host
 from tbloom.scrapy.compat import host_of, host_queues, hosts_at_work
-from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.done.sharing import BUSY_PAUSE, Giving
+from tbloom.scrapy.done.sharing import BUSY_PAUSE, GIVES, Giving
 
 
 class GivingHosts(Giving):
@@ -33,7 +30,7 @@ class GivingHosts(Giving):
         self._owned = set[str]()
         #: The hosts with which it has parted, each with the number of links that were met until Redis knew that: they may have been
         #: claimed before.
-        self._parted = dict[str, float]()
+        self._parted = dict[str, int]()
 
     def queued(self, request: Request) -> None:
         """See ``Giving.queued``."""
@@ -48,34 +45,39 @@ class GivingHosts(Giving):
         by_host = defaultdict[str, list[Any]](list)
         for host, *queue in queues:
             by_host[owned_host(host)].append(queue)
-        busy = {*map(owned_host, self._busy_hosts())}
+        here = by_host.keys() | {*map(owned_host, self._busy_hosts())}
         answered = self._crawl.pending.answered
-        known = {host for host, met in self._parted.items() if met <= answered}
-        freed = known - by_host.keys() - busy
-        parted, tokens = set[str](), list[Token]()
-        if waiting:
-            parted = self._owned - self._parted.keys() - by_host.keys() - busy
-        # The busiest host stays.
-        for host in [*by_host][:-1]:
-            if len(tokens) >= share:
-                break
-            popped = [pop() for pop, size in by_host[host] for _ in range(size)]
-            tokens += self._sort(popped, len(popped))
+        freed = {host for host, met in self._parted.items() if met <= answered} - here
+        parted = self._owned - self._parted.keys() - here if waiting else set[str]()
+        # The rest of those with which it has parted, and then others. The busiest one stays.
+        kept = [host for host in by_host if host not in self._parted]
+        popped, others = list[Request](), iter(kept[:-1])
+        for host in (host for host in by_host if host in self._parted):
+            popped += _pop(by_host[host], GIVES - len(popped))
+        while len(popped) < min(share, GIVES) and (host := next(others, "")):
+            popped += _pop(by_host[host], GIVES - len(popped))
             parted.add(host)
-        if parted or freed:
-            self._parted |= dict.fromkeys(parted, math.inf)
-            for host in freed:
-                del self._parted[host]
-            self._owned -= freed
-            self._begin(tokens, partial(self._seen.give, Hosts([*parted], [*freed])))
+        tokens = self._sort(popped, len(popped))
+        if tokens or parted or freed:
+            hosts = Hosts([*parted], [*freed])
+            self._begin(tokens, partial(self._seen.give, hosts), partial(self._changed, hosts))
 
-    def _given(self, count: int, call: Future[object]) -> None:
-        met = self._crawl.pending.met
-        self._parted |= {host: met for host, of in self._parted.items() if of == math.inf}
-        super()._given(count, call)
+    def _changed(self, hosts: Hosts) -> None:
+        """Note that Redis knows of changes."""
+        self._parted |= dict.fromkeys(hosts.parted, self._crawl.pending.met)
+        for host in hosts.freed:
+            # Unless it has got a page of the host since.
+            if self._parted.pop(host, None) is not None:
+                self._owned.discard(host)
 
     def _busy_hosts(self) -> Iterable[str]:
         """Return the hosts of pages in work, and those whose delay is not over."""
         crawl = self._crawl
         requests = crawl.tracker.requests
         return {*map(host_of, requests)} | hosts_at_work(crawl.crawler.engine)
+
+
+def _pop(queues: list[Any], most: int) -> list[Request]:
+    """Take up to so many requests out of the queues of a host."""
+    pops = [pop for pop, size in queues for _ in range(size)]
+    return [pop() for pop in pops[:most]]

@@ -36,7 +36,7 @@ _NO_ANSWER = (
 )
 
 #: The most pages that one call takes, and that one call gives away. (200 take the server some 1 ms.)
-_TAKES, _GIVES = 100, 200
+_TAKES, GIVES = 100, 200
 #: An idle crawler asks again after the first pause. Each further pause is longer by this factor, up to the longest (seconds), to
 #: which each crawler that waits adds some time, so that the server answers 50 of up to 1,000 a second.
 _FIRST_PAUSE, _FACTOR, _LONGEST_PAUSE, _EACH_ADDS, _MOST = 0.03, 1.5, 1.0, 0.02, 20.0
@@ -216,21 +216,27 @@ class Giving:
         """Give up to ``share`` pages to so many crawlers that wait."""
         if not share:
             return
-        if tokens := self._choose(min(share, _GIVES)):
+        if tokens := self._choose(min(share, GIVES)):
             self._begin(tokens, self._seen.leave_many)
         else:
             self._next_look = time.monotonic() + BUSY_PAUSE
 
-    def _begin(self, tokens: list[Token], give: Callable[[list[bytes]], object]) -> None:
+    def _begin(
+        self,
+        tokens: list[Token],
+        give: Callable[[list[bytes]], object],
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
         self.is_giving = True
         call = partial(give, [token.items[0] for token in tokens])
-        self._crawl.commit_calls.begin(call, partial(self._given, len(tokens)))
+        self._crawl.commit_calls.begin(call, partial(self._given, len(tokens), then))
 
-    def _given(self, count: int, call: Future[object]) -> None:
+    def _given(self, count: int, then: Callable[[], object], call: Future[object]) -> None:
         self.is_giving = False
-        # If the call has failed, a heartbeat repeats it.
+        # If the call has failed, a heartbeat leaves the pages.
         with self._crawl.logging_errors("given to other crawlers"):
             call.result()
+            then()
         if count:
             self._crawl.count("tbloom/given", count)
             logger.debug("gave %d queued pages to crawlers that wait", count)
@@ -239,11 +245,12 @@ class Giving:
 
     def _choose(self, most: int) -> list[Token]:
         """Take up to ``most`` pages out of the queue that others can fetch: all pages of some hosts, or else some of all."""
-        chosen = list[Token]()
+        chosen, left = list[Token](), most
         # The busiest host stays.
         for _, pop, size in (host_queues(self._scheduler) or [])[:-1]:
-            if size <= most - len(chosen):
+            if size <= left:
                 chosen += self._sort([pop() for _ in range(size)], size)
+                left -= size
         if not chosen:
             pop = self._scheduler.next_in_project
             popped = [request for _ in range(2 * most) if (request := pop()) is not None]
