@@ -433,11 +433,14 @@ class WindowAccount(Account):
     def claim(
         self, op: Op, item: str, state: Window, deaths: int | None = None, again: bool = False
     ) -> Outcomes:
-        owner, given_up, *_ = state.holder or (NOBODY, None)
-        is_own = again and owner == op.store
-        if self.is_seen(state) and not (is_own and given_up is None):
+        owner, given_up, kept, _ = state.holder or (NOBODY, None, None, 0)
+        is_seen = self.is_seen(state)
+        is_own = again and owner == op.store and (kept is not None or not is_seen)
+        if is_seen and not (is_own and given_up is None):
+            if again and state.holder and state.holder[:2] == (op.store, None):
+                state = state._replace(holder=(op.store, self.moves, state.holder[2], 0))
             yield Claim.SEEN, state
-        if is_own or not self.is_seen(state):
+        if is_own or not is_seen:
             may_have, may_not = self._may_have(op, item, state)
             if is_own:
                 may_have, may_not = True, False

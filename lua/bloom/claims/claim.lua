@@ -48,7 +48,12 @@ local answers, any_new, all_seen = {}, false, true
 for at = 1, #items, item_bytes do
   local answer, digest = '0', string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
   local last_replaced = string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
-  local is_again = last_replaced == call and claim_of(claims, digest) == session
+  local is_again = false
+  if last_replaced == call then
+    -- Without a note, another session has committed it.
+    local owner, _, place = claim_of(claims, digest)
+    is_again = owner == session and place ~= ''
+  end
   if is_again or not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as, place = claim_of(claims, digest)
