@@ -108,10 +108,15 @@ class StartsLate(Part):
 
 
 def test_a_crawler_without_work_stays_open_while_the_first_page_is_in_work(
-    fleet: Any, tmp_path: Path
+    fleet: Any, url: str, name: str, tmp_path: Path
 ) -> None:
     """scrapy-redis#9: no time is set. It ends with the one that has the page."""
     late = fleet(0, DOWNLOADER_MIDDLEWARES={StartsLate: 1}, DOWNLOAD_DELAY=0.02)
+    with redis.Redis.from_url(url) as client:
+        while not client.exists(
+            f"{{{name}}}:sessions"
+        ):  # else the other one has nothing to wait for
+            time.sleep(0.05)
     idle = fleet(1, starts=False)
     assert ["finished"] * 2 == [crawl.result()["finish_reason"] for crawl in (late, idle)]
     pages = pages_in(tmp_path)
