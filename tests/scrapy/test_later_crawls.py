@@ -14,6 +14,7 @@ from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response, TextResponse
 
+from tbloom.scrapy.done import sharing
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
@@ -125,6 +126,68 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     settings |= {"DOWNLOAD_HANDLERS": {"http": Site}}
     assert (CASES[case].fetched, []) == Forked(crawl_all, CASES[case], settings).result()
     assert 0 == claims()
+
+
+class Prepared(Spider):
+    """Its start needs some pages of its own. ``ends``: it comes to its end."""
+
+    name = "prepared"
+    site: str
+    pages: list[str]
+    ends: bool
+    fetched: list[str]
+
+    async def start(self) -> AsyncIterator[Request]:
+        self.logged_in, self.fetched_all = asyncio.Event(), asyncio.Event()
+        yield Request(f"{self.site}login", self.login, dont_filter=True)
+        if not self.ends:
+            await self.logged_in.wait()
+        for page in self.pages:
+            yield Request(f"{self.site}{page}")
+        if not self.ends:
+            await self.fetched_all.wait()
+
+    def login(self, _: Response) -> Iterator[Request]:
+        yield Request(f"{self.site}table", self.get_table, dont_filter=True)
+
+    def get_table(self, _: Response) -> None:
+        self.fetched.append("ready")
+        self.logged_in.set()
+
+    def parse(self, response: Response) -> None:
+        self.fetched.append(response.url[-1])
+        if len(self.fetched) == 3:
+            self.fetched_all.set()
+        if self.pages and response.url.endswith("a"):
+            raise ZeroDivisionError
+
+
+def crawl_prepared(site: str, settings: Mapping[str, Any], *, ends: bool) -> list[list[str]]:
+    sharing._START_PATIENCE = 0.5
+    given: list[Any] = [{"pages": "ab", "ends": True}, {"pages": "" if ends else "c", "ends": ends}]
+    for each in given:
+        each |= {"site": site, "fetched": []}
+    crawls.run([[(Prepared, each)] for each in given], **settings)
+    return [each["fetched"] for each in given]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("store", ["bloom", "local"])
+def test_left_pages_wait_until_the_spider_is_ready(
+    url: str,
+    name: str,
+    site: str,
+    store: str,
+    tmp_path: Path,
+    *,
+    ends: bool,
+) -> None:
+    """It may have to log in first. If its start does not come to an end, they are fetched after some time without other pages."""
+    settings = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store}
+    settings |= {"TBLOOM_PATH": str(tmp_path / "seen")} if store == "local" else {}
+    first, second = Forked(crawl_prepared, site, settings, ends=ends).result()
+    assert ["a", "b", "ready"] == sorted(first)
+    assert (["ready", "a"] if ends else ["ready", "c", "a"]) == second
 
 
 def crawl_around_a_jobdir(

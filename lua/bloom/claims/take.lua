@@ -14,7 +14,7 @@
 -- ARGV[3]    the client's session, 16 characters
 -- ARGV[4]    how long the session counts as alive without another heartbeat (ms)
 -- ARGV[5]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
--- ARGV[6]    the most items to take
+-- ARGV[6]    the most items to take; may be 0
 -- ARGV[7]    the queue, 8 characters
 -- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms). '0': it has
 -- ARGV[9]    the queue whose items the session takes from now on, 8 characters; '': as before
@@ -97,7 +97,7 @@ local function take(first, after, most)
 end
 
 local left = redis.call('ZLEXCOUNT', index, '[' .. queue .. '0', '(' .. queue .. SUSPECT)
-if left > 0 then
+if left > 0 and limit > 0 then
   -- The others that wait get as many.
   local sharers = waits_for > 0 and math.max(1, tonumber(waiting) or 1) or 1
   local most = math.max(1, math.min(limit, math.ceil(left / sharers)))
@@ -106,7 +106,7 @@ if left > 0 then
   take(begin, SUSPECT, most)
   if any_owned and #taken < most then take('0', begin, most) end
 end
-if #taken == 0 and waits_for > 0 then take(SUSPECT, ':', 1) end
+if #taken == 0 and limit > 0 and waits_for > 0 then take(SUSPECT, ':', 1) end
 
 local waits_until = #taken == 0 and waits_for > 0 and now + waits_for or 0
 if counted_at and #taken > 0 and waited_until > 0 and own_queue == tagged and own_queue == queue then

@@ -160,12 +160,12 @@ class ClaimVerbs(Verbs[Client]):
 
         If nothing is left, an idle session waits for items: call again after some time. (Each shard gives at most its
         share, and 400, so that there may be fewer than ``limit`` though more are left.) All work is done if the answer ``is_over``: no
-        session of the queue is at work any more. A session is of the queue that it named last with ``main``: call ``take`` before the
-        work begins, not ``idle``, so that the others wait for what you leave.
+        session of the queue is at work any more. A session is of the queue that it named last with ``main``: call ``take(0)`` before
+        the work begins, so that the others wait for what you leave.
         """
         self._keep_session()
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-            raise ConfigError("limit", limit, "a whole number from 1 on")
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+            raise ConfigError("limit", limit, "a whole number from 0 on")
         return (yield from self._claims.take(limit, queue, idle=idle, main=main))
 
     @verb

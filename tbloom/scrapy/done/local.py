@@ -174,7 +174,7 @@ class CrawlLocal(LocalBloom):
         """Claim requests of the queue that earlier processes have left; return their notes."""
         found = dict[bytes, Note]()
         died = self._file is not None and self._file.has_died
-        for item, entry in self._left.items():
+        for item, entry in self._left.items() if limit else ():
             note = read_stored(entry.note, queue)
             is_suspect = note is not None and note.deaths + died >= SUSPECT
             if note is None or (is_suspect and (found or not idle)):

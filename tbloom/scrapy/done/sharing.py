@@ -42,6 +42,8 @@ _TAKES, GIVES = 100, 200
 _FIRST_PAUSE, _FACTOR, _LONGEST_PAUSE, _EACH_ADDS, _MOST = 0.03, 1.5, 1.0, 0.02, 20.0
 #: A crawler whose queue is empty while it works asks again after this time, if nothing was left (seconds).
 BUSY_PAUSE = 1.0
+#: A crawl whose start does not come to an end takes left pages once it has done nothing for this time (seconds).
+_START_PATIENCE = 30.0
 #: So long an idle crawl that may end need not ask again (seconds).
 _FINISHED_FOR = 4.0
 #: So many crawlers may die of a page.
@@ -62,8 +64,12 @@ class Sharing:
         self._crawl, self._seen, self._failures, self._committer = crawl, seen, failures, committer
         self._enqueue = enqueue
         self._waits_for_work = WHEN_IDLE.value(crawl.crawler.settings) == "wait"
-        #: Changes whenever a request enters the queue or comes out of it.
+        #: Changes whenever a request enters the queue or comes out of it; and what it was at the last look, since when.
         self.moves: int = 0
+        self._moves_seen, self._still_since = -1, 0.0
+        #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
+        self._is_ready = False
+        self._held: list[tuple[Request, Token]] = []
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self.is_asking: bool = True
         #: When a busy crawl may ask again; the next pause of an idle one, and the longest.
@@ -78,13 +84,29 @@ class Sharing:
 
     def ask_if_short(self) -> None:
         """Ask for pages, because the queue is empty; but not too often."""
-        if time.monotonic() > self._next_question:
+        now = time.monotonic()
+        if not self._is_ready:
+            if self._moves_seen != self.moves:
+                self._moves_seen, self._still_since = self.moves, now
+            if now > self._still_since + _START_PATIENCE:
+                self._become_ready()
+        elif now > self._next_question:
             self._ask(idle=False)
+
+    def _become_ready(self) -> bool:
+        """Enqueue the pages that were held; return whether there were any."""
+        self._is_ready = True
+        held, self._held = self._held, []
+        for request, token in held:
+            self._enqueue(request, token)
+        return bool(held)
 
     def is_finished(self) -> bool:
         """Return whether no work is left for an idle crawl. If that is not known, ask, and return False: the answer wakes the engine."""
         if not self._crawl.is_running:
             return True
+        if not self._is_ready and self._become_ready():
+            return False
         is_recent = time.monotonic() < self._finished_when + _FINISHED_FOR
         if self._finished_at == self.moves and is_recent:
             return True
@@ -96,20 +118,17 @@ class Sharing:
             return
         self._next_question = time.monotonic() + BUSY_PAUSE
         self.is_asking = True
-        question = partial(self._take, idle=idle)
+        question = partial(self._seen.take, _TAKES, self._crawl.queue, idle=idle)
         self._crawl.commit_calls.begin(question, partial(self._answered, idle))
 
     def _join(self) -> Any:
-        taken = self._take(idle=False)
+        taken = self._seen.take(0, self._crawl.queue, idle=False)
         # After an error, those that are taken are fetched all the same.
         with suppress(RedisError, TBloomError):
             queue = self._crawl.failed_queue
             while failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes:
                 taken.notes.extend(failed)
         return taken
-
-    def _take(self, *, idle: bool) -> Any:
-        return self._seen.take(_TAKES, self._crawl.queue, idle=idle)
 
     def _answered(self, idle: bool, asked: Future[Any]) -> None:  # noqa: FBT001 - of a partial
         pause = 0.0
@@ -130,8 +149,9 @@ class Sharing:
         if pages := [page for note in taken.notes if (page := self._read(note))]:
             logger.debug("took %d pages that other crawlers have left", len(pages))
             self._crawl.count("tbloom/taken", len(pages))
-        for request, token in pages:
-            self._enqueue(request, token)
+        self._held += pages
+        if self._is_ready:
+            self._become_ready()
         if taken.notes:
             self._pause, self._next_question = _FIRST_PAUSE, 0.0  # there may be more
             return 0.0
