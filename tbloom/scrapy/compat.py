@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,6 +50,22 @@ def untested_versions() -> list[str]:
             newest = f"{major}.{minor}, the newest that tbloom's tests have seen"
             lines.append(f"{name} {library.__version__} is newer than {newest}")
     return lines
+
+
+# Requests
+
+
+def copy_request(request: Request, meta: dict[str, Any], headers: Any = None) -> Request:
+    """Return a copy of the request with this meta, and with copies of these headers, or its own.
+
+    ``Request.replace`` calls the constructor of the request's class, which may not know all attributes of the object.
+    """
+    copied = copy(request)
+    copied._meta = meta
+    copied.headers = (request.headers if headers is None else headers).copy()
+    copied._cb_kwargs = dict(request.cb_kwargs)
+    copied.flags = list(request.flags)
+    return copied
 
 
 # The engine

@@ -327,6 +327,41 @@ def test_a_link_that_a_scheduled_crawl_can_not_take_in_is_named_and_the_others_a
     assert "/fails> could not be scheduled" in line
 
 
+class Waiting(scrapy.Request):
+    """As of scrapy-selenium: its class has an argument and an attribute of its own."""
+
+    def __init__(self, wait_time: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.wait_time = wait_time
+
+
+class Waits(Project):
+    """A page whose links have its meta, and wait."""
+
+    pages = ("parent",)
+
+    def parse(self, response: Response) -> Any:
+        wait_time = getattr(response.request, "wait_time", 0)
+        yield {"page": path_of(response)}
+        self.said.append((path_of(response), wait_time))
+        if path_of(response) == "parent":
+            for page in ("a", "b"):
+                url = response.urljoin(page)
+                yield Waiting(10, url, meta=response.meta, headers={"Accept": "text/plain"})
+        if path_of(response) == "a" and self.number == 0:
+            raise ZeroDivisionError
+
+
+@DONE_MARKS
+def test_a_request_keeps_what_only_its_class_knows(project: Any, tmp_path: Path, mark: str) -> None:
+    """Copied meta has the token of another page, which the request must not keep."""
+    crawls = project(Waits, Waits, **marked(mark, tmp_path))
+    counted = times(crawls)
+    assert {"parent": [1, 0], "b": [1, 0]} == {page: counted[page] for page in ("parent", "b")}
+    assert [("a", 10), ("b", 10), ("parent", 0)] == sorted(crawls[0].said)
+    assert not any("could not be scheduled" in line for crawl in crawls for line in crawl.log)
+
+
 class Start(Project):
     """Begins with a request that makes a component fail."""
 

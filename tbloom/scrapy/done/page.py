@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from scrapy import Request
 
+from tbloom.scrapy.compat import copy_request
 from tbloom.scrapy.settings import DONE, TOKEN, WITHIN
 
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
@@ -64,7 +65,8 @@ def without(request: Request, *keys: str) -> Request:
     """Return the request without these keys in its meta: a copy if it has any of them, because the original may be in a queue."""
     if request.meta.keys().isdisjoint(keys):
         return request
-    return request.replace(meta={key: v for key, v in request.meta.items() if key not in keys})
+    kept = {key: value for key, value in request.meta.items() if key not in keys}
+    return copy_request(request, kept)
 
 
 class Origin(NamedTuple):
@@ -83,7 +85,7 @@ class Origin(NamedTuple):
     def again(self) -> Request:
         """Return the request as it was, for another crawl."""
         meta = {key: value for key, value in self.meta.items() if key not in (RETRIES, DONE)}
-        return self.request.replace(headers=self.headers, meta=meta)
+        return copy_request(self.request, meta, self.headers)
 
 
 @dataclass(slots=True, eq=False)

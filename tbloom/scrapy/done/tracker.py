@@ -10,6 +10,7 @@ A page that is done goes to the committer. So does one that has failed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from scrapy import Request
@@ -19,7 +20,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.compat import call_soon, is_forbidden, is_offsite
+from tbloom.scrapy.compat import call_soon, copy_request, is_forbidden, is_offsite
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import RETRIES, Origin, Page, Token, pipeline_of, without
@@ -121,7 +122,8 @@ class Tracker:
             text = str(page.token)
             if result.request is not None and result.request.meta.get(TOKEN) != text:
                 meta = {**result.request.meta, TOKEN: text}
-                result = result.replace(request=result.request.replace(meta=meta))
+                result = copy(result)
+                result.request = copy_request(result.request, meta)
             page.meta = (result.request or page.request).meta
             page.status = result.status
         else:
