@@ -362,6 +362,26 @@ def test_a_request_keeps_what_only_its_class_knows(project: Any, tmp_path: Path,
     assert not any("could not be scheduled" in line for crawl in crawls for line in crawl.log)
 
 
+class Clears(Project):
+    """Empties its meta, before or after it has an item."""
+
+    pages = ("early", "late")
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) == "early":
+            response.meta.clear()
+        yield {"page": path_of(response)}
+        response.meta.clear()
+
+
+@DONE_MARKS
+def test_a_page_whose_callback_empties_the_meta_is_done(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    crawls = project(Clears, Clears, **marked(mark, tmp_path))
+    assert [2, 0] == [crawl.stats.get("tbloom/done", 0) for crawl in crawls]
+
+
 class Start(Project):
     """Begins with a request that makes a component fail."""
 

@@ -51,7 +51,11 @@ class Tracker:
         """Return the page in work of a request, or of the request of a response or failure."""
         request = source if isinstance(source, Request) else getattr(source, "request", None)
         text = request.meta.get(TOKEN) if isinstance(request, Request) else None
-        return self._in_work.get(Token.first_of(text)) if isinstance(text, str) else None
+        page = self._in_work.get(Token.first_of(text)) if isinstance(text, str) else None
+        # A callback may have emptied the meta.
+        return page or next(
+            (page for page in self._in_work.values() if page.request is request), None
+        )
 
     # The queue
 
