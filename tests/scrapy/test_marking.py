@@ -10,6 +10,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
+from tests.helpers.projects import Project
 from tests.helpers.schedulers import DONE, end
 
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.crawl.Fates": 300}}
@@ -50,16 +51,37 @@ def test_a_page_is_kept_as_its_request_or_its_callback_says(
     assert [] == crawl("outcomes", DONE, pages)["fetched"]
 
 
-def test_a_redirect_to_what_another_crawler_works_on_is_left_to_the_next_link(
+def test_a_redirect_to_what_another_crawler_works_on_is_done(
     crawl: Any, marked: Any, url: str, name: str, site: str
 ) -> None:
-    """It may fail there."""
+    """If the page fails there, it is left itself."""
     with TimeBloom.from_url(url, name, capacity=1000, session_ttl=1) as other:
         other.claim(fingerprint(Request(f"{site}a")))
-        crawl("outcomes", DONE, ["to/a"])
-        assert [] == marked("a", "to/a")
-    assert ["a"] == crawl("outcomes", DONE, ["to/a"])["fetched"]
-    assert ["a", "to/a"] == marked("a", "to/a")
+        result = crawl("outcomes", DONE, ["to/a"])
+        assert ["to/a"] == marked("a", "to/a")
+        assert "WARNING" not in result["log"]
+
+
+class Walled(Project):
+    """Pages that a site redirects to its login, which another crawl has fetched, or which is queued."""
+
+    pages = (*map(str, range(8)), "login")
+
+
+class LogsIn(Project):
+    pages = ("login",)
+
+
+@pytest.mark.parametrize("before", [[LogsIn], []], ids=["seen", "queued"])
+def test_many_redirects_to_one_page_are_a_wall(project: Any, before: Any) -> None:
+    """Of one or two, it would be usual. The next crawl finds no wall, and fetches the others."""
+    answers = {f"/{page}": ["/login", 200] for page in range(8)}
+    [*_, walled, later] = project(*before, Walled, Project, answers=answers, **DONE)
+    assert 5 == walled.stats["tbloom/left/redirect"]
+    assert 5 == len({*later.fetched}) == len(later.fetched) == later.stats["tbloom/done"]
+    [line] = walled.warnings("/login")
+    assert "5 pages were redirected to" in line
+    assert "tbloom_done" in line
 
 
 def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any) -> None:

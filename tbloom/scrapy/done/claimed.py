@@ -226,15 +226,14 @@ class ClaimedRequests(PendingRequests):
             self.committer.release(token.items)
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
-        """End a page whose redirect is not new. The page is done if the page to which it leads is done."""
+        """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
         item = pending.fingerprint
-        done = self.committer.uncommitted.get(item) if item else None
-        if done:
-            self.tracker.lead_to_done(page, done.holders)
-        elif pending.answer is Claim.SEEN or (item and self._seen.known(item) is Claim.SEEN):
-            self.tracker.lead_to_done(page, set())
-        else:
+        is_known = item is not None and pending.answer in (Claim.SEEN, Claim.BUSY)
+        if not is_known or self._failures.is_wall(pending.request):
             self.tracker.leave(page, "redirect")
+            return
+        target = self.committer.uncommitted.get(item)
+        self.tracker.lead_to_done(page, target.holders if target else set())
 
     # Out of the queue
 

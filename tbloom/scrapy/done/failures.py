@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from scrapy import Request
 from scrapy.settings import BaseSettings
 
 from tbloom.scrapy.done.page import Page
@@ -18,6 +19,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _SUCCESS = range(200, 300)
 _SHOWN_URLS = 3
+#: So many pages may be redirected to one page that is not new.
+_MOST_LED = 3
+_WALL = (
+    "%d pages were redirected to %s, as by a login, and are left to the next crawl; if such pages are done, let a downloader "
+    "middleware say so: request.meta['tbloom_done'] = True"
+)
 
 
 @dataclass(slots=True)
@@ -39,6 +46,8 @@ class Failures:
         self._done_statuses = done_statuses(settings)
         self._pause = failed_pause(settings)
         self._failed: dict[str, _Failure] = {}
+        #: How many pages were redirected to each page that is not new, by its URL.
+        self._led: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
 
@@ -101,10 +110,18 @@ class Failures:
         failed = self._failed.get(fingerprint)
         return failed.failures if failed else 0
 
+    def is_wall(self, target: Request) -> bool:
+        """Note that a page was redirected to this one, which is not new. Return whether too many were."""
+        self._led[target.url] += 1
+        return self._led[target.url] > _MOST_LED
+
     def report(self, unfinished: Collection[Page]) -> None:
         """Log how many pages are left to the next crawl, why, and the first ones. ``unfinished``: pages that are still in work."""
         for page in unfinished:
             self._count_left(page, "unfinished")
+        for url, led in self._led.most_common(_SHOWN_URLS):
+            if led > _MOST_LED:
+                logger.warning(_WALL, led - _MOST_LED, url)
         if self._reasons:
             message = "%d pages have failed, and are left to the next crawl (%s), for example %s"
             reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
