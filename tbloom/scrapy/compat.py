@@ -288,6 +288,20 @@ def items_taken(slot: Any) -> int:
     return getattr(slot, "itemcount", 0)
 
 
+def watch_accepted(slot: Any, accepted: Callable[[Any], object]) -> None:
+    """Call ``accepted`` with the feed before it exports an item that its filter has accepted.
+
+    Without it, pages are committed though an exporter has raised an exception for an item, which Scrapy only logs.
+    """
+    start = slot.start_exporting
+
+    def watched() -> None:
+        accepted(slot)
+        start()
+
+    slot.start_exporting = watched
+
+
 def flush_feed(slot: Any) -> None:
     """Write what a feed keeps in memory into its file. Raise its OSError. Without it, a kill may lose items of committed pages."""
     file = getattr(slot, "file", None)

@@ -347,6 +347,49 @@ def test_items_after_a_lost_batch_are_in_the_file_of_the_next_crawl(
     assert sorted(f'{{"page": "{page}"}}' for page in pages) == sorted(lines)
 
 
+class HasOneOdd(Eight):
+    """The item of one page is none that a feed can write."""
+
+    odd: Any = None
+
+    def parse(self, response: Response) -> Any:
+        page = path_of(response)
+        yield self.odd if page == "c" and self.number == 0 else {"page": page}
+
+
+class NotSerialisable(HasOneOdd):
+    odd = {"page": object()}  # noqa: RUF012 - as Scrapy has it
+
+
+class HalfASurrogatePair(HasOneOdd):
+    odd = {"page": "\ud800"}  # noqa: RUF012
+
+
+class NoItem(HasOneOdd):
+    odd = "c"
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("spider", "kind"),
+    [(NotSerialisable, "jsonlines"), (HalfASurrogatePair, "csv"), (NoItem, "jsonlines")],
+)
+def test_a_page_whose_item_an_exporter_refuses_is_fetched_by_the_next_crawl(
+    project: Any, tmp_path: Path, mark: str, spider: Any, kind: str
+) -> None:
+    """Scrapy logs that only. A feed whose filter does not want the item is not asked."""
+    feeds = {
+        str(tmp_path / "pages"): {"format": kind, "overwrite": False},
+        str(tmp_path / "shops"): {"format": kind, "item_classes": [Shop]},
+    }
+    crawls = project(spider, Project, FEEDS=feeds, **marked(mark, tmp_path))
+    assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/left/items"])
+    assert ["/c"] == crawls[1].fetched
+    lines = (tmp_path / "pages").read_text(encoding="utf-8").splitlines()
+    form = {"jsonlines": '{{"page": "{}"}}', "csv": "{}"}[kind]
+    assert [1] * 8 == [lines.count(form.format(page)) for page in PAGES]
+
+
 class BreaksOnce(JsonLinesItemExporter):
     """Can't finish its first file."""
 

@@ -410,26 +410,36 @@ class Retried(Project):
             yield self.request("page")
 
 
-class FailsToQueueRetries(Scheduler):
-    """A project's scheduler, for the requests that downloader middlewares return."""
+class RefusesRetries(Scheduler):
+    """A project's scheduler that does not want the requests that downloader middlewares return."""
 
     def enqueue_request(self, request: scrapy.Request) -> bool:
         is_returned = "retry_times" in request.meta or "redirect_times" in request.meta
         if is_returned and self.crawler.spider.number == 0:
-            raise ValueError("the disk is full")
+            return self.refuse()
         return super().enqueue_request(request)
+
+    def refuse(self) -> bool:
+        return False
+
+
+class FailsToQueueRetries(RefusesRetries):
+    def refuse(self) -> bool:
+        raise ValueError("the disk is full")
 
 
 @DONE_MARKS
 @pytest.mark.parametrize("answer", [503, "/other"], ids=["retry", "redirect"])
+@pytest.mark.parametrize("scheduler", [RefusesRetries, FailsToQueueRetries])
 def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
-    project: Any, tmp_path: Path, mark: str, answer: Any
+    project: Any, tmp_path: Path, mark: str, answer: Any, scheduler: Any
 ) -> None:
     """The next crawl fetches it, without a link."""
     answers = {"/page": [answer, 200, 200]}
-    queue = {"SCHEDULER": FailsToQueueRetries, "RETRY_ENABLED": True}
+    queue = {"SCHEDULER": scheduler, "RETRY_ENABLED": True}
     crawls = project(*[Retried] * 3, answers=answers, **marked(mark, tmp_path), **queue)
     assert [1, 1, 0] == times(crawls)["page"]
+    assert [1, 0, 0] == [crawl.stats.get("tbloom/left", 0) for crawl in crawls]
 
 
 @DONE_MARKS

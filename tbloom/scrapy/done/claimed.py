@@ -193,7 +193,7 @@ class ClaimedRequests(PendingRequests):
             queued = super()._hand_on(pending)
         except Exception as error:
             if token and is_new:
-                self._not_queued(pending, token, error)
+                self._not_queued(pending, token, type(error).__name__)
             raise
         finally:
             if pending.tries_again and pending.fingerprint and not (is_new and queued):
@@ -203,16 +203,16 @@ class ClaimedRequests(PendingRequests):
             self._giving.queued(pending.request)
         if self._giving and token and queued and pending.fingerprint and not pending.note:
             self._without_note.add(token.fingerprints[0])
-        if page and is_new and token:
+        if token and is_new and not queued:
+            self._not_queued(pending, token, "refused")  # by the project's scheduler
+        elif page and is_new and token:
             self.tracker.queued(page, token)
-        if token and is_new and not queued:  # the project's scheduler does not want it
-            self.committer.release(token.items)
         if page and not is_new:
             self._leads_elsewhere(page, pending)
         return queued
 
-    def _not_queued(self, pending: PendingRequest, token: Token, error: Exception) -> None:
-        """Give up a request for which the project's scheduler has raised the exception.
+    def _not_queued(self, pending: PendingRequest, token: Token, why: str) -> None:
+        """Give up a request that the project's scheduler has not queued.
 
         The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released. Any other request keeps its
         claim and its note: the next crawl takes it.
@@ -221,7 +221,7 @@ class ClaimedRequests(PendingRequests):
         if page:
             new = [item for item in token.items if item not in page.token.items]
             self.committer.release(new)
-            self.tracker.leave(page, f"queue/{type(error).__name__}")
+            self.tracker.leave(page, f"queue/{why}")
         elif pending.fingerprint is not None:
             self.committer.release(token.items)
 

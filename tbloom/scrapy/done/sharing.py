@@ -176,21 +176,18 @@ class Sharing:
 
     def _read(self, note: Note) -> tuple[Request, Token] | None:
         """Return the request of a note, and its token; None: it is not for this crawl."""
-        spider, engine = self._crawl.spider, self._crawl.crawler.engine
         token = None
         try:
             token = read_token(note.text)
-            request = read_request(note.text, spider)
+            request = read_request(note.text, self._crawl.spider)
         except ValueError as error:  # as of another version of the spider
             logger.error("A page is not taken: %s: %r", error, note.text[:200])
             self._crawl.count("tbloom/not_taken")
             if token:
                 self._committer.release(token.items[:1])
             return None
-        # A page that has failed in this crawl, and any page once the spider is closed, is left to the next crawl.
-        if self._failures.pauses(token.fingerprints[0]) is not None or not (
-            engine and engine.spider
-        ):
+        # A page that has failed in this crawl, and any page once the crawl closes, is left to the next crawl.
+        if self._failures.pauses(token.fingerprints[0]) is not None or not self._crawl.is_running:
             return None
         if note.deaths > _MOST_DEATHS:
             message = "%s: %d crawlers have died of it, and it is given up"

@@ -20,6 +20,7 @@ from tbloom.scrapy.compat import (
     flush_feed,
     is_local_feed,
     items_taken,
+    watch_accepted,
     watch_finish,
 )
 from tbloom.scrapy.signals import items_buffered, items_flushed
@@ -35,7 +36,7 @@ _UNNAMED = (
 
 
 class Buffer:
-    """What a pipeline keeps in memory, from ``items_buffered`` to ``items_flushed``."""
+    """What a pipeline keeps in memory, from ``items_buffered`` to ``items_flushed``; or an item that no feed has."""
 
 
 class StoredItems:
@@ -48,6 +49,8 @@ class StoredItems:
         self._crawler, self._ended = crawler, ended
         #: The number of items that each feed slot had after the last item.
         self._counts: dict[FeedSlot, int] = {}
+        #: The feed slots that have accepted the item that passes now.
+        self._accepted = set[FeedSlot]()
         #: The holders that have stored their items (True), or have lost them (False). A holder that still keeps items is not here.
         self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         #: The buffers, by their pipelines; None: all pipelines that send no ``pipeline``.
@@ -66,6 +69,11 @@ class StoredItems:
         holders: set[object] = {
             slot for slot, count in self._counts.items() if items_taken(slot) > count
         }
+        if self._accepted - holders:  # an exporter has raised an exception
+            lost = Buffer()
+            self._has_stored[lost] = False
+            holders.add(lost)
+        self._accepted.clear()
         if holders:
             self._watch_slots()
         return holders | {*self._buffers.values()}
@@ -116,6 +124,7 @@ class StoredItems:
         for slot in slots:
             if slot not in self._counts:
                 self._watch_store(slot)
+                watch_accepted(slot, self._accepted.add)
                 watch_finish(slot, self._exporter_closed)
         self._counts = {slot: items_taken(slot) for slot in slots}
 
