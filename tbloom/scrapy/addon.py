@@ -15,7 +15,6 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.scheduler import FilteringScheduler
-from tbloom.scrapy.settings import SHADOW
 
 #: A name, not the class, because Scrapy's log shows it as it is set.
 _DUPEFILTER = "tbloom.scrapy.DupeFilter"
@@ -31,7 +30,7 @@ class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
         """Set tbloom's components. Scrapy calls this before the crawl.
 
-        The project's own settings stay as they are, except that with TBLOOM_SHADOW tbloom's dupefilter calls the project's.
+        The project's own settings stay as they are.
 
         :raises NotConfigured: if the project has another dupefilter; Scrapy logs it, and goes on without the add-on.
         """
@@ -43,15 +42,9 @@ class Addon:
                 )
         settings.set("DUPEFILTER_CLASS", _DUPEFILTER, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
-        shadow = SHADOW.value(settings)
         if not issubclass(load_object(chosen), DupeFilter):
-            if not shadow:
-                message = f"DUPEFILTER_CLASS is {chosen!r}; remove that line, and tbloom filters"
-                raise NotConfigured(message)
-            if shadow is True:
-                settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)
-            priority = settings.getpriority("DUPEFILTER_CLASS") or 0
-            settings.set("DUPEFILTER_CLASS", _DUPEFILTER, priority)
+            message = f"DUPEFILTER_CLASS is {chosen!r}; remove that line, and tbloom filters"
+            raise NotConfigured(message)
         scheduler, downloader = (
             load_object(settings[name]) for name in ("SCHEDULER", "DOWNLOADER")
         )
@@ -60,9 +53,8 @@ class Addon:
             _subclass(settings, "SCHEDULER", FilteringScheduler, scheduler)
         if hasattr(downloader, "fetch"):
             _subclass(settings, "DOWNLOADER", PageDownloader, downloader)
-        if not shadow:
-            add = settings.setdefault_in_component_priority_dict
-            add("SPIDER_MIDDLEWARES", PageSpiderMiddleware, _NEXT_TO_SPIDER)
+        add = settings.setdefault_in_component_priority_dict
+        add("SPIDER_MIDDLEWARES", PageSpiderMiddleware, _NEXT_TO_SPIDER)
 
 
 def _subclass(settings: BaseSettings, name: str, ours: type[Any], project: type[Any]) -> None:

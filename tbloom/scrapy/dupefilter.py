@@ -23,7 +23,6 @@ from tbloom.scrapy.compat import is_trial, open_no_feeds, untested_versions
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.done.claimed import ClaimedRequests
 from tbloom.scrapy.done.local import CrawlLocal
-from tbloom.scrapy.extras.shadow import shadowed
 from tbloom.scrapy.options import (
     address_of,
     asks_nobody,
@@ -41,7 +40,7 @@ from tbloom.scrapy.outage import (
     Guess,
 )
 from tbloom.scrapy.pending import PendingRequests
-from tbloom.scrapy.settings import FLUSH, MARK, OLD_SIZE, SHADOW
+from tbloom.scrapy.settings import FLUSH, MARK, OLD_SIZE
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -93,10 +92,6 @@ class DupeFilter(RFPDupeFilter):
             return _Trial(crawler)
         for line in untested_versions():
             logger.debug(line)
-        with ending_at_an_error(crawler):
-            # Unless the crawl ends by a mistake in another component's settings.
-            if SHADOW.value(crawler.settings) and not crawl_of(crawler).is_ending:
-                return shadowed(crawler, DupeFilter, shares_queue=shares_queue)
         return cls(crawler, shares_queue=shares_queue)
 
     @classmethod

@@ -30,7 +30,6 @@ from tbloom.scrapy.settings import (
     OLD_SIZE,
     ON_ERROR,
     PAGES,
-    SHADOW,
     STORE,
     Setting,
     arguments,
@@ -178,29 +177,23 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
 # The store
 
 
-def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: Any) -> Answers:
+def read_options(settings: BaseSettings, spider: str, **own: Any) -> Answers:
     """Make what asks the store that the options of a crawl describe.
 
     :param spider: The spider's name.
-    :param suffix: Is put after the filter's name.
     :param own: Arguments of the filter that override the settings.
     :raises ConfigError: if a setting can't be right; it names the setting.
     """
     check_settings(settings)
-    store, mark, shadow = (setting.value(settings) for setting in (STORE, MARK, SHADOW))
-    if mark == "done" and (shadow or store == "exact"):
-        other = SHADOW.name if shadow else f"{STORE.name} = {store!r}"
-        raise ConfigError(MARK.name, mark, f"'scheduled', with {other}")
-    if shadow and store != "bloom":
-        raise ConfigError(SHADOW.name, shadow, f"to be left out with {STORE.name} = {store!r}")
+    store, mark = STORE.value(settings), MARK.value(settings)
+    if mark == "done" and store == "exact":
+        raise ConfigError(MARK.name, mark, f"'scheduled', with {STORE.name} = {store!r}")
     with naming_settings(FILTER):
-        seen = _make_store(settings, spider, store, suffix, own)
+        seen = _make_store(settings, spider, store, own)
     return Answers(seen, ON_ERROR.value(settings))
 
 
-def _make_store(
-    settings: BaseSettings, spider: str, store: str, suffix: str, own: dict[str, Any]
-) -> AnyStore:
+def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, Any]) -> AnyStore:
     found = arguments(settings, FILTER)
     if found.keys() & {"bits", "hashes"}:
         bit = found.get("bits", _OLD_BIT)
@@ -209,7 +202,7 @@ def _make_store(
         found["bits"] = 1 << bit
         found.setdefault("hashes", _OLD_HASHES)
     key = found.get("name", DEFAULT_KEY)
-    name = expand(FILTER["name"], key, spider=spider, timestamp=int(time.time())) + suffix
+    name = expand(FILTER["name"], key, spider=spider, timestamp=int(time.time()))
     for argument in found.keys() - _STORES[store] - _SHARED:
         value = "a value that is not shown" if argument == "secret" else found[argument]
         raise ConfigError(argument, value, f"to be left out with {STORE.name} = {store!r}")

@@ -15,7 +15,7 @@ from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawl import Crawl, crawl_of, ending_at_an_error
 from tbloom.scrapy.options import asks_nobody, make_client
 from tbloom.scrapy.pending import PendingRequests
-from tbloom.scrapy.settings import FLUSH, SHADOW
+from tbloom.scrapy.settings import FLUSH
 
 #: Stands for the class that the setting SCHEDULER names, which takes its place in the order of methods (``addon``).
 _Project: Any = object
@@ -55,8 +55,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         crawler = self._crawl.crawler
         with ending_at_an_error(crawler):
             opened = super().open(spider)
-            is_tried = is_trial(crawler) or SHADOW.value(crawler.settings)
-            if not (self._crawl.is_open or self._crawl.is_ending or is_tried):
+            if not (self._crawl.is_open or self._crawl.is_ending or is_trial(crawler)):
                 raise self.asks_nobody()
             return opened
 

@@ -95,8 +95,6 @@ WHEN_IDLE = Setting("TBLOOM_WHEN_IDLE", default="end", choices=("end", "wait"))
 DONE_STATUSES = Setting("TBLOOM_DONE_STATUSES", statuses, default=(404, 410))
 #: How long links to a page that has failed are not followed by the same crawl (seconds).
 FAILED_PAUSE = Setting("TBLOOM_FAILED_PAUSE", float, default=600.0)
-#: True, False, or a class.
-SHADOW = Setting("TBLOOM_SHADOW", flag, default=False)
 #: scrapy-redis' setting.
 FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
 #: The same of the distinct counters.
@@ -119,7 +117,7 @@ PAGES = {
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag, choices=_BOOL),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
-_OTHERS = (STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, SHARE, WHEN_IDLE, DONE_STATUSES, FAILED_PAUSE)
+_OTHERS = (STORE, MARK, ON_ERROR, TAKE_OVER, SHARE, WHEN_IDLE, DONE_STATUSES, FAILED_PAUSE)
 KNOWN = {s.name: s for s in (*FILTER.values(), *COUNTS.values(), *PAGES.values(), *_OTHERS)}
 
 # Keys of a request's meta

@@ -64,7 +64,6 @@ def message(wrong: dict[str, Any]) -> str:
         ({"SCHEDULER_FLUSH_ON_START": "x"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
         ({**EXACT, "TBLOOM_CAPACITY": 9}, "TBLOOM_CAPACITY: expected to be left out with TBLOOM_STORE"),
         ({**EXACT, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'ex"),
-        ({**LOCAL, "TBLOOM_SHADOW": True}, "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE"),
         ({"TBLOOM_PATH": "seen.tbloom"}, "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bl"),
         *(({"TBLOOM_FAILED_PAUSE": wrong}, "TBLOOM_FAILED_PAUSE: expected a number of seconds from 0")
           for wrong in (10**400, -1, "long", True, "nan", "inf")),
@@ -113,7 +112,6 @@ def test_crawlers_share_a_secret(url: str, name: str, store: str, secret: Any) -
 SHARED = SETTINGS["add-on, scrapy-redis"]
 DEAD = {"REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}
 _DEAD = f"REDIS_URL is {UNREACHABLE}: "
-_EXACT = "TBLOOM_SHADOW: expected True, False or an exact dupefilter's class"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +128,6 @@ _EXACT = "TBLOOM_SHADOW: expected True, False or an exact dupefilter's class"
         ({**SCRAPY_REDIS, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove"),
         ({**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"},
          "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s"),
-        ({**ADDON, "TBLOOM_SHADOW": "no.such.Class"}, _EXACT),
-        ({**ADDON, "TBLOOM_SHADOW": "scrapy.Spider"}, _EXACT),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_stops_the_crawl_at_the_start(

@@ -138,12 +138,10 @@ def crawl_with_newer_scrapy(*arguments: Any, **given: Any) -> dict[str, Any]:
     return crawl.one(*arguments, **given)
 
 
-@pytest.mark.parametrize("shadow", [False, True])
 def test_the_log_names_a_version_that_the_tests_do_not_know_once(
-    site: str, url: str, name: str, *, shadow: bool
+    site: str, url: str, name: str
 ) -> None:
-    """Also where the filter is only tried."""
-    settings = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SHADOW": shadow}
+    settings = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name}
     given = {"pages": [["a", {}], ["b", {}]]}
     result = Forked(crawl_with_newer_scrapy, "pages", site, settings, **given).result()
     newer = (
@@ -306,7 +304,6 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, "REDIS_URL": None, "REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}}, "REDIS_PARAMS['host'] is 127.0.0.1, REDIS_PARAMS['port'] is 1: Valkey Cluster can"),
         ({"DUPEFILTER_CLASS": "x.y.Z"}, "tbloom can't start: DUPEFILTER_CLASS names what can't be imported: M"),
         ({**ADDON, "SCHEDULER": "os.path"}, "tbloom can't start: SCHEDULER is no class, but"),
-        ({**ADDON, **THEIRS, "TBLOOM_SHADOW": "x.Y"}, "tbloom can't start: TBLOOM_SHADOW names what can't be imported"),
         ({**ADDON, **COUNTED, "TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole"),
         ({**ADDON, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
     ],

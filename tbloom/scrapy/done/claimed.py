@@ -228,8 +228,8 @@ class ClaimedRequests(PendingRequests):
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
         """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
         item = pending.fingerprint
-        is_known = item is not None and pending.answer in (Claim.SEEN, Claim.BUSY)
-        if not is_known or self._failures.is_wall(pending.request):
+        is_known = pending.answer in (Claim.SEEN, Claim.BUSY)
+        if item is None or not is_known or self._failures.is_wall(pending.request):
             self.tracker.leave(page, "redirect")
             return
         target = self.committer.uncommitted.get(item)

@@ -42,7 +42,7 @@ from tbloom.scrapy.options import (
     read_options,
     server_settings,
 )
-from tbloom.scrapy.settings import COUNTS, FILTER, MARK, SHADOW, STORE, expand
+from tbloom.scrapy.settings import COUNTS, FILTER, MARK, STORE, expand
 
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: The methods by which a scheduler asks a dupefilter, or hands requests on to another scheduler.
@@ -331,10 +331,7 @@ def _asks(scheduler: type[Any]) -> bool:
 
 def _check_classes(settings: BaseSettings) -> None:
     """Raise ImportError where a setting names no class, so that Scrapy could not start."""
-    names = ["DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"]
-    if isinstance(SHADOW.value(settings), str):
-        names.append(SHADOW.name)
-    for name in names:
+    for name in ("DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"):
         if not isclass(_loaded(f"tbloom can't start: {name}", settings[name])):
             raise ImportError(f"tbloom can't start: {name} is no class, but {settings[name]!r}")
 
