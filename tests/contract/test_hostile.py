@@ -202,7 +202,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
         lambda seen: seen.push_many(["a"], []),
         lambda seen: seen.push("a", ""),
     ],
-    "limit": [lambda seen, limit=limit: seen.take(limit) for limit in (0, -1, True, 1.5, "2")],
+    "limit": [lambda seen, limit=limit: seen.take(limit) for limit in (-1, True, 1.5, "2")],
     "within": [
         lambda seen: seen.add("a", within=0),
         lambda seen: seen.contains("a", within=8),

@@ -426,7 +426,8 @@ HTTP = {
     "redirect to the start": Setup(surprises={TARGET: ["/p/0"]}, seconds=0.3),
     "redirect to a page in work": Setup(surprises={TARGET: ["/p/4"]}, seconds=0.05),
     "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=("/p/4",)),
-    "redirect in a circle": Setup(surprises={TARGET: ["/p/4"], "/p/4": [TARGET]}, left=(*T, "/p/4")),
+    # Both count as done, each because of the other one.
+    "redirect in a circle": Setup(surprises={TARGET: ["/p/4"], "/p/4": [TARGET]}),
     "redirect to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"]), surprises={TARGET: ["http://localhost:{port}/q"]}),
     "links to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"], links=links_offsite)),
     "robots.txt": Setup({"ROBOTSTXT_OBEY": True}),
