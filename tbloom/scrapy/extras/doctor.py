@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import sys
@@ -12,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from difflib import get_close_matches
-from importlib.util import resolve_name
 from inspect import isclass, isfunction
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +59,7 @@ _OFF = (
 
 
 def faults(settings: BaseSettings) -> Iterator[str]:
-    """Yield each fault of the project and its spiders: a line and, if the setting is in a file, a line with its place.
+    """Yield each fault of the project and its spiders: a line and, if the setting is in a file, a line with that file.
 
     A fault that only some spiders have names them.
     """
@@ -248,65 +246,18 @@ def _raised_at(error: BaseException) -> str:
 
 
 def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None) -> str:
-    """Return the file and line of the setting that a fault names first; "" if it has a default, or can't be found.
-
-    The line's text is not shown, because it may have a password.
-    """
+    """Return the file of the setting that a fault names first, and its name; "" if it has a default."""
     named = re.search(r"\b[A-Z]+(_[A-Z]+)*\b", fault)
     priority = settings.getpriority(named[0]) if named else None
     if named is None or priority is None or priority < SETTINGS_PRIORITIES["project"]:
         return ""
-    places = [(os.environ.get(ENVVAR, ""), "")]
+    module = os.environ.get(ENVVAR, "")
     if spider and priority >= SETTINGS_PRIORITIES["spider"]:
-        places = [(kind.__module__, kind.__name__) for kind in spider.__mro__]
-    for module, kind in places:
-        if found := _last_line(named[0], module, kind):
-            file, line = found
-            return f"{_relative(file)}, line {line}: {named[0]} = ..."
-    return ""
-
-
-def _last_line(
-    name: str, module: str, kind: str, known: frozenset[str] = frozenset()
-) -> tuple[str, int] | None:
-    """Return the file and the last line of a module, or of its class ``kind``, where a setting is assigned, imported, or a key.
-
-    Where it is imported by ``from MODULE import *``, that module is searched, unless it is one of the ``known``, or has no source.
-    """
-    file = str(getattr(sys.modules.get(module), "__file__", None) or "")
-    try:
-        tree: ast.AST = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    if kind:
-        classes = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
-        tree = next((each for each in classes if each.name == kind), ast.Module([], []))
-    last, imported = 0, ""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=found, ctx=ast.Store()) | ast.Constant(value=found) if found == name:
-                origin = ""
-            case ast.ImportFrom(names=[ast.alias(name="*")]):
-                origin = _module_of(node, module)
-                if origin in known or not hasattr(sys.modules.get(origin), name):
-                    continue
-            case _:
-                continue
-        if node.lineno >= last:
-            last, imported = node.lineno, origin
-    if not last:
-        return None
-    return (imported and _last_line(name, imported, "", known | {module})) or (file, last)
-
-
-def _module_of(node: ast.ImportFrom, module: str) -> str:
-    """Return the name of the module from which an import in ``module`` imports."""
-    package = sys.modules[module].__package__ or ""
-    name = "." * node.level + (node.module or "")
-    try:
-        return resolve_name(name, package)
-    except ImportError:  # a relative one, outside of a package
-        return ""
+        bases = spider.__mro__
+        sets = [each for each in bases if named[0] in (vars(each).get("custom_settings") or ())]
+        module = (sets or [spider])[0].__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return f"{_relative(file)}: {named[0]}" if file else ""
 
 
 def _relative(file: str) -> str:
