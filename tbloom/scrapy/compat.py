@@ -86,6 +86,11 @@ def is_idle(engine: Any) -> bool:
     return bool(engine and hasattr(engine, "spider_is_idle") and engine.spider_is_idle())
 
 
+def is_downloading(engine: Any) -> bool:
+    """Return whether the engine downloads something. Without it, left pages may be fetched while a slow login is under way."""
+    return bool(getattr(getattr(engine, "downloader", None), "active", ()))
+
+
 def wake_engine(engine: Any) -> None:
     """Make the engine ask its scheduler for requests. Without it, it does so at the next response, or after 5 seconds."""
     nextcall = getattr(getattr(engine, "_slot", None), "nextcall", None)

@@ -831,6 +831,21 @@ class Fleet:
         assert sorted({*hosts}) == sorted(hosts), "two sessions have items of one host"
 
 
+def test_an_item_of_another_queue_is_left_to_the_owner_of_its_host(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """Nobody may take items of that queue any more."""
+    ours.take(queue="q")
+    theirs.take(queue="q")
+    assert ours.push("a", Note("a", "other", "host"))
+    assert NEW is ours.claim("b", note=Note("b", "q", "host", one_owner=True))
+    assert BUSY is theirs.claim("a", note=Note("a again", "q", "host", one_owner=True))
+    assert BUSY is theirs.claim("a", note=Note("a once more", "q", "host", one_owner=True))
+    assert 1 == index_of(ours, client)
+    assert [] == texts(theirs.take(queue="q"))
+    assert ["a again"] == texts(ours.take(queue="q"))
+
+
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_host_has_one_owner_whatever_the_sessions_do(

@@ -163,7 +163,7 @@ class Prepared(Spider):
 
 
 def crawl_prepared(site: str, settings: Mapping[str, Any], *, ends: bool) -> list[list[str]]:
-    sharing._START_PATIENCE = 0.5
+    sharing._START_PATIENCE = 2.0
     given: list[Any] = [{"pages": "ab", "ends": True}, {"pages": "" if ends else "c", "ends": ends}]
     for each in given:
         each |= {"site": site, "fetched": []}

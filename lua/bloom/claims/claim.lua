@@ -70,12 +70,12 @@ for at = 1, #items, item_bytes do
       local host = not leaves and not is_replaced and queue == string.sub(note, 1, 8) and host_field(queue, note)
       local is_others = host and not may_own(claims, sessions, host, session, now)
       answer, any_new = is_others and '2' or '1', true
-      if is_others and was_left then
-        -- Its owner gets it already.
-      elseif leaves or is_others then
+      -- What is left in the queue already stays there, for the owner of the host.
+      local stays = is_others and was_left and string.sub(place, 1, 8) == queue
+      if was_left and not stays then redis.call('ZREM', index, member_of(owner, place, digest)) end
+      if not stays and (leaves or is_others) then
         leave(claims, index, digest, LEFT, call, string.sub(note, 1, 13), string.sub(note, 14))
-      else
-        if was_left then redis.call('ZREM', index, member_of(owner, place, digest)) end
+      elseif not stays then
         redis.call('HSET', claims, digest, session .. call .. note)
         if host then redis.call('HSET', claims, host, session) end
       end

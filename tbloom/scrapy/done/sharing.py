@@ -19,7 +19,7 @@ from redis import RedisError
 from scrapy import Request
 
 from tbloom import Note, TBloomError
-from tbloom.scrapy.compat import call_later, host_queues, wake_engine
+from tbloom.scrapy.compat import call_later, host_queues, is_downloading, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
@@ -87,7 +87,7 @@ class Sharing:
         """Ask for pages, because the queue is empty; but not too often."""
         now = time.monotonic()
         if not self._is_ready:
-            if self._moves_seen != self.moves:
+            if self._moves_seen != self.moves or is_downloading(self._crawl.crawler.engine):
                 self._moves_seen, self._still_since = self.moves, now
             if now > self._still_since + _START_PATIENCE:
                 self._become_ready()
