@@ -71,8 +71,6 @@ class PendingBatch(NamedTuple):
     batch: Batch
     #: Until when the answers are valid (ms, monotonic). After that, the server may have forgotten them.
     until: int
-    #: Items whose answers the caller does not want any more.
-    unwanted: set[Any]
 
 
 _BATCH_OF = attrgetter("batch")
@@ -104,7 +102,7 @@ class PendingAnswers:
         """
         now = now_ms()
         until = min(now + lifetime_ms, (batch.unanswered_since or now) + LANE_TTL_MS // 2)
-        kept = PendingBatch(batch, until, set())
+        kept = PendingBatch(batch, until)
         if batch.answers is None:
             self.lost.append(kept)
         else:
@@ -137,7 +135,7 @@ class PendingAnswers:
 
     def _note_new(self, kept: PendingBatch, answers: str) -> None:
         for key, answer in zip(kept.batch.digests, answers, strict=False):
-            if answer == "1" and key not in kept.unwanted:
+            if answer == "1":
                 self.new[key] = kept
 
     def known_new(self, batches: Iterable[Batch]) -> dict[Any, PendingBatch]:
@@ -156,15 +154,6 @@ class PendingAnswers:
             mine = [key for key, kept in new.items() if self.new.get(key) is kept]
             # One step, so that a signal can't interrupt it.
             return dict(zip(mine, map(_BATCH_OF, map(self.new.pop, mine)), strict=True))
-
-    def forget(self, digests: Iterable[Any]) -> None:
-        """Drop the answers to these items."""
-        digests = {*digests}
-        with self._lock:
-            for kept in self.lost.copy():
-                kept.unwanted.update(digests)
-            for key in digests:
-                self.new.pop(key, None)
 
     def __contains__(self, key: Any) -> bool:
         return key in self.new or any(key in kept.batch.digests for kept in self.lost.copy())

@@ -132,13 +132,6 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _keys_of(self, items: list[Item]) -> list[int]:
         return fingerprints_of(items)
 
-    def assume_new(self, items: Iterable[Item]) -> None:
-        """Treat the items as new, after a call with them has raised one of redis-py's errors.
-
-        The lost answers of that call, which the next call would get, are dropped.
-        """
-        self._dispatcher.pending_answers.forget(fingerprints_of(items))
-
     @verb
     def contains(self, item: Item) -> Flow[bool]:
         """Return True if the item is remembered. Nothing is changed."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -376,16 +375,6 @@ def spider_arguments(crawler: Crawler) -> dict[str, Any]:
         if found.get("self") is crawler and "kwargs" in found and "args" in found:
             return {**{str(n): value for n, value in enumerate(found["args"])}, **found["kwargs"]}
     return {}
-
-
-def is_told_to_end() -> bool:
-    """Return whether Scrapy has caught a signal. Scrapy handles the signal once the crawl waits for nothing.
-
-    After the first signal, Scrapy installs ``_signal_kill``; after the second, it ignores further signals.
-    Without it, a crawl that waits for Redis ends after ``TBLOOM_RETRY_FOR``.
-    """
-    handler = signal.getsignal(signal.SIGTERM)
-    return handler is signal.SIG_IGN or getattr(handler, "__name__", "").startswith("_signal_kill")
 
 
 # The event loop

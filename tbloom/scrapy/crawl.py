@@ -17,20 +17,21 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom import LocalBloom
-from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
     close_spider,
     in_loop,
+    next_turn,
     open_no_feeds,
     scheduler_of,
     spider_arguments,
     stop_engine,
     wait_until_closed,
+    wake_engine,
 )
-from tbloom.scrapy.options import error_line
-from tbloom.scrapy.outage import Answers
+from tbloom.scrapy.options import error_line, server_settings
+from tbloom.scrapy.outage import AnyStore, CrawlStore, Outage
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -39,29 +40,33 @@ T = TypeVar("T")
 
 #: Errors that a user can mend. (OSError: of a file; RedisClusterException: the cluster does not answer.)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
-#: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
+#: The reason with which a spider is closed when its filter fails.
 ERROR_REASON = "tbloom_error"
 
 
 class Calls:
     """Makes calls one after the other in a separate thread, so that the event loop does not wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, outage: Outage | None = None) -> None:
         self._thread = ThreadPoolExecutor(1, "tbloom-calls")
-
-    def call_and_block(self, call: Callable[[], T]) -> T:
-        """Return the result of a call. The event loop waits for this call, and for earlier calls."""
-        return self._thread.submit(call).result()
+        self._outage = outage
 
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
-        """Make a call for which nothing waits. The event loop calls ``then`` once it has ended."""
-        self._thread.submit(call).add_done_callback(partial(in_loop(), then))
+        """Make a call, which may wait for its server. The event loop calls ``then`` once the call has ended."""
+        made = partial(self._outage.wait_for, call) if self._outage else call
+        self._thread.submit(made).add_done_callback(partial(in_loop(), then))
 
     async def run(self, call: Callable[[], T]) -> T:
         """Await the result of a call. Calls that ``begin`` began earlier have ended by then."""
         done: Deferred[Future[T]] = Deferred()
         self.begin(call, done.callback)
         return (await maybe_deferred_to_future(done)).result()
+
+    async def ended(self) -> None:
+        """Return once the calls that were begun earlier have ended."""
+        ended: Deferred[None] = Deferred()
+        self._thread.submit(int).add_done_callback(partial(in_loop(), ended.callback))
+        await maybe_deferred_to_future(ended)
 
     def close(self) -> None:
         """End the thread, once its calls are made."""
@@ -74,10 +79,6 @@ class InlineCalls(Calls):
     def __init__(self) -> None:
         pass
 
-    def call_and_block(self, call: Callable[[], T]) -> T:
-        """Return the result of a call."""
-        return call()
-
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
         """Make a call; the event loop calls ``then`` soon."""
         made: Future[T] = Future()
@@ -87,6 +88,10 @@ class InlineCalls(Calls):
             made.set_exception(error)
         call_soon(then, made)
 
+    async def ended(self) -> None:
+        """Return in the next turn of the event loop, when each ``then`` was called."""
+        await next_turn()
+
     def close(self) -> None:
         """Do nothing: there is no thread."""
 
@@ -94,8 +99,9 @@ class InlineCalls(Calls):
 class Crawl:
     """A crawl, as tbloom's components know it."""
 
-    #: Its store, and its policy during an outage; set once the dupefilter is open.
-    answers: Answers
+    #: Its store, and whether the store's server is away; set once the dupefilter is open.
+    seen: AnyStore
+    outage: Outage
     #: One thread asks about links, and one commits pages, so that links don't wait for commits.
     calls: Calls
     commit_calls: Calls
@@ -106,6 +112,8 @@ class Crawl:
         self.is_ending: bool = False
         #: Its dupefilter is open; its threads have ended.
         self.is_open: bool = False
+        #: With the add-on: fires once the store's server has answered, or the crawl is to end.
+        self.opened: Deferred[None] | None = None
         self.is_closed: bool = False
         #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
         self.scheduler: Any = None
@@ -161,12 +169,30 @@ class Crawl:
             self._logged.add(message)
             log(message, *values)
 
-    def open(self, answers: Answers) -> None:
-        """Begin to ask a store. A local one needs no threads."""
-        kind = InlineCalls if isinstance(answers.seen, LocalBloom) else Calls
-        self.answers, self.calls, self.commit_calls = answers, kind(), kind()
+    def open(self, seen: AnyStore) -> None:
+        """Begin to ask a store."""
+        self.seen, crawler = seen, self.crawler
+        settings = crawler.settings
+        self.outage = Outage(
+            server_settings(settings),
+            FILTER["retry_for"].value(settings),
+            lambda: not crawler.crawling,
+            partial(in_loop(), self._is_back),
+        )
+        # Without the add-on, the event loop asks, and does not wait for long. A local store needs no threads.
+        if isinstance(seen, CrawlStore) and self.scheduler is not None:
+            seen.outage = self.outage
+        is_local = isinstance(seen, LocalBloom)
+        self.calls, self.commit_calls = (
+            InlineCalls() if is_local else Calls(self.outage) for _ in range(2)
+        )
         self.is_open = True
-        self.crawler.signals.connect(wait_until_closed, signals.engine_stopped)
+        crawler.signals.connect(wait_until_closed, signals.engine_stopped)
+
+    def _is_back(self) -> None:
+        """Go on: the server answers again."""
+        self.count("tbloom/outages")
+        wake_engine(self.crawler.engine)
 
     def end(self, *, before_start: bool = False) -> None:
         """End the crawl by an error: after a mere exception, Scrapy would lose the request and end as "finished"."""
@@ -183,7 +209,7 @@ class Crawl:
 
     def fail(self, error: Exception) -> None:
         """End the crawl by an error of the filter."""
-        if not self.answers.circuit.is_open:  # which the log has
+        if not self.is_ending:
             is_known = isinstance(error, RedisError | TBloomError)
             logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
         self.end()
@@ -193,21 +219,7 @@ class Crawl:
         self.is_closed = True
         self.commit_calls.close()
         self.calls.close()
-        self.answers.close()
-
-    @contextmanager
-    def logging_errors(self, what: str) -> Iterator[None]:
-        """Log Redis' errors of a call that the crawl can do without: if it fails, the next crawl does the work.
-
-        ``what`` was to be done with requests, for the log. The crawl ends where no policy says otherwise.
-        """
-        try:
-            yield
-        except (RedisError, TBloomError) as error:
-            if not self.answers.circuit.is_open:  # which the log has
-                logger.error("Requests could not be %s: %s", what, error)
-            if self.answers.on_error == "raise" or not is_outage(error):
-                self.end()
+        self.seen.close()
 
 
 def crawl_of(crawler: Crawler) -> Crawl:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -12,12 +13,13 @@ from redis import RedisError
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
+from twisted.internet.defer import Deferred
 
-from tbloom import FilterInfo, LocalBloom
+from tbloom import Claim, FilterInfo, LocalBloom
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
-from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import is_trial, open_no_feeds, untested_versions
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
@@ -26,20 +28,12 @@ from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.options import (
     address_of,
     asks_nobody,
+    make_store,
     naming_redis,
     needs_no_shared_queue,
-    read_options,
 )
-from tbloom.scrapy.outage import (
-    NEW,
-    Answer,
-    AnyStore,
-    ClaimStore,
-    CrawlBloom,
-    CrawlExact,
-    Guess,
-)
-from tbloom.scrapy.pending import PendingRequests
+from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlBloom, CrawlExact
+from tbloom.scrapy.pending import Answer, NoAnswer, PendingRequests
 from tbloom.scrapy.settings import FLUSH, MARK, OLD_SIZE
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -112,11 +106,10 @@ class DupeFilter(RFPDupeFilter):
             expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
             raise ConfigError(MARK.name, mark, expected)
         spider = crawl.crawler.spider or crawl.crawler.spidercls
-        answers = read_options(self._settings, spider.name)
-        seen = answers.seen
+        seen = make_store(self._settings, spider.name)
         if isinstance(seen, CrawlLocal):
             seen.open_claims()
-        crawl.open(answers)
+        crawl.open(seen)
         if mark == "done" and isinstance(seen, ClaimStore):
             crawl.pending = ClaimedRequests(crawl, crawl.scheduler, seen)
         elif crawl.scheduler is not None and not isinstance(seen, LocalBloom):
@@ -124,13 +117,33 @@ class DupeFilter(RFPDupeFilter):
         # A local store needs no round trips, so nothing waits for it.
         return crawl.pending or PendingRequests(crawl, None)
 
-    def open(self) -> None:
-        """Open the filter. Scrapy's scheduler calls this at the start. An error ends the crawl."""
-        if not self._crawl.is_ending:  # by a mistake in another component's settings
-            with ending_at_an_error(self._crawl.crawler):
-                self._start()
-        if self._crawl.is_ending:  # perhaps by an extension that was made before the feed exporter
-            open_no_feeds(self._crawl.crawler)
+    def open(self) -> Deferred[None] | None:
+        """Open the filter. Scrapy's scheduler calls this at the start. An error ends the crawl.
+
+        With the add-on, whose scheduler waits for ``Crawl.opened``, the event loop does not wait for the server.
+        """
+        crawl = self._crawl
+        if not crawl.is_ending:  # by a mistake in another component's settings
+            with ending_at_an_error(crawl.crawler):
+                first = self._first_call()
+                if crawl.scheduler is not None:
+                    crawl.opened = deferred_from_coro(self._open(first))
+                    return crawl.opened
+                with naming_redis(self._settings):
+                    first()
+                self._describe(*summarize(crawl.seen, self.fingerprinter))
+        if crawl.is_ending:  # perhaps by an extension that was made before the feed exporter
+            open_no_feeds(crawl.crawler)
+        return None
+
+    async def _open(self, first: Callable[[], object]) -> None:
+        crawl = self._crawl
+        with ending_at_an_error(crawl.crawler), naming_redis(self._settings):
+            await crawl.calls.run(first)
+            call = partial(summarize, crawl.seen, self.fingerprinter)
+            crawl.commit_calls.begin(call, lambda called: self._describe(*called.result()))
+        if crawl.is_ending:
+            open_no_feeds(crawl.crawler)
 
     def _spider_opened(self) -> None:
         """End the crawl if the scheduler has made this dupefilter, and does not open it. An error ends the crawl."""
@@ -151,12 +164,12 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
-        answer: Answer = Guess.DROPPED
+        answer: Answer = NoAnswer.DROPPED
         # Else it could not be opened.
         if "pending" in self.__dict__ or not self._crawl.is_ending:
             answer = self.pending.answer_to(request)
-        self._dropped = request if answer is Guess.DROPPED else None
-        return answer not in NEW
+        self._dropped = request if answer is NoAnswer.DROPPED else None
+        return answer is not Claim.NEW
 
     def log(self, request: Request, spider: Spider) -> None:
         """Log a request that was filtered, as Scrapy does."""
@@ -165,50 +178,27 @@ class DupeFilter(RFPDupeFilter):
             if any(name in self._settings for name in OLD_SIZE):
                 self._crawl.count("bloomfilter/filtered")
 
-    def _start(self) -> None:
-        """Raise at the start any error that the first request would raise, such as ConfigMismatch or an error of a Redis that is down."""
-        answers = self.pending.crawl.answers
+    def _first_call(self) -> Callable[[], object]:
+        """Return the first call, which raises at the start any error that the first request would raise, such as ConfigMismatch."""
+        seen = self.pending.crawl.seen
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
-        flush, ask = FLUSH.value(self._settings), partial(answers.seen.contains_many, [b"a"])
-        try:
-            with naming_redis(self._settings):
-                answers.seen.clear() if flush else ask()
-        except RedisError as error:
-            if not is_outage(error):
-                raise
-            if answers.on_error == "raise":  # the log has it
-                self._crawl.end(before_start=True)
-            elif flush:
-                logger.error("The filter could not be cleared at the start")
-            return
-        call = partial(summarize, answers.seen, self.fingerprinter)
-        if self._crawl.pending is None:
-            self._describe(*call())
-        else:
-            self._crawl.commit_calls.begin(call, lambda called: self._describe(*called.result()))
-            # Opens the connection on which the first links are asked about.
-            self._crawl.calls.begin(ask, lambda _: None)
+        return seen.clear if FLUSH.value(self._settings) else partial(seen.contains_many, [b"a"])
 
     def _describe(self, text: str, warnings: list[str]) -> None:
         logger.info(text)
         for warning in warnings:
             self._crawl.count("tbloom/warnings")
-            logger.warning("filter %r: %s", self._crawl.answers.seen.name, warning)
+            logger.warning("filter %r: %s", self._crawl.seen.name, warning)
 
     async def _closed(self, reason: str) -> None:
         """Finish once the feeds are stored."""
         crawl, stats = self._crawl, self._crawl.crawler.stats
-        answers, seen, committer = (
-            crawl.answers,
-            crawl.answers.seen,
-            getattr(self.pending, "committer", None),
-        )
+        seen, committer = crawl.seen, getattr(self.pending, "committer", None)
         try:
             if committer:
                 await committer.finish()
-            # A server that was away would be waited for once more.
-            if stats and not (crawl.is_ending or answers.circuit.errors):
+            if stats and not crawl.is_ending:
                 with suppress(RedisError, TBloomError):  # of servers that don't let us ask
                     info: Any = await crawl.commit_calls.run(seen.info)
                     stats.set_value("tbloom/window/items", info.items)
@@ -218,8 +208,6 @@ class DupeFilter(RFPDupeFilter):
         finally:
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
-            if errors := answers.circuit.errors:
-                self._crawl.count("tbloom/errors", errors)
             crawl.close()
         if committer:
             committer.report()

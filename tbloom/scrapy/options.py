@@ -23,12 +23,11 @@ from tbloom.engine.urls import make_client as client_of
 from tbloom.engine.valkey import as_redis, with_valkeys
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
 from tbloom.scrapy.done.local import CrawlLocal
-from tbloom.scrapy.outage import Answers, AnyStore, CrawlBloom, CrawlExact
+from tbloom.scrapy.outage import AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
     MARK,
     OLD_SIZE,
-    ON_ERROR,
     PAGES,
     STORE,
     Setting,
@@ -177,8 +176,8 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
 # The store
 
 
-def read_options(settings: BaseSettings, spider: str, **own: Any) -> Answers:
-    """Make what asks the store that the options of a crawl describe.
+def make_store(settings: BaseSettings, spider: str, **own: Any) -> AnyStore:
+    """Make the store that the settings of a crawl describe.
 
     :param spider: The spider's name.
     :param own: Arguments of the filter that override the settings.
@@ -189,8 +188,7 @@ def read_options(settings: BaseSettings, spider: str, **own: Any) -> Answers:
     if mark == "done" and store == "exact":
         raise ConfigError(MARK.name, mark, f"'scheduled', with {STORE.name} = {store!r}")
     with naming_settings(FILTER):
-        seen = _make_store(settings, spider, store, own)
-    return Answers(seen, ON_ERROR.value(settings))
+        return _make_store(settings, spider, store, own)
 
 
 def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, Any]) -> AnyStore:
@@ -217,7 +215,6 @@ def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, 
     if store == "bloom":
         found.setdefault("cache_size", CACHE_SIZE)
     seen = (CrawlBloom if store == "bloom" else CrawlExact)(client, name, **found)
-    seen.circuit.place = server_settings(settings)
     seen.keep_connections()
     return seen
 

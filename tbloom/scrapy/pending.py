@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict, deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from scrapy.settings import BaseSettings
 
 from tbloom import Claim, Note
 from tbloom.arguments import check_keep, check_ttl, check_within
+from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import (
     call_later,
@@ -30,7 +32,7 @@ from tbloom.scrapy.compat import (
 )
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
-from tbloom.scrapy.outage import NEW, Answer, AnyStore, ClaimStore, CrawlExact, Guess
+from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
 from tbloom.scrapy.settings import DONE, KEEP, STORE, TOKEN, TTL, WITHIN, Setting, naming_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -54,6 +56,17 @@ _COPIED = (
     "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
     "of its own"
 )
+
+
+class NoAnswer(Enum):
+    """In place of the filter's answer; the value is its stat, after ``tbloom/``."""
+
+    #: The crawl ends, and the request is dropped.
+    DROPPED = "dropped"
+
+
+#: What becomes of a request.
+Answer = Claim | NoAnswer
 
 
 @dataclass(slots=True, eq=False)
@@ -137,8 +150,8 @@ class PendingRequests:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many wait that no further page should be fetched."""
-        return self.waiting > _FULL
+        """Whether no further page should be fetched: so many requests wait, or the server is away."""
+        return self.waiting > _FULL or self.crawl.outage.is_on
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
@@ -180,13 +193,10 @@ class PendingRequests:
             self._drop_copied(request)
             pending = self._pending(request, always=True)
             if pending.is_to_ask:
-                if self._scheduler is None:
-                    self._ask_for([pending])
-                else:
-                    self.crawl.calls.call_and_block(partial(self._ask_for, [pending]))
+                self._ask_for([pending])
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
             self.crawl.fail(error)
-            return self._count(Guess.DROPPED)
+            return self._count(NoAnswer.DROPPED)
         self._write_token(pending)
         self._note_answer(pending)
         return self._count(pending.answer or Claim.NEW)
@@ -197,21 +207,21 @@ class PendingRequests:
         while self.met > self.answered:
             self._ask()
             self._hand_on_some()
-            await self.crawl.calls.run(lambda: None)
+            await self.crawl.calls.ended()
         self._is_closed = True
 
     async def have_room(self) -> None:
         """Return once few requests wait, or the crawl ends."""
         while self.waiting > _TURN and not (self.crawl.is_ending or self.is_closing):
             self._ask()
-            await self.crawl.calls.run(lambda: None)
+            await self.crawl.calls.ended()
             await next_turn()
 
     async def settle(self) -> None:
         """Return once no request waits, and the engine has taken out of the queue what it wants to fetch now."""
         while self.waiting:
             self._ask()
-            await self.crawl.calls.run(lambda: None)
+            await self.crawl.calls.ended()
             await next_turn()
         wake_engine(self.crawl.crawler.engine)
         for _ in range(_TURNS_OF_ENGINE):
@@ -236,13 +246,13 @@ class PendingRequests:
         if request.dont_filter and not always:
             return PendingRequest(request)
         if self.crawl.is_ending or self._is_closed:
-            return PendingRequest(request, answer=Guess.DROPPED)
-        settings, seen = self.crawl.crawler.settings, self.crawl.answers.seen
+            return PendingRequest(request, answer=NoAnswer.DROPPED)
+        settings, seen = self.crawl.crawler.settings, self.crawl.seen
         try:
             arguments = arguments_of(request, seen, settings, claims=self.claims)
         except TBloomError as error:
             self.crawl.fail(error)
-            return PendingRequest(request, answer=Guess.DROPPED)
+            return PendingRequest(request, answer=NoAnswer.DROPPED)
         pending = PendingRequest(request, item := self.crawl.fingerprint(request), arguments)
         if not arguments and isinstance(seen, ClaimStore):
             pending.answer = seen.known(item)
@@ -266,10 +276,11 @@ class PendingRequests:
         """Let the request wait; but ask at once if the engine is idle: Scrapy would send ``spider_idle`` again and again."""
         if pending.is_to_ask and not self.waiting and is_idle(self.crawl.crawler.engine):
             try:
-                self.crawl.calls.call_and_block(partial(self._ask_for, [pending]))
+                self._ask_for([pending])
             except (RedisError, TBloomError) as error:
-                self.crawl.fail(error)
-                pending.answer = Guess.DROPPED
+                if not is_outage(error):
+                    self.crawl.fail(error)
+                    pending.answer = NoAnswer.DROPPED
         return self._enter(pending)
 
     def _enter(self, pending: PendingRequest) -> bool:
@@ -290,7 +301,7 @@ class PendingRequests:
         self.crawl.calls.begin(partial(self._ask_for, batch), partial(self._have_answers, batch))
 
     def _ask_for(self, batch: list[PendingRequest]) -> None:
-        """Ask the filter for a batch, in the thread of the calls."""
+        """Ask the filter for a batch."""
         groups = defaultdict[Any, list[PendingRequest]](list)
         for pending in batch:
             if pending.is_to_ask:
@@ -300,8 +311,13 @@ class PendingRequests:
 
     def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> None:
         items = [pending.fingerprint or b"" for pending in group]
-        notes = [pending.note for pending in group] if self.claims else None
-        answers = self.crawl.answers.ask(items, notes, **arguments)
+        notes = [pending.note for pending in group]
+        seen = self.crawl.seen
+        if self.claims and isinstance(seen, ClaimStore):
+            answers = seen.claim_many(items, notes=notes, **arguments)
+        else:
+            are_new = seen.add_many(items, **arguments)
+            answers = [Claim.NEW if is_new else Claim.SEEN for is_new in are_new]
         for pending, answer in zip(group, answers, strict=True):
             pending.answer = answer
 
@@ -312,7 +328,7 @@ class PendingRequests:
             self.crawl.fail(error)
         for pending in batch:
             if pending.is_to_ask:
-                pending.answer = Guess.DROPPED
+                pending.answer = NoAnswer.DROPPED
         self._answered.extend(batch)
         if len(self._answered) == len(batch):
             self._hand_on_some()
@@ -358,7 +374,7 @@ class PendingRequests:
 
     def _note_answer(self, pending: PendingRequest) -> None:
         """Note whether the request is new or seen. A request with ``tbloom_within`` counts as new."""
-        if pending.answer in NEW or WITHIN in pending.request.meta:
+        if pending.answer is Claim.NEW or WITHIN in pending.request.meta:
             self._has_new = True
         elif pending.answer is Claim.SEEN:
             self._has_seen = True
@@ -373,7 +389,7 @@ class PendingRequests:
         The scheduler calls tbloom's dupefilter, which reads ``answer`` back; if it is None, the dupefilter asks the filter itself.
         The scheduler does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
         """
-        if request.dont_filter and answer is not None and answer not in NEW:
+        if request.dont_filter and answer not in (None, Claim.NEW):
             return False
         self._answer_now = answer
         try:
@@ -381,7 +397,7 @@ class PendingRequests:
         finally:
             self._answer_now = None
         self._has_new = self._has_new or queued
-        if queued and not self._is_asked and answer is not None and answer not in NEW:
+        if queued and not self._is_asked and answer not in (None, Claim.NEW):
             self.crawl.fail(self._scheduler.asks_nobody())
         return queued
 

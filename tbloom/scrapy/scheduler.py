@@ -50,14 +50,9 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         pending: PendingRequests | None = self._crawl.pending
         return pending
 
-    def open(self, spider: Spider) -> Any:
+    def open(self, spider: Spider) -> Deferred[None]:
         """Open the scheduler. The dupefilter makes the pending requests. An error ends the crawl."""
-        crawler = self._crawl.crawler
-        with ending_at_an_error(crawler):
-            opened = super().open(spider)
-            if not (self._crawl.is_open or self._crawl.is_ending or is_trial(crawler)):
-                raise self.asks_nobody()
-            return opened
+        return deferred_from_coro(self._open(spider))
 
     def asks_nobody(self) -> ConfigError:
         """Return the error that the project's scheduler does not ask its dupefilter."""
@@ -100,6 +95,17 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         """Call ``next_request`` of the project's scheduler."""
         request: Request | None = super().next_request()
         return request
+
+    async def _open(self, spider: Spider) -> None:
+        crawl = self._crawl
+        with ending_at_an_error(crawl.crawler):
+            opened = super().open(spider)
+            # scrapy-redis' scheduler does not return what its dupefilter does.
+            for each in {opened, crawl.opened}:
+                if isinstance(each, Deferred):
+                    await maybe_deferred_to_future(each)
+            if not (crawl.is_open or crawl.is_ending or is_trial(crawl.crawler)):
+                raise self.asks_nobody()
 
     async def _close(self, reason: str) -> None:
         if self.pending:

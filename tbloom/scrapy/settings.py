@@ -85,7 +85,6 @@ FILTER = {
 OLD_SIZE = FILTER["bits"].name, FILTER["hashes"].name
 STORE = Setting("TBLOOM_STORE", default="bloom", choices=("bloom", "exact", "local"))
 MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", "done"))
-ON_ERROR = Setting("TBLOOM_ON_ERROR", default="raise", choices=("raise", "schedule"))
 TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag, default=True, choices=_BOOL)
 #: Whether a crawler gives queued pages to crawlers of its spider that wait; "hosts": it gives whole hosts, and each has one owner.
 SHARE = Setting("TBLOOM_SHARE", flag, default=True, choices=(*_BOOL, "hosts"))
@@ -117,7 +116,7 @@ PAGES = {
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag, choices=_BOOL),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
-_OTHERS = (STORE, MARK, ON_ERROR, TAKE_OVER, SHARE, WHEN_IDLE, DONE_STATUSES, FAILED_PAUSE)
+_OTHERS = (STORE, MARK, TAKE_OVER, SHARE, WHEN_IDLE, DONE_STATUSES, FAILED_PAUSE)
 KNOWN = {s.name: s for s in (*FILTER.values(), *COUNTS.values(), *PAGES.values(), *_OTHERS)}
 
 # Keys of a request's meta

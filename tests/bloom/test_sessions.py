@@ -16,7 +16,6 @@ from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.claims.notes import short
 from tbloom.engine.tokens import LANE_TTL_MS
 from tests.helpers import servers
-from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, lose, replies_to, run, until
 from tests.helpers.making import needed
 from tests.helpers.proxy import Fault, Proxy
@@ -143,11 +142,6 @@ def test_an_old_lost_claim_is_released_though_the_server_has_forgotten_its_answe
     client.hdel(f"{{{ours.name}}}:state", batch.lane.field)
     ours._send_heartbeat()
     assert NEW is theirs.claim("a")
-
-
-def test_items_that_an_object_without_claims_assumes_new_are_not_claimed(ours: TimeBloom) -> None:
-    ours.assume_new(["a"])
-    assert NEW is ours.claim("a")
 
 
 def test_a_session_ends_though_a_repeated_commit_is_refused(
@@ -302,21 +296,6 @@ def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
                 heartbeat.join()
     finally:
         sys.setswitchinterval(interval)
-
-
-def test_a_claim_that_the_caller_assumed_new_stays_claimed(
-    clockwork: Clockwork, open_one: Any
-) -> None:
-    """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
-    ours, theirs = open_one(session_ttl=2), open_one()
-    ours.add("before")
-    lose(ours.client, flow_of(ours, "claim", "a", None, "the work"))
-    ours.assume_new(["a"])
-    for _ in range(5):
-        clockwork.go_on(1)
-        ours._send_heartbeat()
-        assert BUSY is theirs.claim("a")
-        assert [] == take(theirs)
 
 
 def test_a_refused_commit_does_not_end_the_session(

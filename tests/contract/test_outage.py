@@ -24,23 +24,10 @@ from tbloom import TimeBloom
 from tbloom.engine import sending
 from tests.helpers import servers
 from tests.helpers.account import Account, names, pieces
-from tests.helpers.flows import flow_of, lose
 from tests.helpers.localredis import OLDEST, LocalRedis, free_port
 from tests.helpers.making import awaited, needed
 from tests.helpers.proxy import Proxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
-
-
-@pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str, indirect=True)
-async def test_an_item_that_the_caller_assumed_new_is_not_new_again(
-    store: Store, driver: str, client: redis.Redis, url: str, name: str
-) -> None:
-    seen = store.awaited(url, name, driver=driver)
-    await seen.add("parameters")
-    inner = getattr(seen, "_seen", seen)
-    lose(client, flow_of(inner, "add_many", ["a", "b"]))
-    inner.assume_new(["a"])
-    assert [False, True] == await seen.add_many(["a", "b"])
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from scrapy.settings import Settings
 from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import LAYOUT
 from tbloom.scrapy.extras.counts import make_counters
-from tbloom.scrapy.options import read_options
+from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tbloom.version import NEWEST_TESTED, __version__
 from tests.helpers.cached import THEIRS, Opened
@@ -151,9 +151,8 @@ def test_the_defaults_in_the_scrapy_guide_are_right(setting: str, url: str) -> N
 def _described(settings: dict[str, Any]) -> list[Any]:
     """All that the settings lead to."""
     read_from = Settings(settings)
-    answers = read_options(read_from, "news")
-    seen = answers.seen
-    own = [seen.config, answers.on_error, seen._retry_for]
+    seen = make_store(read_from, "news")
+    own = [seen.config, seen._retry_for]
     if isinstance(seen, ExactFilter):
         own.append(seen._ttl)
     else:

@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.bloom.hasher import digest
 from tbloom.engine.urls import without_secrets
-from tbloom.scrapy.options import read_options
+from tbloom.scrapy.options import make_store
 from tests.helpers.commands import tbloom
 
 #: Each piece of a password has it, wherever a URL is cut.
@@ -54,7 +54,7 @@ def shown(error: BaseException) -> Iterator[str]:
 
 def crawled(url: Any) -> None:
     """Does what Scrapy's scheduler does at the start of a crawl."""
-    read_options(Settings({"REDIS_URL": url, "TBLOOM_RETRY_FOR": 0}), "spider").seen.add("a")
+    make_store(Settings({"REDIS_URL": url, "TBLOOM_RETRY_FOR": 0}), "spider").add("a")
 
 
 @given(urls)

@@ -107,7 +107,6 @@ def test_a_signal_while_the_spider_closes_loses_no_count(
 
 
 def test_without_redis_the_crawl_goes_on(crawl: Any, own_counters: dict[str, Any]) -> None:
-    """Whatever TBLOOM_ON_ERROR says to a filter."""
     settings = {**own_counters, "REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}
     result = crawl("pages", settings, ["a", "b", "a"])
     assert ["a", "b"] == sorted(result["fetched"])

@@ -19,7 +19,6 @@ from tests.helpers.schedulers import (
     SCRAPY_REDIS,
     SETTINGS,
     STORES,
-    UNREACHABLE,
     WAYS,
     refusal,
 )
@@ -91,20 +90,6 @@ def test_a_request_may_be_kept_and_looked_for_in_fewer_slices(
         assert [0, 1, 0, 0, 0, 0, 1] == [slice.items for slice in seen.info().slices]
 
 
-@pytest.mark.parametrize("flush", [False, True])
-def test_without_redis_a_crawl_may_decide_by_itself(crawl: Any, *, flush: bool) -> None:
-    """TBLOOM_ON_ERROR = "schedule"."""
-    dead = {**SCRAPY, "REDIS_URL": UNREACHABLE, "TBLOOM_ON_ERROR": "schedule"}
-    more = {"SCHEDULER_FLUSH_ON_START": flush, "REDIS_PARAMS": {"retry": None}}
-    result = crawl("pages", {**dead, **more}, ["a", "a"])
-    assert ["a"] == result["fetched"]
-    # Asked once, at the start; then not again for a while.
-    stats = result["stats"]
-    assert (1, 1) == (stats["tbloom/errors"], stats["tbloom/errors/scheduled"])
-    assert 1 == result["log"].count("the server does not answer")
-    assert 1 == stats["dupefilter/filtered"]
-
-
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])
 def test_a_crawl_that_redis_refuses_stops_at_the_start(
     crawl: Any, own: redis.Redis, rights: str
@@ -162,8 +147,8 @@ def test_a_crawl_that_does_not_begin_clears_nothing(
 
 @pytest.mark.parametrize(
     "settings",
-    [SCRAPY_REDIS, DONE, {**DONE, "TBLOOM_ON_ERROR": "schedule"}],
-    ids=["scheduled", "done", "done, schedule"],
+    [SCRAPY_REDIS, DONE],
+    ids=["scheduled", "done"],
 )
 def test_a_full_filter_closes_the_spider(
     crawl: Any, client: redis.Redis, name: str, settings: dict[str, Any]

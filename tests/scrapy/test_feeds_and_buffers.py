@@ -415,7 +415,7 @@ def test_a_crawl_ends_whose_feed_cannot_be_finished(
 
 
 def crawl_past_a_cut_commit(url: str, settings: dict[str, Any]) -> Any:
-    """No call of the crawl gets through from the time that its last page is fetched until two have failed; heartbeats do."""
+    """No call of the crawl gets through from the time that its last page is fetched until two have failed."""
     cut = {"from": 10**9}
 
     def choose(number: int) -> Fault | None:
@@ -434,15 +434,12 @@ def crawl_past_a_cut_commit(url: str, settings: dict[str, Any]) -> Any:
 
 
 @pytest.mark.check
-def test_a_crawl_ends_whose_commit_a_heartbeat_repeats(url: str, name: str, client: Any) -> None:
-    """It has a session no more, and all pages are marked. (An idle crawl waits ten seconds for its server.)"""
+def test_a_crawl_repeats_a_commit_that_has_failed(url: str, name: str, client: Any) -> None:
+    """It has a session no more, and all pages are marked."""
     settings = {
         **DONE,
         "TBLOOM_KEY": name,
-        "TBLOOM_ON_ERROR": "schedule",
-        "TBLOOM_RETRY_FOR": 0,
         "TBLOOM_SESSION_TTL": 4,
-        "CLOSESPIDER_TIMEOUT": 40,
     }
     (first, second), cut = Forked(crawl_past_a_cut_commit, url, settings).result()
     assert cut

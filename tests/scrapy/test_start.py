@@ -24,7 +24,7 @@ from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
 from tbloom.scrapy.dupefilter import summarize
 from tbloom.scrapy.extras.doctor import faults
-from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
+from tbloom.scrapy.options import address_of, error_line, make_client, make_store, server_settings
 from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
 from tests.helpers.commands import tbloom, tbloom_in
@@ -201,7 +201,7 @@ def test_the_line_of_a_filter_of_every_kind(
 ) -> None:
     own = {key: str(v).replace("PATH", str(tmp_path)) for key, v in settings.items()}
     crawls = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **own})
-    with read_options(crawls, "shop").seen as seen:
+    with make_store(crawls, "shop") as seen:
         seen.add("a")
         text, warnings = summarize(seen, RequestFingerprinter())
     assert text.startswith(f"filter {name!r}: ")
@@ -244,7 +244,7 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
     settings = Settings({"REDIS_URL": url, "TBLOOM_KEY": name})
     settings.setdict({key: value for key, value in ours.items() if value is not None})
     with pytest.raises(ConfigMismatch) as error:
-        read_options(settings, "shop").seen.contains("a")
+        make_store(settings, "shop").contains("a")
     line = error_line(error.value, settings)
     assert line.startswith(expected.replace("NAME", name).replace("SERVER", url))
 
@@ -258,7 +258,7 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     url: str, client: redis.Redis, name: str
 ) -> None:
     """Through reconfigure; gone after clear."""
-    seen = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop").seen
+    seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop")
     scrapys, other = RequestFingerprinter(), ScrapyRedisFingerprinter()
     assert "" == finds(seen, other)
     assert "" == finds(seen, scrapys)  # what was known is of an earlier filter
@@ -266,9 +266,7 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     seen.add("a")
     with TimeBloom.from_url(url, name, slices=14) as wider:
         wider.reconfigure()
-    seen = read_options(
-        Settings({"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SLICES": 14}), "shop"
-    ).seen
+    seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SLICES": 14}), "shop")
     assert "" == finds(seen, scrapys)
     assert f"fingerprints of {SCRAPYS}" in finds(seen, other)
     seen.clear()

@@ -12,7 +12,7 @@ import pytest
 
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.extras.counts import KINDS
-from tbloom.scrapy.outage import Guess
+from tbloom.scrapy.pending import NoAnswer
 from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ STATS = {
 
 def test_the_page_has_every_stat_and_no_other() -> None:
     """Those whose names are in the code of tbloom.scrapy."""
-    answers = [answer.value for answer in (*Claim, *Guess)]
+    answers = [answer.value for answer in (*Claim, *NoAnswer)]
     kinds = ("asked", "unanswered", "new", "seen", "agreed", "lost", "again")
     distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
     in_code = {
@@ -74,12 +74,16 @@ def test_a_crawl_with_scrapy_redis_bloomfilters_settings_counts_its_stat(
 def test_a_script_prints_nothing_until_it_configures_logging() -> None:
     """The log, under ``tbloom``, tells of an outage."""
     quiet = (
-        "from tbloom.scrapy.outage import CrawlBloom\n"
-        f"try: CrawlBloom.from_url({UNREACHABLE!r}, 'news', retry_for=0).add_many(['a'])\n"
-        "except Exception: print('no answer')"
+        "import redis\n"
+        "from tbloom.scrapy.outage import Outage\n"
+        "outage = Outage('REDIS_URL', 0.1, lambda: False, print)\n"
+        "outage.wait_for(int)\n"
+        f"ping = redis.Redis.from_url({UNREACHABLE!r}, retry=None).ping\n"
+        "try: outage.wait_for(ping)\n"
+        "except redis.ConnectionError: print('no answer')"
     )
     configured = f"import logging; logging.basicConfig(level=logging.INFO)\n{quiet}"
-    start = "ERROR:tbloom.scrapy.outage:filter 'news': the server does not answer"
+    start = "WARNING:tbloom.scrapy.outage:REDIS_URL: the server does not answer"
     for script, said in ((quiet, ""), (configured, start)):
         words = [sys.executable, "-c", script]
         done = subprocess.run(words, capture_output=True, text=True, check=True)

@@ -29,8 +29,8 @@ class CrawlAccount(Account):
     - A page that is marked was fetched and parsed without an error.
     - A page that nobody has finished can be had again: the next crawl marks all that there are.
     - A crawl fetches a page once.
-    - Of several crawls one finishes a page, and another one only where the first has died, has ended by an error or decided by
-      itself during an outage (``TBLOOM_ON_ERROR = "schedule"``), or where all was forgotten meanwhile.
+    - Of several crawls one finishes a page, and another one only where the first has died or has ended by an error, or where all
+      was forgotten meanwhile.
     - After a clear, which forgets claims too, a page that nobody has finished is new to whoever meets a link to it.
     """
 
@@ -44,7 +44,7 @@ class CrawlAccount(Account):
         self._fetched: Counter[tuple[int, str]] = Counter()
         self._failures: Counter[str] = Counter()
         self.finished: defaultdict[str, list[int]] = defaultdict(list)
-        #: The crawls that have ended by an error or decided by themselves; and how often all was forgotten, perhaps.
+        #: The crawls that have ended by an error; and how often all was forgotten, perhaps.
         self.failed_crawls, self.clears = set[int](), 0
 
     def links_of(self, url: str) -> list[str]:
@@ -137,8 +137,6 @@ CRAWLS = [
     Case("two crawls, one dies", _PAGES, _crawls(2), events=_DIES, **_GIVEN),
     Case("three crawls, one dies, time passes", _PAGES, _crawls(3),
          events=(*_DIES, "half a minute passes", "scripts are forgotten"), **_GIVEN),
-    Case("two crawls that go on during an outage, one dies", _PAGES, _crawls(2), {"on_error": "schedule"},
-         events=(*_DIES, "half a minute passes"), **_GIVEN),
     Case("three crawls that give each other pages, one dies", _PAGES, _crawls(3), events=_DIES,
          **{**_GIVEN, "faults": 1, "kinds": frozenset({"lost", "late", "again", "slow"})}),
     Case("two crawls, another client clears", _PAGES, [*_crawls(2), (2, _CLEAR)], events=("half a minute passes",), **_GIVEN),

@@ -32,7 +32,7 @@ from tbloom import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done.claimed import ClaimedRequests
-from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, Guess
+from tbloom.scrapy.outage import CrawlBloom
 from tests.simulation.cases import Played, client_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ _STEP = 0.5
 @contextmanager
 def on_played_time(clock: Clock) -> Iterator[None]:
     """Timers of tbloom's modules for Scrapy are those of the crawl whose turn it is, and their clock is the schedule's."""
-    shown = SimpleNamespace(monotonic=lambda: clock.monotonic_ns() / 1e9, time=time.time)
+    shown = SimpleNamespace(
+        monotonic=lambda: clock.monotonic_ns() / 1e9, time=time.time, sleep=lambda _: None
+    )
     with pytest.MonkeyPatch.context() as patch:
         for module in [m for name, m in sys.modules.items() if name.startswith("tbloom.scrapy.")]:
             if hasattr(module, "call_later"):
@@ -71,26 +73,23 @@ def _call_later(delay: float, call: Callable[..., object], *arguments: Any) -> A
 class _Filter(Played, CrawlBloom):
     """A crawl's filter."""
 
-    def retry_seconds(self) -> float:
-        return 0.0 if self.circuit.is_open else super().retry_seconds()
-
 
 class _Calls(Calls):
     """Calls that are made at once."""
 
-    def call_and_block(self, call: Callable[[], Any]) -> Any:
-        return call()
-
     def begin(self, call: Callable[[], Any], then: Callable[[Future[Any]], object]) -> None:
         future: Future[Any] = Future()
         try:
-            future.set_result(call())
+            future.set_result(self._outage.wait_for(call) if self._outage else call())
         except Exception as error:  # noqa: BLE001 - the future has it
             future.set_exception(error)
         then(future)
 
     async def run(self, call: Callable[[], Any]) -> Any:
-        return call()
+        return self._outage.wait_for(call) if self._outage else call()
+
+    async def ended(self) -> None:
+        """All have ended."""
 
 
 class _Fingerprints:
@@ -123,7 +122,6 @@ class PlayedCrawl:
         self.world, self.number, self.timers = world, number, Timers()
         account: Any = world.account
         self._account: CrawlAccount = account
-        on_error = arguments.pop("on_error", "raise")
         self._fails = arguments.pop("fails", True)
         self._queue = deque[dict[str, Any]]()
         settings = Settings(
@@ -161,25 +159,22 @@ class PlayedCrawl:
             get_extension=lambda _: None,
             get_downloader_middleware=lambda _: None,
         )
-        self.answers = Answers(self.seen, on_error)
         self.crawl = Crawl(crawler)
-        self.crawl.open(self.answers)
-        self.crawl.calls = self.crawl.commit_calls = _Calls()
+        self.crawl.scheduler = self
+        with self._having_its_turn():
+            self.crawl.open(self.seen)
+        self.crawl.calls = self.crawl.commit_calls = _Calls(self.crawl.outage)
         with self._having_its_turn():
             self.pending = ClaimedRequests(self.crawl, self, self.seen)
-        self.crawl.scheduler, self.crawl.pending = self, self.pending
+        self.crawl.pending = self.pending
         self.has_begun = self.has_ended = False
 
     # What the library asks of the scheduler below
 
     def enqueue_in_project(self, request: Request) -> bool:
         """Queues the request, unless the filter answers that it is not new."""
-        if not request.dont_filter:
-            answer = self.pending.answer_to(request)
-            if answer is Guess.SCHEDULED:
-                self._account.failed_crawls.add(self.number)
-            if answer not in NEW:
-                return False
+        if not request.dont_filter and self.pending.answer_to(request) is not Claim.NEW:
+            return False
         self._queue.append(request.to_dict(spider=self.spider))
         return True
 
@@ -218,7 +213,6 @@ class PlayedCrawl:
 
     def clear(self) -> None:
         """Forgets everything, whatever the last call met."""
-        self.seen.circuit.try_again()
         self.seen.clear()
 
     def contains(self, url: str) -> bool:
@@ -271,7 +265,7 @@ class PlayedCrawl:
             _run(self.pending.close())
             _run(self.pending.committer.finish())
         with suppress(RedisError, TBloomError):
-            self.answers.close()
+            self.seen.close()
         self.world.gone.add(self.number)
         if self.crawl.is_ending:
             self._account.failed_crawls.add(self.number)

@@ -20,14 +20,16 @@ _FAILED = "a heartbeat failed; until one succeeds, claims may be lost: %s"
 
 def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interval: float) -> None:
     """Call the method every ``interval`` seconds, until its object is closed or gone."""
-    pause = min(_FIRST, interval)
+    pause, has_failed = min(_FIRST, interval), False
     while not closed.wait(pause) and (send := method()) is not None:
         pause = interval
         try:
             send()
+            has_failed = False
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            if not closed.is_set():  # otherwise close() may have caused the error
+            if not (has_failed or closed.is_set()):  # close() may have caused the error
                 _warn(error)
+            has_failed = True
         del send
 
 
@@ -35,12 +37,16 @@ async def run_in_task(
     method: WeakMethod[Callable[[], Coroutine[Any, Any, None]]], interval: float
 ) -> None:
     """Await the method every ``interval`` seconds, until its object is gone."""
+    has_failed = False
     await sleep(min(_FIRST, interval))
     while (send := method()) is not None:
         try:
             await send()
+            has_failed = False
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            _warn(error)
+            if not has_failed:
+                _warn(error)
+            has_failed = True
         del send
         await sleep(interval)
 

@@ -72,11 +72,6 @@ class Session:
         """True if the session has claims, or calls to repeat."""
         return bool(self._leases or self.lost)
 
-    @property
-    def has_claimed(self) -> bool:
-        """True if a caller here has called ``claim``."""
-        return self._calls > 0
-
     def owns(self, digest: bytes) -> bool:
         """Return True if a caller here has claimed the item, and has not released or committed it."""
         lease = self._leases.get(digest)
@@ -150,12 +145,6 @@ class Session:
         self._change(
             [d for d, answer in answers.items() if answer != "1" or d not in leases], change
         )
-
-    def own(self, digests: Iterable[bytes]) -> None:
-        """Own items though their claims have failed, because the caller works on them."""
-        call = self._next_call()  # it is later than any call that may have claimed them
-
-        self._change(digests, lambda _, lease: _owned(lease, call))
 
     def took(self, reserved: Reserved, digests: Iterable[bytes]) -> None:
         """Own items that a call has taken. If the caller does not get them, ``claiming`` marks them to be released."""

@@ -137,17 +137,6 @@ class ClaimVerbs(Verbs[Client]):
         """Leave each item with a note to the next session that takes it (see ``take``), and release the others."""
         return self._claims.release(self.config.digests_of(items), leaves=True)
 
-    def assume_new(self, items: Iterable[Item]) -> None:
-        """Treat the items as new, after a call with them has raised one of redis-py's errors.
-
-        The lost answers of that call, which the next call would get, are dropped. Claims that may have reached the
-        server are held.
-        """
-        digests = self.config.digests_of(items)
-        self._dispatcher.pending_answers.forget(digests)
-        if self._claims.session.has_claimed:
-            self._claims.session.own(digests)
-
     @verb
     def take(
         self, limit: int = 100, queue: str = "", *, idle: bool = True, main: bool = True

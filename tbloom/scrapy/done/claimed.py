@@ -21,7 +21,7 @@ from tbloom.scrapy.done.page import Page, Token, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, Sharing
 from tbloom.scrapy.done.tracker import Tracker
-from tbloom.scrapy.outage import NEW, ClaimStore, CrawlBloom
+from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import PendingRequest, PendingRequests
 from tbloom.scrapy.settings import SHARE, TOKEN, WITHIN
 
@@ -175,7 +175,7 @@ class ClaimedRequests(PendingRequests):
             return ""
 
     def _write_token(self, pending: PendingRequest) -> None:
-        if pending.token and pending.answer in NEW:
+        if pending.token and pending.answer is Claim.NEW:
             pending.token._replace(session=self._seen.session).write(pending.request)
 
     def _hand_on_some(self) -> None:
@@ -184,7 +184,7 @@ class ClaimedRequests(PendingRequests):
 
     def _hand_on(self, pending: PendingRequest) -> bool:
         page, token = pending.page, pending.token
-        is_new = pending.answer is None or pending.answer in NEW
+        is_new = pending.answer in (None, Claim.NEW)
         if token and is_new:
             token = token._replace(session=self._seen.session)  # of now
             token.write(pending.request)

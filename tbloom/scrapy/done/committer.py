@@ -6,17 +6,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from redis import RedisError
 from twisted.internet.defer import Deferred
 
 from tbloom import Note
 from tbloom.arguments import check_keep
-from tbloom.engine.retries import is_outage
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
@@ -30,8 +27,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 GATHER = 0.1
-#: While Redis may not be asked, it is looked so often whether it may be (seconds).
-_LOOKS_EVERY = 1.0
 #: How often ``finish`` sends: a call may leave something for the next call, for example where a feed has lost items.
 _ROUNDS = 3
 
@@ -74,13 +69,11 @@ class Committer:
         self._done: list[tuple[Page, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
         self._unstored = defaultdict[object, list[tuple[Page, int]]](list)
-        #: Pages that are done, and whose commit has failed. (The store sends the commit again with each heartbeat.)
-        self._failed: list[Page] = []
         #: Pages that are done, and not known to be committed, by their items.
         self.uncommitted: dict[bytes, Page] = {}
         self._outbox = _Outbox({}, [], [])
         self._timer: Any = None
-        self._is_sending = self._is_telling = False
+        self._is_sending = False
 
     def add(self, page: Page) -> None:
         """Commit a page that is done."""
@@ -152,16 +145,8 @@ class Committer:
             self._timer = None
         if self._is_sending:
             return
-        if not self._crawl.answers.circuit.is_open:  # else nothing was repeated
-            self._forget_repeated()
         # Links may be lost where the crawl ends by an error.
         if self._crawl.is_ending or self._crawl.is_closed:
-            self._answer(self._outbox)
-            return
-        # While the server does not know of links that were scheduled during an outage, no page is committed: if this crawler died,
-        # they would be lost. Nor is a failed page's note stored, which their claims would replace.
-        if self._crawl.answers.has_unsent:
-            self._tell()
             self._answer(self._outbox)
             return
         pages, outbox = self._sendable(), self._outbox
@@ -169,22 +154,6 @@ class Committer:
             self._is_sending, self._outbox = True, _Outbox({}, [], [])
             calls = self._crawl.commit_calls
             calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
-
-    def _tell(self) -> None:
-        """Tell the server of links that were scheduled during an outage, once it may be asked."""
-        if self._crawl.answers.circuit.holds_off:
-            self._timer = call_later(_LOOKS_EVERY, self._gathered)
-        elif not self._is_telling:
-            self._is_telling = True
-            self._crawl.calls.begin(self._crawl.answers.hand_over, self._told)
-
-    def _told(self, call: Future[None]) -> None:
-        self._is_telling = False
-        error = call.exception()
-        # An outage has its line in the log.
-        if isinstance(error, Exception) and not is_outage(error):
-            self._crawl.fail(error)
-        self.soon()
 
     @property
     def is_pending(self) -> bool:
@@ -194,24 +163,18 @@ class Committer:
     async def finish(self) -> None:
         """Return once the feeds are stored, and all that can be sent is sent."""
         await self.stored.closed()
-        if self._crawl.answers.has_unsent:
-            self._crawl.answers.circuit.try_again()
-            # The end of the crawl tries again, and says why.
-            with suppress(RedisError, TBloomError):
-                await self._crawl.calls.run(self._crawl.answers.hand_over)
         # Meanwhile, other handlers of spider_closed may store more.
-        await self._crawl.commit_calls.run(lambda: None)
+        await self._crawl.commit_calls.ended()
         self.stored.lose_buffers()
         for _ in range(_ROUNDS):  # what is on its way comes first
-            await self._crawl.commit_calls.run(lambda: None)
+            await self._crawl.commit_calls.ended()
             self.send()
-        await self._crawl.commit_calls.run(lambda: None)
+        await self._crawl.commit_calls.ended()
         if self._timer:
             self._timer.cancel()
 
     def report(self) -> None:
         """Log how many pages are done and not committed, and how many others have taken over."""
-        self._forget_repeated()
         if unmarked := len({page.first for page in self.uncommitted.values()}):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)
@@ -253,7 +216,7 @@ class Committer:
         return ready
 
     def _send(self, pages: list[Page], outbox: _Outbox) -> None:
-        """Make the calls, in the thread of the commits. Raise the first error once each call is made: the store makes up for some."""
+        """Make the calls, in the thread of the commits. After an error, they may be made again."""
         by_keep = defaultdict[int | None, list[bytes]](list)
         for page in pages:
             by_keep[self._keep_of(page)] += page.token.items
@@ -264,48 +227,24 @@ class Committer:
             partial(self._seen.note_again, notes, within) for within, notes in outbox.notes.items()
         ]
         if outbox.released:
-            calls.append(partial(self._release, outbox.released))
-        errors = list[Exception]()
+            calls.append(partial(self._seen.release_many, outbox.released))
         for call in calls:
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001 - it is raised
-                errors.append(error)
-        if errors:  # one that ends the crawl comes first
-            raise min(errors, key=lambda error: isinstance(error, RedisError))
-
-    def _release(self, items: list[bytes]) -> None:
-        # In the thread that asks.
-        self._crawl.calls.call_and_block(partial(self._crawl.answers.forget, items))
-        self._seen.release_many(items)
+            call()
 
     def _sent(self, pages: list[Page], outbox: _Outbox, call: Future[None]) -> None:
         self._is_sending = False
         self._answer(outbox)
-        with self._crawl.logging_errors("marked"):
-            try:
-                call.result()
-            except RedisError:
-                self._failed += pages
-                raise
-            self._have_committed(pages)
-            self.sent()
-        self.soon()
-        wake_engine(self._crawl.crawler.engine)  # it may be idle
-
-    def _have_committed(self, pages: list[Page]) -> None:
+        try:
+            call.result()
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self._crawl.fail(error)
+            return
         for page in pages:
             self._forget(page)
             self._crawl.count("tbloom/done")
-
-    def _forget_repeated(self) -> None:
-        """Forget pages whose commits had failed, and which a heartbeat has repeated since."""
-        if not self._failed:
-            return
-        items = self._seen.uncommitted(item for page in self._failed for item in page.token.items)
-        failed = [page for page in self._failed if not items.isdisjoint(page.token.items)]
-        self._have_committed([page for page in self._failed if page not in failed])
-        self._failed = failed
+        self.sent()
+        self.soon()
+        wake_engine(self._crawl.crawler.engine)  # it may be idle
 
     @staticmethod
     def _answer(outbox: _Outbox) -> None:

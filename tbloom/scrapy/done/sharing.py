@@ -30,11 +30,6 @@ from tbloom.scrapy.settings import WHEN_IDLE
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_NO_ANSWER = (
-    "%s: nothing is left to fetch, and the crawl waits for the server, to mark its pages. A signal (Ctrl-C) ends it; the next crawl "
-    "fetches again what is not marked"
-)
-
 #: The most pages that one call takes, and that one call gives away. (200 take the server some 1 ms.)
 _TAKES, GIVES = 100, 200
 #: An idle crawler asks again after the first pause. Each further pause is longer by this factor, up to the longest (seconds), to
@@ -136,14 +131,12 @@ class Sharing:
         if idle:  # after an error too
             pause, self._pause = self._pause, min(_FACTOR * self._pause, self._longest)
         try:
-            with self._crawl.logging_errors("taken"):
-                pause = self._use(asked.result(), pause, idle=idle)
+            pause = self._use(asked.result(), pause, idle=idle)
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self._crawl.fail(error)
         finally:
             # Meanwhile, nothing is asked for, however often the engine wants to know.
             call_later(pause, self._may_ask)
-        circuit = self._crawl.answers.circuit
-        if idle and circuit.is_open and not self._crawl.is_ending:
-            self._crawl.log_once(logger.warning, _NO_ANSWER, circuit.place)
 
     def _use(self, taken: Any, pause: float, *, idle: bool) -> float:
         """Enqueue the pages that were taken. Return the pause until the next question (s): ``pause``, or none."""
@@ -223,8 +216,7 @@ class Giving:
     def look(self) -> None:
         """Give away some pages if crawlers wait, and more are queued than are fetched next."""
         waiting, crawl = self._seen.pop_waiting(), self._crawl
-        # Without the server's answer, what was scheduled in an outage has no claims that others could get.
-        if self.is_giving or not crawl.is_running or crawl.answers.has_unsent:
+        if self.is_giving or not crawl.is_running:
             return
         if time.monotonic() > self._next_look:
             spare = max(0, self._scheduler.queued - self._keeps)
@@ -251,10 +243,12 @@ class Giving:
 
     def _given(self, count: int, then: Callable[[], object], call: Future[object]) -> None:
         self.is_giving = False
-        # If the call has failed, a heartbeat leaves the pages.
-        with self._crawl.logging_errors("given to other crawlers"):
+        try:
             call.result()
-            then()
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self._crawl.fail(error)
+            return
+        then()
         if count:
             self._crawl.count("tbloom/given", count)
             logger.debug("gave %d queued pages to crawlers that wait", count)

@@ -35,9 +35,9 @@ from tbloom.scrapy.options import (
     asks_nobody,
     error_line,
     make_client,
+    make_store,
     naming_redis,
     needs_no_shared_queue,
-    read_options,
     server_settings,
 )
 from tbloom.scrapy.settings import COUNTS, FILTER, MARK, STORE, expand
@@ -180,10 +180,10 @@ def _check_settings(settings: BaseSettings) -> Iterator[str]:
 def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
     """Yield what is wrong with the stored filter and counters of this spider, or with their server. Change nothing."""
     _keep_from_making_a_file(settings, name)
-    with naming_redis(settings), closing(read_options(settings, name, retry_for=0)) as answers:
-        answers.seen.contains_many([b"a"])  # raises if other parameters are stored
-        if not isinstance(answers.seen, LocalBloom):
-            yield from answers.seen.warnings()
+    with naming_redis(settings), closing(make_store(settings, name, retry_for=0)) as seen:
+        seen.contains_many([b"a"])  # raises if other parameters are stored
+        if not isinstance(seen, LocalBloom):
+            yield from seen.warnings()
     if _is_shared(settings):
         _check_queue(settings, name)
     if DistinctCounts in _components("EXTENSIONS", settings):

@@ -25,7 +25,7 @@ from tbloom.scrapy.crawl import failed_queue_of, queue_of
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
-from tbloom.scrapy.options import error_line, naming_redis, read_options
+from tbloom.scrapy.options import error_line, make_store, naming_redis
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.pending import arguments_of
 from tbloom.scrapy.scheduler import FilteringScheduler
@@ -205,15 +205,15 @@ def open_queue(
     with (
         _naming_settings(known),
         naming_redis(known),
-        closing(read_options(known, spider.name)) as answers,
+        closing(make_store(known, spider.name)) as seen,
     ):
-        assert isinstance(answers.seen, CrawlBloom)  # noqa: S101 - it has been checked
-        answers.seen.contains_many([b"a"])  # raises if other parameters are stored
+        assert isinstance(seen, CrawlBloom)  # noqa: S101 - it has been checked
+        seen.contains_many([b"a"])  # raises if other parameters are stored
         fingerprinter = build_from_crawler(
             load_object(known["REQUEST_FINGERPRINTER_CLASS"]), crawler
         )
         queue = queue_of(spider.name, arguments)
-        yield SpiderQueue(spider, known, queue, answers.seen, fingerprinter)
+        yield SpiderQueue(spider, known, queue, seen, fingerprinter)
 
 
 def _make_spider(
