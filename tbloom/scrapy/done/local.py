@@ -17,7 +17,6 @@ A forked child of the process has neither claims nor the lock.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -272,6 +271,8 @@ class CrawlLocal(LocalBloom):
     def _drop_database(self) -> None:
         """Keep a forked child from closing the connection: SQLite would then remove the log, which is the parent's."""
         if self._database is not None:
+            import ctypes  # noqa: PLC0415 - some builds of Python lack it
+
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
         self._database = None
 
