@@ -63,7 +63,7 @@ ERRORS = [
     errors.MappingFull("members", 1000),
     errors.ServerTooOld("5.0"),
     errors.StoreLocked("/pages", 17, ""),
-    ClaimsLocked("/claims", {"pid": 1, "host": "a", "since": "now"}),
+    ClaimsLocked("/claims"),
     UnknownSetting("TBLOOM_X", None, "did you mean TBLOOM_Y?"),
 ]
 

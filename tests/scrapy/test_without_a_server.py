@@ -41,7 +41,7 @@ def left(tmp_path: Path) -> Any:
         seen = CrawlLocal(path=tmp_path / "seen")
         with seen:
             seen.open_claims()
-            return [entry.note for entry in seen._left.values()]
+            return [note for (note,) in seen._database.execute("SELECT note FROM claims")]
 
     return left
 
@@ -135,7 +135,9 @@ def test_the_claims_of_a_dead_process_without_a_note_have_ended(
 # One process at a time
 
 
-def test_a_second_process_is_told_who_works_on_it(settings: Any, tmp_path: Path) -> None:
+def test_a_second_process_is_told_that_another_one_works_on_it(
+    settings: Any, tmp_path: Path
+) -> None:
     """Its crawl ends before its first request, with one line, and the first one goes on."""
     held = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
     with held:
@@ -145,10 +147,7 @@ def test_a_second_process_is_told_who_works_on_it(settings: Any, tmp_path: Path)
         held.commit_many([b"x"])
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     [line] = end.log
-    expected = (
-        f"{tmp_path / 'seen'} is in use by process {os.getpid()} on {socket.gethostname()}, since "
-    )
-    assert f"TBLOOM_PATH: {expected}" in line
+    assert f"TBLOOM_PATH: {tmp_path / 'seen'} is in use by another process" in line
     assert "another TBLOOM_PATH" in line
 
 

@@ -3,81 +3,74 @@
 ::
 
     seen.tbloom          the filter (tbloom.local)
-    seen.tbloom.claims   the claims that have a note: a line for each claim, and one for its end
-    seen.tbloom.lock     locked (flock) by the process that claims: its ID and host, and since when
+    seen.tbloom.claims   a database of SQLite, which the process that claims has locked: the claims that have a note
 
 A claim lasts until it is committed or released, or the process ends. The next process takes over those with a note.
 
-**Crash order.** A claim is in the file before it is answered. A commit adds the item to the filter, and then the end of its
-claim to the file: what the filter has seen is not taken over. Each line is one write, so that a process that is killed leaves at
-most half a line, at the end. The kernel writes all to disk within half a minute or so; a crash of the machine may lose that.
-
-The file is written anew when it is opened, and when the ends are more than the claims: it is never much longer than twice
-what it holds.
+**Crash order.** A claim is in the database before it is answered. A commit adds the item to the filter, and then deletes its
+claim: what the filter has seen is not taken over. SQLite appends each change to its log (``seen.tbloom.claims-wal``) and does not wait
+for the disk, so a change survives a killed process. The kernel writes it to the disk within half a minute or so: a crash of the
+machine may lose that. SQLite waits for the disk once the log has 4 MB, so that such a crash damages nothing.
 
 A forked child of the process has neither claims nor the lock.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import socket
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbloom import Claim, LocalBloom, Note
 from tbloom.bloom.claims.calls import SUSPECT
-from tbloom.bloom.claims.notes import Taken, read_stored, stored_note
+from tbloom.bloom.claims.notes import Taken
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
 try:
-    import fcntl
-except ImportError:  # Windows, on which a filter has no path
-    fcntl = None  # type: ignore[assignment]
+    import sqlite3
+except ImportError:  # some builds of Python lack it, and no other store of a crawl needs it
+    sqlite3 = None  # type: ignore[assignment]
 
-#: The file of claims may be so much longer than twice what it holds (bytes).
-_SLACK = 1 << 24
 #: Claims outlive a shorter window for so long (ms), as on Redis.
 _LEAST_MS = 3_600_000
-_FLAGS = os.O_RDWR | os.O_APPEND
+#: How long to wait for the lock (seconds): two processes that start in the same moment may each find it taken.
+_TIMEOUT = 0.1
+#: ``owner`` is 0: this process; 1: nobody, a process has left it; 2: nobody, its process has died, which adds 1 to ``deaths``.
+_SCHEMA = """
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS claims (
+    item BLOB PRIMARY KEY,
+    expires INTEGER NOT NULL, -- ms: when its slice leaves the window, or later
+    within INTEGER NOT NULL,  -- the number of newest slices in which the item was looked for; 0: all
+    queue TEXT NOT NULL,
+    deaths INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    note TEXT NOT NULL,
+    owner INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS left ON claims (queue, deaths + (owner = 2)) WHERE owner > 0;
+"""
 
 
 class ClaimsLocked(TBloomError):
-    """Another process holds the lock on the claims. ``holder`` has its ``pid``, ``host`` and ``since``; it is empty if they are not known."""
+    """Another process holds the lock on the claims."""
 
-    def __init__(self, path: str, holder: Mapping[str, Any]) -> None:
-        super().__init__(path, holder)
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         self.path = path
-        self.holder = holder
 
     def __str__(self) -> str:
-        known = (
-            "process {pid} on {host}, since {since}".format_map(self.holder)
-            if self.holder
-            else "a process"
-        )
         return (
-            f"{self.path} is in use by {known}, and with TBLOOM_MARK = 'done' only one process may use it at a time: wait for "
-            "the end of that crawl, or stop it, or give this one another TBLOOM_PATH (or a TBLOOM_STORE on Redis, which "
+            f"{self.path} is in use by another process, and with TBLOOM_MARK = 'done' only one process may use it at a time: wait "
+            "for the end of that crawl, or stop it, or give this one another TBLOOM_PATH (or a TBLOOM_STORE on Redis, which "
             "crawlers share)"
         )
-
-
-class _Entry(NamedTuple):
-    """A claim in the file."""
-
-    #: When the claim expires (ms): when its slice leaves the window, or later.
-    expires: int
-    #: The number of newest slices in which the item was looked for; 0: all.
-    within: int
-    note: str
 
 
 class CrawlLocal(LocalBloom):
@@ -95,9 +88,8 @@ class CrawlLocal(LocalBloom):
         self.session: str = secrets.token_hex(8)
         #: The items that this process has claimed, each with the number of newest slices in which it was looked for; 0: all.
         self._claimed: dict[bytes, int] = {}
-        #: The claims that earlier processes have left.
-        self._left: dict[bytes, _Entry] = {}
-        self._file: _ClaimsFile | None = None
+        self._database: sqlite3.Connection | None = None
+        call_in_child(self._drop_database)
 
     @property
     def keeps_notes(self) -> bool:
@@ -105,22 +97,24 @@ class CrawlLocal(LocalBloom):
         return self.path is not None
 
     def open_claims(self) -> None:
-        """Lock out other processes, and read what earlier ones have left.
+        """Lock out other processes, and forget claims of earlier ones that have expired, or that the filter has seen.
 
         Raise ClaimsLocked; OSError; and what any call raises, such as ConfigMismatch.
         """
-        if self.path is None or self._file:
-            return
+        if sqlite3 is None:
+            raise TBloomError("a crawl without a server needs sqlite3, which this Python lacks")
+        self.contains(b"any item")  # raises an error before the file is locked
         try:
-            self.contains(b"any item")  # raises an error before the file is locked
-            self._file = _ClaimsFile(self.path)
-            entries, now = self._file.read(), self._now()
-            live = {item: entry for item, entry in entries.items() if now < entry.expires}
-            done = self._seen(live)
-            left = [(item, entry) for item, entry in live.items() if item not in done]
-            # Those with the fewest deaths come first in each queue.
-            self._left = dict(sorted(left, key=lambda each: each[1].note[:9]))
-            self._file.rewrite(self._left)
+            with self._naming_file():
+                self._database = _open(self.path)
+            with self._changing() as database:
+                database.execute("UPDATE claims SET owner = 2 WHERE owner = 0")
+                now = self._protocol.clock()
+                database.execute("DELETE FROM claims WHERE expires <= ?", (now,))
+                claims = database.execute("SELECT within, item FROM claims").fetchall()
+                self._end(database, self._seen(claims))
+                # Commits, and makes the file shorter. By execute() it would free one page.
+                database.executescript("PRAGMA incremental_vacuum")
         except BaseException:
             self.close()
             raise
@@ -135,56 +129,57 @@ class CrawlLocal(LocalBloom):
     ) -> list[Claim]:
         """See ``TimeBloom.claim_many``. With ``again``, what this session has claimed is new."""
         items = [*items]
-        texts = [""] * len(items) if notes is None else [*map(stored_note, notes)]
-        claimed, answers = dict[bytes, str](), list[Claim]()
+        given = [""] * len(items) if notes is None else [*notes]
+        claimed, answers = dict[bytes, Note](), list[Claim]()
         for item, note, is_seen in zip(
-            items, texts, self.contains_many(items, within), strict=True
+            items, given, self.contains_many(items, within), strict=True
         ):
             is_busy = item in claimed or (item in self._claimed and not again)
             answer = Claim.SEEN if is_seen else Claim.BUSY if is_busy else Claim.NEW
             answers.append(answer)
             if answer is Claim.NEW:
-                claimed[item] = note
+                claimed[item] = note if isinstance(note, Note) else Note(note)
         self._claim(claimed, within)
         return answers
 
     def note_again(self, notes: Mapping[bytes, Note], within: int | None = None) -> None:
         """Give items that this process has claimed, within as many slices, other notes."""
-        own = {item: note.stored for item, note in notes.items() if item in self._claimed}
-        self._claim(own, within)
+        self._claim({item: note for item, note in notes.items() if item in self._claimed}, within)
 
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
         items = [*items]
-        with self._naming_path():
+        with self._changing() as database:
             if keep is None:  # also what an older slice holds
                 self.add_many(items, within=1)
             else:
                 self.add_many(items, keep=keep)
                 # What an older slice holds can't be added to it: it is kept for longer.
                 self.add_many([item for item in items if self._claimed.get(item)], within=1)
-        self._end(item for item in items if item in self._claimed or item in self._left)
+            self._end(database, items)
         return [True] * len(items)
 
     def release_many(self, items: Iterable[bytes]) -> None:
         """See ``TimeBloom.release_many``."""
-        self._end(item for item in items if item in self._claimed)
+        with self._changing() as database:
+            self._end(database, [item for item in items if item in self._claimed])
 
     def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:  # noqa: ARG002 - as CrawlBloom's
         """Claim requests of the queue that earlier processes have left; return their notes."""
-        found = dict[bytes, Note]()
-        died = self._file is not None and self._file.has_died
-        for item, entry in self._left.items() if limit else ():
-            note = read_stored(entry.note, queue)
-            is_suspect = note is not None and note.deaths + died >= SUSPECT
-            if note is None or (is_suspect and (found or not idle)):
-                continue
-            found[item] = note._replace(deaths=note.deaths + died)
-            if is_suspect or len(found) == limit:
-                break
-        for item in found:
-            self._claimed[item] = self._left.pop(item).within
-        return Taken([*found.values()], 1)
+        with self._changing() as database:
+            rows = database.execute(
+                "SELECT item, within, note, deaths + (owner = 2) FROM claims WHERE owner > 0 AND queue = ?"
+                " ORDER BY deaths + (owner = 2), rowid LIMIT ?",
+                (queue, limit),
+            ).fetchall()
+            # It may kill this process, too, and is taken alone.
+            suspects = rows[:1] if idle else []
+            rows = [row for row in rows if row[3] < SUSPECT] or suspects
+            database.executemany(
+                "UPDATE claims SET owner = 0 WHERE item = ?", [row[:1] for row in rows]
+            )
+        self._claimed.update(row[:2] for row in rows)
+        return Taken([Note(text, queue, deaths=deaths) for _, _, text, deaths in rows], 1)
 
     def known(self, item: bytes) -> Claim | None:
         """Return the answer for the item; None: it is new."""
@@ -198,62 +193,68 @@ class CrawlLocal(LocalBloom):
 
     def clear(self) -> None:
         """Forget everything; see ``LocalBloom.clear``."""
-        super().clear()
-        self._claimed, self._left = {}, {}
-        if self._file:
-            self._file.rewrite({})
+        with self._changing() as database:
+            super().clear()
+            database.execute("DELETE FROM claims")
+        self._claimed = {}
 
     def close(self) -> None:
         """See ``LocalBloom.close``. The next process takes over the claims."""
-        if self._file:
-            self._file.close()
-        self._file = None
+        if self._database is not None:
+            with suppress(TBloomError), self._changing() as database:
+                database.execute("UPDATE claims SET owner = 1 WHERE owner = 0")
+            self._database.close()
+        self._database = None
         super().close()
 
-    def _claim(self, notes: Mapping[bytes, str], within: int | None) -> None:
+    def _claim(self, notes: Mapping[bytes, Note], within: int | None) -> None:
         """Claim the items, each with its note."""
-        now, window, asked = self._now(), self.config.window, within or 0
+        now, window, asked = self._protocol.clock(), self.config.window, within or 0
         expires = max(window.expires(window.slice_at(now)), now + _LEAST_MS)
-        entries = {item: _Entry(expires, asked, note) for item, note in notes.items() if note}
-        # A claim without a note has no line, so an earlier claim's line is ended.
-        others = notes.keys() - entries
-        ended = [item for item in others if item in self._left or item in self._claimed]
-        self._write([*map(_line, entries.items()), *map(_end_line, ended)])
-        for item in notes:
-            self._claimed[item] = asked
-            self._left.pop(item, None)
+        rows = [
+            (item, expires, asked, note.queue, note.deaths, note.text)
+            for item, note in notes.items()
+            if note.text
+        ]
+        with self._changing() as database:
+            # A claim without a note is not in the table.
+            self._end(database, [item for item, note in notes.items() if not note.text])
+            database.executemany("REPLACE INTO claims VALUES (?, ?, ?, ?, ?, 0, ?, 0)", rows)
+        self._claimed.update(dict.fromkeys(notes, asked))
 
-    def _end(self, items: Iterable[bytes]) -> None:
-        """End claims."""
-        ended = [*dict.fromkeys(items)]
-        self._write([*map(_end_line, ended)])
-        for item in ended:
+    def _set_history(self, histories: Mapping[bytes, tuple[str, int, int]]) -> None:
+        """Set queue, deaths and failures of items that this process has claimed."""
+        rows = [(*each, item) for item, each in histories.items() if item in self._claimed]
+        with self._changing() as database:
+            database.executemany(
+                "UPDATE claims SET queue = ?, deaths = ?, failures = ? WHERE item = ?", rows
+            )
+
+    def _end(self, database: sqlite3.Connection, items: Collection[bytes]) -> None:
+        """End claims of any process."""
+        database.executemany("DELETE FROM claims WHERE item = ?", [(item,) for item in items])
+        for item in items:
             self._claimed.pop(item, None)
-            self._left.pop(item, None)
 
-    def _write(self, lines: list[bytes]) -> None:
-        """Append lines to the file."""
-        if self._file is None or not lines:
-            return
-        with self._naming_path():
-            self._file.append(b"".join(lines))
-            if self._file.is_long:
-                self._file.rewrite(self._file.read())
-
-    def _seen(self, entries: Mapping[bytes, _Entry]) -> set[bytes]:
+    def _seen(self, claims: list[tuple[int, bytes]]) -> set[bytes]:
         """Return the items that the filter has seen, each within as many slices as its claim has."""
         seen, slices = set[bytes](), self.config.slices
-        for within in {entry.within for entry in entries.values()}:
-            items = [item for item, entry in entries.items() if entry.within == within]
+        for within in {within for within, _ in claims}:
+            items = [item for its, item in claims if its == within]
             answers = self.contains_many(items, within if 1 <= within <= slices else None)
             seen.update(item for item, is_seen in zip(items, answers, strict=True) if is_seen)
         return seen
 
-    def _now(self) -> int:
-        return self._protocol.clock()
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Commit the changes of the block at its end, or roll them back if it raises. Raise TBloomError as ``_naming_file`` does."""
+        if self._database is None:
+            raise TBloomError("the claims are closed, or those of the process that forked this one")
+        with self._naming_file(), self._database:
+            yield self._database
 
     @contextmanager
-    def _naming_path(self) -> Iterator[None]:
+    def _naming_file(self) -> Iterator[None]:
         """Raise TBloomError, which ends the crawl, for an error of a file, such as a full disk."""
         try:
             yield
@@ -261,138 +262,34 @@ class CrawlLocal(LocalBloom):
             raise TBloomError(
                 f"{error.filename or self.path}: {error.strerror or error}"
             ) from error
+        except sqlite3.Error as error:
+            # SQLite's other errors are of subclasses.
+            hint = ", or damaged: delete it (it then forgets which pages crawls have left)"
+            is_damaged = type(error) is sqlite3.DatabaseError
+            raise TBloomError(f"{self.path}.claims: {error}{hint * is_damaged}") from error
+
+    def _drop_database(self) -> None:
+        """Keep a forked child from closing the connection: SQLite would then remove the log, which is the parent's."""
+        if self._database is not None:
+            import ctypes  # noqa: PLC0415 - some builds of Python lack it
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
+        self._database = None
 
 
-class _ClaimsFile:
-    """The file of claims beside a filter's file, and its lock."""
-
-    def __init__(self, path: str) -> None:
-        """Open the file, and lock it. Raise ClaimsLocked or OSError."""
-        self._path = Path(f"{path}.claims")
-        self._fd = -1
-        #: Whether the process that held the lock before has died.
-        self._lock, self.has_died = _lock(path)
-        try:
-            # Requests may have passwords in their headers.
-            self._fd = os.open(self._path, _FLAGS | os.O_CREAT, 0o600)
-        except BaseException:
-            self.close()
-            raise
-        self._size = os.fstat(self._fd).st_size
-        #: Beyond this size (bytes), the file is written anew.
-        self._limit = 2 * self._size + _SLACK
-        self._pid = os.getpid()
-        call_in_child(self._reset)
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the file has much that has ended."""
-        return self._size > self._limit
-
-    def read(self) -> dict[bytes, _Entry]:
-        """Return the claims that have not ended."""
-        entries: dict[bytes, _Entry] = {}
-        with self._path.open("rb") as file:
-            for line in file:
-                with suppress(ValueError, RecursionError):  # half a line, or another program's
-                    item, entry = _parse(line)
-                    if entry is None:
-                        entries.pop(item, None)
-                    else:
-                        entries[item] = entry
-        return entries
-
-    def append(self, lines: bytes) -> None:
-        """Append whole lines. Where that fails, none are there."""
-        self._check_owner()
-        try:
-            left = memoryview(lines)
-            while left:
-                left = left[os.write(self._fd, left) :]
-        except BaseException:
-            os.ftruncate(self._fd, self._size)
-            raise
-        self._size += len(lines)
-
-    def rewrite(self, entries: Mapping[bytes, _Entry]) -> None:
-        """Write the file anew, with these claims."""
-        self._check_owner()
-        new = self._path.with_name(f"{self._path.name}.new")
-        with new.open("wb") as file:
-            new.chmod(stat.S_IMODE(os.fstat(self._fd).st_mode))
-            file.writelines(map(_line, entries.items()))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
-        os.close(self._fd)
-        self._fd = os.open(self._path, _FLAGS)
-        self._size = os.fstat(self._fd).st_size
-        self._limit = 2 * self._size + _SLACK
-
-    def close(self) -> None:
-        """Close the file, and unlock it."""
-        if self._lock >= 0:
-            os.ftruncate(self._lock, 0)
-            # A child that another library has forked may still have the file open.
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-        self._close()
-
-    def _reset(self) -> None:
-        """Close the files in a forked child: the lock is the parent's, and would outlive it."""
-        self._close()
-
-    def _close(self) -> None:
-        for fd in (self._fd, self._lock):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._lock = -1
-
-    def _check_owner(self) -> None:
-        if self._fd < 0:
-            raise TBloomError(
-                f"{self._path} is closed here: its claims are those of process {self._pid}"
-            )
-
-
-def _lock(path: str) -> tuple[int, bool]:
-    """Return the open lock file of a filter's file, and whether its last holder has died: it has not emptied it. Raise ClaimsLocked."""
-    fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+def _open(path: str | None) -> sqlite3.Connection:
+    """Return the database beside a filter's file, and lock it. Raise ClaimsLocked, OSError or an error of SQLite."""
+    file = f"{path}.claims"
+    if path is not None:
+        # Requests may have passwords in their headers. A file that exists is not opened: to close it would unlock it.
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    database = sqlite3.connect(":memory:" if path is None else file, timeout=_TIMEOUT)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        has_died = bool(os.pread(fd, 1, 0))
-        since = datetime.now().astimezone().isoformat(" ", "seconds")
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(holder).encode(), 0)
-    except BlockingIOError:
-        holder = {}
-        with suppress(ValueError, TypeError):  # it has only just locked it
-            holder = dict(json.loads(os.pread(fd, 4096, 0)))
-            holder = {name: holder.get(name, "?") for name in ("pid", "host", "since")}
-        os.close(fd)
-        raise ClaimsLocked(path, holder) from None
-    except BaseException:
-        os.close(fd)
+        database.executescript(_SCHEMA)
+    except BaseException as error:
+        database.close()
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            raise ClaimsLocked(str(path)) from None
         raise
-    return fd, has_died
-
-
-def _line(claim: tuple[bytes, _Entry]) -> bytes:
-    item, entry = claim
-    return f"{item.hex()} {entry.expires} {entry.within} {json.dumps(entry.note)}\n".encode()
-
-
-def _end_line(item: bytes) -> bytes:
-    return f"{item.hex()}\n".encode()
-
-
-def _parse(line: bytes) -> tuple[bytes, _Entry | None]:
-    """Return the claim of a line; None: its end. Raise ValueError for half a line."""
-    item, *rest = line.decode().split(" ", 3)
-    if not line.endswith(b"\n") or len(rest) not in (0, 3):
-        raise ValueError(line)
-    if not rest:
-        return bytes.fromhex(item), None
-    expires, within, note = rest
-    text: object = json.loads(note)
-    return bytes.fromhex(item), _Entry(int(expires), int(within), str(text))
+    return database
