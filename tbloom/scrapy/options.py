@@ -187,7 +187,11 @@ def read_options(settings: BaseSettings, spider: str, **own: Any) -> Answers:
     check_settings(settings)
     store, mark = STORE.value(settings), MARK.value(settings)
     if mark == "done" and store == "exact":
-        raise ConfigError(MARK.name, mark, f"'scheduled', with {STORE.name} = {store!r}")
+        raise ConfigError(
+            MARK.name,
+            mark,
+            f"'scheduled', with {STORE.name} = {store!r} (the add-on's default is 'done')",
+        )
     with naming_settings(FILTER):
         seen = _make_store(settings, spider, store, own)
     return Answers(seen, ON_ERROR.value(settings))
@@ -234,8 +238,8 @@ def asks_nobody(scheduler: type[Any]) -> ConfigError:
 def needs_no_shared_queue() -> ConfigError:
     """Return the error that "done" does not work with scrapy-redis' queue."""
     expected = (
-        "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', crawlers of one spider share its pages "
-        "without a queue in Redis"
+        "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers of one "
+        "spider share its pages without a queue in Redis"
     )
     return ConfigError(MARK.name, "done", expected)
 

@@ -24,15 +24,14 @@ from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY
 from tests.helpers.website import Handler, Server, served
 
 STORES = pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
-DONE = {**ADDON, "TBLOOM_MARK": "done"}
 LONG = pytest.mark.check
 MODES = pytest.mark.parametrize(
     "settings",
-    [ADDON, pytest.param(SCRAPY, marks=LONG), DONE],
+    [SCHEDULED, pytest.param(SCRAPY, marks=LONG), DONE],
     ids=["add-on", "dupefilter alone", "done"],
 )
 
