@@ -24,7 +24,7 @@ _NEXT_TO_SPIDER = 1_000_000
 
 
 class Addon:
-    """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter."""
+    """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter, which marks a page when it is done."""
 
     __module__ = "tbloom.scrapy"
 

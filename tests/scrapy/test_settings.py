@@ -19,8 +19,8 @@ from tests.helpers.hostile import anything, refused
 from tests.helpers.schedulers import (
     ADDON,
     DONE,
-    SCRAPY,
     SCHEDULED,
+    SCRAPY,
     SCRAPY_REDIS,
     SETTINGS,
     UNREACHABLE,

@@ -32,7 +32,7 @@ from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, DONE, SCHEDULED, SCRAPY, STORES, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE
 from tests.helpers.website import Handler, served
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
