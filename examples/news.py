@@ -21,7 +21,6 @@ class News(scrapy.Spider):
         "TBLOOM_GRANULARITY": "h",
         "TBLOOM_SLICES": 7 * 24,
         "TBLOOM_CAPACITY": 10_000,
-        "TBLOOM_MARK": "done",
     }
 
     def __init__(self, start: str, **arguments: Any) -> None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _SETTINGS: dict[str, Any] = {
     "ADDONS": {"tbloom.scrapy.Addon": 500},
-    # A page that fails stays new, for the next run.
-    "TBLOOM_MARK": "done",
     # Few, so that each crawler of a small site finds a share of its pages.
     "CONCURRENT_REQUESTS": 4,
     "RETRY_ENABLED": False,

@@ -15,6 +15,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.scheduler import FilteringScheduler
+from tbloom.scrapy.settings import MARK
 
 #: A name, not the class, because Scrapy's log shows it as it is set.
 _DUPEFILTER = "tbloom.scrapy.DupeFilter"
@@ -23,7 +24,7 @@ _NEXT_TO_SPIDER = 1_000_000
 
 
 class Addon:
-    """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter."""
+    """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter, which marks a page when it is done."""
 
     __module__ = "tbloom.scrapy"
 
@@ -45,6 +46,8 @@ class Addon:
         if not issubclass(load_object(chosen), DupeFilter):
             message = f"DUPEFILTER_CLASS is {chosen!r}; remove that line, and tbloom filters"
             raise NotConfigured(message)
+        if settings.get(MARK.name) is None:
+            _set(settings, MARK.name, "done")
         scheduler, downloader = (
             load_object(settings[name]) for name in ("SCHEDULER", "DOWNLOADER")
         )
@@ -58,11 +61,16 @@ class Addon:
 
 
 def _subclass(settings: BaseSettings, name: str, ours: type[Any], project: type[Any]) -> None:
-    """Set a subclass of the project's class, with the setting's own priority: a project's setting would win otherwise.
+    """Set a subclass of the project's class.
 
     Scrapy's log shows it as ``tbloom.scrapy.FilteringScheduler[scrapy.core.scheduler.Scheduler]``.
     """
-    priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
     shown = f"{ours.__name__}[{project.__module__}.{project.__qualname__}]"
     names = {"__module__": "tbloom.scrapy", "__qualname__": shown}
-    settings.set(name, type(ours.__name__, (ours, project), names), priority)
+    _set(settings, name, type(ours.__name__, (ours, project), names))
+
+
+def _set(settings: BaseSettings, name: str, value: Any) -> None:
+    """Set a setting, with its own priority if that is higher than an add-on's: a project's setting would win otherwise."""
+    priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
+    settings.set(name, value, priority)

@@ -186,7 +186,11 @@ def make_store(settings: BaseSettings, spider: str, **own: Any) -> AnyStore:
     check_settings(settings)
     store, mark = STORE.value(settings), MARK.value(settings)
     if mark == "done" and store == "exact":
-        raise ConfigError(MARK.name, mark, f"'scheduled', with {STORE.name} = {store!r}")
+        raise ConfigError(
+            MARK.name,
+            mark,
+            f"'scheduled', with {STORE.name} = {store!r} (the add-on's default is 'done')",
+        )
     with naming_settings(FILTER):
         return _make_store(settings, spider, store, own)
 
@@ -231,8 +235,8 @@ def asks_nobody(scheduler: type[Any]) -> ConfigError:
 def needs_no_shared_queue() -> ConfigError:
     """Return the error that "done" does not work with scrapy-redis' queue."""
     expected = (
-        "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', crawlers of one spider share its pages "
-        "without a queue in Redis"
+        "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers of one "
+        "spider share its pages without a queue in Redis"
     )
     return ConfigError(MARK.name, "done", expected)
 

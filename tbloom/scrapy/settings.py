@@ -84,6 +84,7 @@ FILTER = {
 #: scrapy-redis-bloomfilter's settings; a crawl that has one counts that package's stat, too.
 OLD_SIZE = FILTER["bits"].name, FILTER["hashes"].name
 STORE = Setting("TBLOOM_STORE", default="bloom", choices=("bloom", "exact", "local"))
+#: The add-on sets "done" where the project has not set it.
 MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", "done"))
 TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag, default=True, choices=_BOOL)
 #: Whether a crawler gives queued pages to crawlers of its spider that wait; "hosts": it gives whole hosts, and each has one owner.

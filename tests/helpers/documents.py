@@ -13,6 +13,7 @@ from typing import Any
 
 from scrapy.settings import Settings
 
+from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.options import make_store
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing, needed
@@ -70,7 +71,10 @@ class Runner:
         if block.file == "settings.py":
             given: dict[str, Any] = {"REDIS_URL": self.url}
             exec(code, {}, given)  # noqa: S102 - our own documents
-            make_store(Settings(given), "news")
+            settings = Settings(given)
+            if "DUPEFILTER_CLASS" not in given:
+                Addon().update_settings(settings)
+            make_store(settings, "news")
         elif block.file:
             (self.folder / block.file).write_text(code, encoding="utf-8")
         elif block.language == "python":

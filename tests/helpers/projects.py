@@ -16,7 +16,7 @@ import scrapy
 from scrapy.http import Response
 
 from tests.helpers import crawl
-from tests.helpers.schedulers import ADDON, DONE
+from tests.helpers.schedulers import DONE, SCHEDULED
 from tests.helpers.website import Handler, served
 
 SHARED = "scrapy_redis.scheduler.Scheduler"
@@ -182,7 +182,7 @@ class KeepsItems(crawl.Part):
 def marked(mark: str, folder: Path) -> dict[str, Any]:
     """The settings of a mark, "scheduled" or "done"; with ", local" without a server."""
     local = {"TBLOOM_STORE": "local", "TBLOOM_PATH": str(folder / "seen"), "TBLOOM_KEY": None}
-    settings = ADDON if mark.startswith("scheduled") else DONE
+    settings = SCHEDULED if mark.startswith("scheduled") else DONE
     return {**settings, **(local if mark.endswith("local") else {})}
 
 

@@ -11,17 +11,19 @@ SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 SCRAPY_REDIS = {**SCRAPY, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"}
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
+SCHEDULED = {**ADDON, "TBLOOM_MARK": "scheduled"}
 SETTINGS = {
     "scrapy": SCRAPY,
     "scrapy-redis": SCRAPY_REDIS,
     "add-on": ADDON,
-    "add-on, scrapy-redis": {**ADDON, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
+    "add-on, scheduled": SCHEDULED,
+    "add-on, scrapy-redis": {**SCHEDULED, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"},
 }
 
 
 #: Other stores. (The fixture ``crawl`` sets a capacity, which an exact store refuses.)
 STORES = {
-    "exact": {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None},
+    "exact": {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None, "TBLOOM_MARK": "scheduled"},
     "local": {"TBLOOM_STORE": "local"},
 }
 

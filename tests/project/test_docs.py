@@ -25,6 +25,7 @@ from scrapy.settings import Settings
 
 from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import LAYOUT
+from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
@@ -141,8 +142,8 @@ def test_the_scrapy_guide_has_every_setting_and_no_other() -> None:
 
 @pytest.mark.parametrize("setting", [name for name, default in TABLE.items() if default])
 def test_the_defaults_in_the_scrapy_guide_are_right(setting: str, url: str) -> None:
-    """To set a setting to its default changes nothing."""
-    store = {"TBLOOM_STORE": "exact"} if setting == "TBLOOM_TTL" else {}
+    """To set a setting to its default changes nothing, with the add-on."""
+    store = {"TBLOOM_STORE": "exact", "TBLOOM_MARK": "scheduled"} if setting == "TBLOOM_TTL" else {}
     base = {"REDIS_URL": url, **store}
     given = {**base, setting: literal_eval(TABLE[setting])}
     assert _described(base) == _described(given)
@@ -151,6 +152,7 @@ def test_the_defaults_in_the_scrapy_guide_are_right(setting: str, url: str) -> N
 def _described(settings: dict[str, Any]) -> list[Any]:
     """All that the settings lead to."""
     read_from = Settings(settings)
+    Addon().update_settings(read_from)
     seen = make_store(read_from, "news")
     own = [seen.config, seen._retry_for]
     if isinstance(seen, ExactFilter):

@@ -63,7 +63,7 @@ class Pages(scrapy.Spider):
 END
 scrapy runspider pages.py -s 'ADDONS={"tbloom.scrapy.Addon": 500}' -s REDIS_URL=$TBLOOM_URL -s TBLOOM_KEY=$NAME 2> log
 grep "'finish_reason': 'finished'" log
-grep "'tbloom/seen': 3," log
+grep "'tbloom/busy': 3," log
 """,
     "distinct": """
 echo a | tbloom count add $NAME --mapping $NAME-ids

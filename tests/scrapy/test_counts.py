@@ -14,7 +14,7 @@ from w3lib.url import canonicalize_url
 
 from tbloom.distinct import DistinctCounter
 from tbloom.scrapy import DistinctCounts
-from tests.helpers.schedulers import ADDON, UNREACHABLE
+from tests.helpers.schedulers import ADDON, STORES, UNREACHABLE
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
@@ -23,8 +23,7 @@ WAYS = {
     "without asyncio": {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"},
     "add-on": ADDON,
     "exact store": {
-        **ADDON, "TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None,
-        "TBLOOM_TIMEZONE": "Asia/Tokyo", "TBLOOM_RETRY_FOR": 3,
+        **ADDON, **STORES["exact"], "TBLOOM_TIMEZONE": "Asia/Tokyo", "TBLOOM_RETRY_FOR": 3,
     },
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from scrapy.http import Response, TextResponse
 from tbloom.scrapy.done import sharing
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
-from tests.helpers.schedulers import DONE
+from tests.helpers.schedulers import ADDON, DONE, SCHEDULED, SCRAPY
 
 
 @dataclass
@@ -126,6 +126,25 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     settings |= {"DOWNLOAD_HANDLERS": {"http": Site}}
     assert (CASES[case].fetched, []) == Forked(crawl_all, CASES[case], settings).result()
     assert 0 == claims()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fetched"),
+    [
+        (ADDON, ["a", "a", ""]),
+        ({**ADDON, "TBLOOM_MARK": None}, ["a", "a", ""]),
+        (SCHEDULED, ["a", "", ""]),
+        (SCRAPY, ["a", "", ""]),
+    ],
+    ids=["the add-on", "None", "scheduled", "the class alone"],
+)
+def test_the_next_crawl_fetches_a_failed_page_unless_it_was_marked_when_it_was_scheduled(
+    url: str, name: str, settings: dict[str, Any], fetched: list[str]
+) -> None:
+    """The add-on's own mark is "done"."""
+    own = {**settings, "REDIS_URL": url, "TBLOOM_KEY": name, "DOWNLOAD_HANDLERS": {"http": Site}}
+    case = Case(fetched, errors={"a": [KeyError]})
+    assert (fetched, []) == Forked(crawl_all, case, own).result()
 
 
 class Prepared(Spider):

@@ -27,7 +27,7 @@ from tests.helpers.projects import (
     times,
 )
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.schedulers import SCHEDULED, SCRAPY
 
 MARKS, DONE = ("scheduled", "done", "done, local"), ("done", "done, local")
 EVERY = ("scheduled", "scheduled, local", *DONE)
@@ -321,7 +321,7 @@ def test_a_link_that_a_scheduled_crawl_can_not_take_in_is_named_and_the_others_a
     project: Any,
 ) -> None:
     """It stays marked."""
-    [crawl] = project(Parent, **ADDON, SCHEDULER=FailsToQueue)
+    [crawl] = project(Parent, **SCHEDULED, SCHEDULER=FailsToQueue)
     assert {"parent", "first", "last"} == {*times([crawl])}
     [line] = [line for line in crawl.log if line.startswith("ERROR")]
     assert "/fails> could not be scheduled" in line
@@ -486,7 +486,7 @@ class Twice(Project):
 
 
 @pytest.mark.parametrize("scheduler", [AsksNobody, HasOne])
-@pytest.mark.parametrize("settings", [ADDON, schedulers.DONE], ids=["scheduled", "done"])
+@pytest.mark.parametrize("settings", [SCHEDULED, schedulers.DONE], ids=["scheduled", "done"])
 def test_a_scheduler_that_asks_no_dupefilter_is_refused(
     project: Any, scheduler: Any, settings: dict[str, Any]
 ) -> None:
@@ -504,7 +504,7 @@ def test_the_class_alone_says_that_a_scheduler_does_not_ask_it(project: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "settings", [SCRAPY, ADDON, schedulers.DONE], ids=["the class alone", "scheduled", "done"]
+    "settings", [SCRAPY, SCHEDULED, schedulers.DONE], ids=["the class alone", "scheduled", "done"]
 )
 def test_doctor_names_a_scheduler_that_asks_no_dupefilter(
     url: str, tmp_path: Path, settings: dict[str, Any]

@@ -22,15 +22,14 @@ from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY
 from tests.helpers.website import Handler, Server, served
 
-DONE = {**ADDON, "TBLOOM_MARK": "done"}
 LONG = pytest.mark.check
-ADDONS = pytest.mark.parametrize("settings", [ADDON, DONE], ids=["scheduled", "done"])
+ADDONS = pytest.mark.parametrize("settings", [SCHEDULED, DONE], ids=["scheduled", "done"])
 MODES = pytest.mark.parametrize(
     "settings",
-    [ADDON, pytest.param(SCRAPY, marks=LONG), DONE],
+    [SCHEDULED, pytest.param(SCRAPY, marks=LONG), DONE],
     ids=["scheduled", "dupefilter alone", "done"],
 )
 AWAY = "the server does not answer since"
@@ -160,7 +159,9 @@ def test_after_the_limit_an_outage_ends_the_crawl(
 
 
 @pytest.mark.parametrize(
-    ("settings", "signals"), [(ADDON, 1), (DONE, 1), (DONE, 2)], ids=["scheduled", "done", "two"]
+    ("settings", "signals"),
+    [(SCHEDULED, 1), (DONE, 1), (DONE, 2)],
+    ids=["scheduled", "done", "two"],
 )
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_signal_ends_the_wait(

@@ -19,6 +19,7 @@ from tests.helpers.hostile import anything, refused
 from tests.helpers.schedulers import (
     ADDON,
     DONE,
+    SCHEDULED,
     SCRAPY,
     SCRAPY_REDIS,
     SETTINGS,
@@ -122,7 +123,8 @@ _DEAD = f"REDIS_URL is {UNREACHABLE}: "
         # It needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs.
         ({**SHARED, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on"),
-        ({**SHARED, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER"),
+        ({**SHARED, "TBLOOM_MARK": None}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers"),
+        ({**ADDON, **EXACT}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'exact' (the add-on's default is 'done')"),
         ({**SCRAPY_REDIS, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove"),
         ({**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"},
          "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s"),
@@ -140,7 +142,8 @@ COUNTS = {**ADDON, "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 @pytest.mark.parametrize(
     ("settings", "other", "expected"),
     [
-        (ADDON, {"TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure "),
+        *((each, {"TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure ")
+          for each in (ADDON, SCHEDULED)),
         (COUNTS, {"TBLOOM_COUNT_SLICES": 3}, "TBLOOM_COUNT_SLICES is 3, the stored one has 30"),
     ],
 )  # fmt: skip

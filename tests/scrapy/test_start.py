@@ -32,7 +32,7 @@ from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, DONE, SCRAPY, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE
 from tests.helpers.website import Handler, served
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
@@ -99,7 +99,7 @@ def test_an_import_without_scrapy_names_the_extra() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "kind"),
-    [(ADDON, "7 daily slices"), ({**ADDON, **EXACT}, "exact")],
+    [(ADDON, "7 daily slices"), ({**ADDON, **STORES["exact"]}, "exact")],
     ids=["bloom", "exact"],
 )
 def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
@@ -293,9 +293,10 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: DUPEFILTER_CLASS is "),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' needs ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
-        ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
-        ({**ADDON, **SHARED, "SCHEDULER_PERSIST": True}, ""),
-        ({**DONE, **SHARED}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER"),
+        ({**SCHEDULED, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
+        ({**SCHEDULED, **SHARED, "SCHEDULER_PERSIST": True}, ""),
+        ({**ADDON, **SHARED}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER"),
+        ({**ADDON, **STORES["exact"], "TBLOOM_MARK": None}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'exact' (the add-on's def"),
         ({**SCRAPY, **SHARED, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER"),
         ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
         ({**ADDON, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"redis_cls": "valkey.Valkey"}}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
@@ -498,7 +499,7 @@ def test_doctor_names_a_shared_queue_that_cannot_be_made(
     url: str, setting: str, value: str, why: str
 ) -> None:
     queue = {"SCHEDULER_PERSIST": True, "REDIS_URL": url, setting: value}
-    [fault] = faults(Settings({**ADDON, **SHARED, **queue}))
+    [fault] = faults(Settings({**SCHEDULED, **SHARED, **queue}))
     assert fault.startswith("SCHEDULER_QUEUE_")
     assert why in fault
 
@@ -517,7 +518,7 @@ def test_a_shared_queue_of_another_type_is_named(
 ) -> None:
     """By doctor, and by the crawl, which said that TBLOOM_KEY were wrong (scrapy-redis#63, #192)."""
     queue = {"SCHEDULER_PERSIST": True, "SCHEDULER_QUEUE_KEY": "queue"}
-    settings = {**ADDON, **SHARED, **queue, "REDIS_URL": own_url}
+    settings = {**SCHEDULED, **SHARED, **queue, "REDIS_URL": own_url}
     assert [] == [*faults(Settings(settings))]
     own.rpush("queue", "what a FIFO queue has")
     line = (

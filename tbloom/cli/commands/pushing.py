@@ -67,7 +67,7 @@ _of_spider = options.all_of(
 def push(spider: str, arguments: dict[str, str], file: BinaryIO, old_key: str | None) -> int:
     """Give URLs to the crawlers of a Scrapy spider.
 
-    Run it in the project's folder. The project needs TBLOOM_MARK = "done". Each line of the file, or of standard input, is a URL,
+    Run it in the project's folder. The project needs tbloom's add-on. Each line of the file, or of standard input, is a URL,
     or a request as a JSON object with the fields url, callback, errback, method, headers, body, priority, meta and cb_kwargs. A
     new one waits in the spider's filter for the next crawler with the same arguments that has nothing to fetch; one that was
     seen, is claimed or waits already is not new. Lines are pushed 1,000 at a time; if one is wrong, none of its 1,000 is pushed.

@@ -77,7 +77,8 @@ class ClaimedRequests(PendingRequests):
 
     def _engine_started(self) -> None:
         super()._engine_started()
-        self._sharing.begin()
+        if not self.crawl.is_ending:  # by a mistake in the settings
+            self._sharing.begin()
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
 
     def _idle(self) -> None:

@@ -243,13 +243,14 @@ def _make_spider(
 
 def _check(settings: BaseSettings) -> None:
     """Raise ConfigError if the crawls with these settings take no left pages, or not from a server."""
+    if not issubclass(load_object(settings["SCHEDULER"]), FilteringScheduler):
+        given = settings.getdict("ADDONS")
+        expected = "{'tbloom.scrapy.Addon': 500}, with which crawlers take pushed pages"
+        raise ConfigError("ADDONS", given, expected)
     if (mark := MARK.value(settings)) != "done":
         raise ConfigError(MARK.name, mark, "'done', with which crawlers take pushed pages")
     if (store := STORE.value(settings)) != "bloom":
         raise ConfigError(STORE.name, store, "'bloom', a filter on a server")
-    if not issubclass(load_object(settings["SCHEDULER"]), FilteringScheduler):
-        given = settings.getdict("ADDONS")
-        raise ConfigError("ADDONS", given, "{'tbloom.scrapy.Addon': 500}, which 'done' needs")
     key = FILTER["name"].value(settings)
     if key is not None and "%(timestamp)" in key:
         raise ConfigError(FILTER["name"].name, key, "the key of a filter that crawls share")
