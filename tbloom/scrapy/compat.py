@@ -23,21 +23,12 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
+from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 
-try:
-    from scrapy.utils.asyncio import call_later, create_looping_call
-except ImportError:  # Scrapy 2.13
-    from tbloom.scrapy.oldscrapy import (  # type: ignore[assignment]
-        call_later,
-        create_looping_call,
-    )
-
 from tbloom.version import NEWEST_TESTED
-
-__all__ = ["call_later", "create_looping_call"]
 
 
 def untested_versions() -> list[str]:
@@ -71,14 +62,15 @@ def copy_request(request: Request, meta: dict[str, Any], headers: Any = None) ->
 # The engine
 
 
-def scheduler_of(engine: Any) -> Any:
-    """Return the engine's scheduler, which is public from Scrapy 2.19 on.
+def keep_shared_queue(engine: Any) -> None:
+    """Keep scrapy-redis' queue, which all crawlers share, though its scheduler is closed and ``SCHEDULER_PERSIST`` is not set.
 
-    Without it, scrapy-redis' queue is cleared where a crawl can't begin.
+    The engine's scheduler is public from Scrapy 2.19 on. Without it, the queue is cleared where a crawl ends by an error.
     """
-    if hasattr(engine, "scheduler"):
-        return engine.scheduler
-    return getattr(getattr(engine, "_slot", None), "scheduler", None)
+    slot = getattr(engine, "_slot", None)
+    scheduler = getattr(engine, "scheduler", None) or getattr(slot, "scheduler", None)
+    if scheduler is not None:
+        scheduler.persist = True
 
 
 def is_idle(engine: Any) -> bool:
@@ -96,20 +88,6 @@ def wake_engine(engine: Any) -> None:
     nextcall = getattr(getattr(engine, "_slot", None), "nextcall", None)
     if nextcall is not None:
         nextcall.schedule()
-
-
-def close_spider(engine: Any, reason: str) -> Any:
-    """Close the spider; return what is awaited. It is public, under another name before Scrapy 2.14."""
-    if hasattr(engine, "close_spider_async"):
-        return engine.close_spider_async(reason=reason)
-    return maybe_deferred_to_future(engine.close_spider(engine.spider, reason))
-
-
-def stop_engine(engine: Any) -> Any:
-    """Stop the engine; return what is awaited. It is public, under another name before Scrapy 2.14."""
-    if hasattr(engine, "stop_async"):
-        return engine.stop_async()
-    return maybe_deferred_to_future(engine.stop())
 
 
 async def wait_until_closed(sender: Any) -> None:
@@ -199,20 +177,15 @@ def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
 
 
 def watch_output(engine: Any, watcher: OutputWatcher) -> None:
-    """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output``.
+    """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output_async``.
 
     Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
     although a link of it could not be scheduled, or a pipeline was cancelled.
     """
     scraper = engine.scraper
-    if hasattr(scraper, "_process_spidermw_output_async"):
-        _watch_output(scraper, watcher)
-    elif hasattr(scraper, "_process_spidermw_output"):  # Scrapy 2.13
-        _watch_deferred_output(scraper, watcher)
-
-
-def _watch_output(scraper: Any, watcher: OutputWatcher) -> None:
-    process = scraper._process_spidermw_output_async  # noqa: SLF001 - it has no public name
+    process = getattr(scraper, "_process_spidermw_output_async", None)
+    if process is None:
+        return
 
     async def watched(output: Any, response: Any) -> None:
         if isinstance(output, Request):
@@ -229,25 +202,6 @@ def _watch_output(scraper: Any, watcher: OutputWatcher) -> None:
             raise
 
     scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
-
-
-def _watch_deferred_output(scraper: Any, watcher: OutputWatcher) -> None:
-    process = scraper._process_spidermw_output  # noqa: SLF001 - it has no public name
-
-    def lost(failure: Any, response: Any) -> Any:
-        watcher.item_lost(response, failure.value)
-        return failure
-
-    def watched(output: Any, response: Any) -> Any:
-        if not isinstance(output, Request):
-            return process(output, response).addErrback(lost, response)
-        watcher.yields(response)
-        try:
-            return process(output, response)
-        finally:
-            watcher.yields(None)
-
-    scraper._process_spidermw_output = watched  # noqa: SLF001 - as above
 
 
 # Middlewares and extensions
@@ -335,26 +289,15 @@ def continued_file(slot: Any) -> Path | None:
     return None
 
 
-def watch_finish(slot: Any, failed: Callable[[], object]) -> None:
-    """Call ``failed`` if the feed can't finish its file: Scrapy 2.13 then sends no ``feed_exporter_closed``.
-
-    Without it, such a crawl never ends.
-    """
-    if hasattr(FeedExporter, "_schedule_slot_close"):  # sends it
-        return
-    finish = slot.finish_exporting
-
-    def watched() -> None:
-        try:
-            finish()
-        except BaseException:
-            failed()
-            raise
-
-    slot.finish_exporting = watched
-
-
 # The process
+
+
+def exit_with_failure(crawler: Crawler) -> None:
+    """Let ``scrapy crawl`` exit with 1: it does so for a crawler without a spider, once the crawl has ended.
+
+    Without it, it exits with 0, and only the log and ``finish_reason`` say that an error has ended the crawl.
+    """
+    crawler.spider = None
 
 
 def is_trial(crawler: Crawler) -> bool:

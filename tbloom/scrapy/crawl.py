@@ -21,12 +21,11 @@ from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
-    close_spider,
+    exit_with_failure,
     in_loop,
+    keep_shared_queue,
     open_no_feeds,
-    scheduler_of,
     spider_arguments,
-    stop_engine,
     wait_until_closed,
 )
 from tbloom.scrapy.options import error_line
@@ -229,20 +228,19 @@ def failed_queue_of(queue: str) -> str:
 
 
 def _note_failure(sender: Any) -> None:
-    """Make ``scrapy crawl`` exit with 1. Scrapy's signals call this with the crawler."""
-    sender.spider = None
+    """Scrapy's signals call this with the crawler."""
+    exit_with_failure(sender)
 
 
 async def _end_before_start(sender: Any) -> None:
     """Close the crawl before its first request. Scrapy's signals call this with the crawler."""
     await _close(sender.engine)
-    await stop_engine(sender.engine)
+    await sender.engine.stop_async()
 
 
-def _close(engine: Any) -> Any:
-    if (scheduler := scheduler_of(engine)) is not None:  # an empty one is false
-        scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
-    return close_spider(engine, ERROR_REASON)
+async def _close(engine: Any) -> None:
+    keep_shared_queue(engine)
+    await engine.close_spider_async(reason=ERROR_REASON)
 
 
 @contextmanager

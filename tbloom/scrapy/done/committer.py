@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from redis import RedisError
+from scrapy.utils.asyncio import call_later
 from twisted.internet.defer import Deferred
 
 from tbloom import Note
 from tbloom.arguments import check_keep
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import call_later, wake_engine
+from tbloom.scrapy.compat import wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Page

@@ -21,7 +21,6 @@ from tbloom.scrapy.compat import (
     is_local_feed,
     items_taken,
     watch_accepted,
-    watch_finish,
 )
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
@@ -125,7 +124,6 @@ class StoredItems:
             if slot not in self._counts:
                 self._watch_store(slot)
                 watch_accepted(slot, self._accepted.add)
-                watch_finish(slot, self._exporter_closed)
         self._counts = {slot: items_taken(slot) for slot in slots}
 
     def _watch_store(self, slot: FeedSlot) -> None:
