@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,7 +50,7 @@ def untested_versions() -> list[str]:
 def copy_request(request: Request, meta: dict[str, Any], headers: Any = None) -> Request:
     """Return a copy of the request with this meta, and with copies of these headers, or its own.
 
-    ``Request.replace`` calls the constructor of the request's class, which may not know all attributes of the object.
+    Without it, ``Request.replace`` would call the constructor of the request's class, which may not know all of its attributes.
     """
     copied = copy(request)
     copied._meta = meta  # noqa: SLF001 - the property has no setter
@@ -67,9 +68,9 @@ def keep_shared_queue(engine: Any) -> None:
 
     The engine's scheduler is public from Scrapy 2.19 on. Without it, the queue is cleared where a crawl ends by an error.
     """
-    slot = getattr(engine, "_slot", None)
-    scheduler = getattr(engine, "scheduler", None) or getattr(slot, "scheduler", None)
-    if scheduler is not None:
+    owner = engine if hasattr(engine, "scheduler") else getattr(engine, "_slot", None)
+    scheduler = getattr(owner, "scheduler", None)
+    if scheduler is not None:  # an empty one is false
         scheduler.persist = True
 
 
@@ -93,7 +94,7 @@ def wake_engine(engine: Any) -> None:
 async def wait_until_closed(sender: Any) -> None:
     """Wait at ``engine_stopped`` until the spider is closed; ``sender`` is the crawler.
 
-    A signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
+    Without it, a signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
     """
     while sender.engine.spider is not None:
         pause: Deferred[None] = Deferred()
@@ -102,7 +103,10 @@ async def wait_until_closed(sender: Any) -> None:
 
 
 def host_of(request: Request) -> str:
-    """Return the host of a request, as Scrapy's downloader has it: requests of one host wait for each other."""
+    """Return the host of a request, as Scrapy's downloader has it: requests of one host wait for each other.
+
+    Without it, an owner of hosts may give away a host that shares a slot of the downloader with another one.
+    """
     return request.meta.get("download_slot") or urlparse_cached(request).hostname or ""
 
 
@@ -242,6 +246,27 @@ def open_no_feeds(crawler: Crawler) -> None:
             crawler.signals.disconnect(extension.open_spider, signals.spider_opened)
 
 
+def watch_stored(slot: Any, stored: Callable[[Any], object]) -> None:
+    """Call ``stored`` with the feed once its storage has stored its file. Without it, pages with items in such a feed fail."""
+    storage = slot.storage
+    store = storage.store
+
+    def note(result: Any) -> Any:
+        stored(slot)
+        return result
+
+    async def note_later(storing: Any) -> Any:
+        return note(await storing)
+
+    def watched(file: Any) -> Any:
+        result = store(file)
+        if isinstance(result, Deferred):
+            return result.addCallback(note)
+        return note_later(result) if isawaitable(result) else note(result)
+
+    storage.store = watched
+
+
 def items_taken(slot: Any) -> int:
     """Return how many items a feed has taken. Without it, pages are committed before their items are uploaded."""
     return getattr(slot, "itemcount", 0)
@@ -292,18 +317,18 @@ def continued_file(slot: Any) -> Path | None:
 # The process
 
 
-def exit_with_failure(crawler: Crawler) -> None:
-    """Let ``scrapy crawl`` exit with 1: it does so for a crawler without a spider, once the crawl has ended.
+def exit_with_failure(sender: Any) -> None:
+    """Let ``scrapy crawl`` exit with 1, at ``engine_stopped``; ``sender`` is the crawler, which then seems to have had no spider.
 
-    Without it, it exits with 0, and only the log and ``finish_reason`` say that an error has ended the crawl.
+    Without it, the command exits with 0, and only the log and ``finish_reason`` say that an error has ended the crawl.
     """
-    crawler.spider = None
+    sender.spider = None
 
 
 def is_trial(crawler: Crawler) -> bool:
     """Return whether this is ``scrapy shell``, ``parse``, ``fetch`` or ``check``, which try a spider, and leave no trace on Redis.
 
-    The shell makes a crawler that does not crawl, the others give the spider another start.
+    The shell makes a crawler that does not crawl, the others give the spider another start. Without it, what they try is marked.
     """
     return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
 

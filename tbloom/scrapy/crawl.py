@@ -173,7 +173,7 @@ class Crawl:
             return
         self.is_ending = True
         # Functions, because Scrapy's signals keep no method alive.
-        self.crawler.signals.connect(_note_failure, signals.engine_stopped)
+        self.crawler.signals.connect(exit_with_failure, signals.engine_stopped)
         if before_start:
             open_no_feeds(self.crawler)
             self.crawler.signals.connect(_end_before_start, signals.engine_started)
@@ -225,11 +225,6 @@ def queue_of(spider: str, arguments: Mapping[str, Any]) -> str:
 def failed_queue_of(queue: str) -> str:
     """Return the queue of the pages of a queue that have failed."""
     return f"{queue}\nfailed"
-
-
-def _note_failure(sender: Any) -> None:
-    """Scrapy's signals call this with the crawler."""
-    exit_with_failure(sender)
 
 
 async def _end_before_start(sender: Any) -> None:

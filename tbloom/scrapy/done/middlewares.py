@@ -28,7 +28,7 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
         super().__init__(crawler)
         self._crawl = crawl_of(crawler)
         spider = signature(super().fetch).parameters.get("spider")
-        #: Whether ``fetch`` needs the spider as an argument, as in earlier versions of Scrapy.
+        #: Whether the project's ``fetch`` demands the spider as an argument, which Scrapy gives to such a one only.
         self._needs_spider = spider is not None and spider.default is Parameter.empty
 
     def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
