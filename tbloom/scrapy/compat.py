@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,21 +23,12 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
+from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 
-try:
-    from scrapy.utils.asyncio import call_later, create_looping_call
-except ImportError:  # Scrapy 2.13
-    from tbloom.scrapy.oldscrapy import (  # type: ignore[assignment]
-        call_later,
-        create_looping_call,
-    )
-
 from tbloom.version import NEWEST_TESTED
-
-__all__ = ["call_later", "create_looping_call"]
 
 
 def untested_versions() -> list[str]:
@@ -57,7 +49,7 @@ def untested_versions() -> list[str]:
 def copy_request(request: Request, meta: dict[str, Any], headers: Any = None) -> Request:
     """Return a copy of the request with this meta, and with copies of these headers, or its own.
 
-    ``Request.replace`` calls the constructor of the request's class, which may not know all attributes of the object.
+    Without it, ``Request.replace`` would call the constructor of the request's class, which may not know all of its attributes.
     """
     copied = copy(request)
     copied._meta = meta  # noqa: SLF001 - the property has no setter
@@ -70,14 +62,15 @@ def copy_request(request: Request, meta: dict[str, Any], headers: Any = None) ->
 # The engine
 
 
-def scheduler_of(engine: Any) -> Any:
-    """Return the engine's scheduler, which is public from Scrapy 2.19 on.
+def keep_shared_queue(engine: Any) -> None:
+    """Keep scrapy-redis' queue, which all crawlers share, though its scheduler is closed and ``SCHEDULER_PERSIST`` is not set.
 
-    Without it, scrapy-redis' queue is cleared where a crawl can't begin.
+    The engine's scheduler is public from Scrapy 2.19 on. Without it, the queue is cleared where a crawl ends by an error.
     """
-    if hasattr(engine, "scheduler"):
-        return engine.scheduler
-    return getattr(getattr(engine, "_slot", None), "scheduler", None)
+    owner = engine if hasattr(engine, "scheduler") else getattr(engine, "_slot", None)
+    scheduler = getattr(owner, "scheduler", None)
+    if scheduler is not None:  # an empty one is false
+        scheduler.persist = True
 
 
 def is_idle(engine: Any) -> bool:
@@ -97,24 +90,10 @@ def wake_engine(engine: Any) -> None:
         nextcall.schedule()
 
 
-def close_spider(engine: Any, reason: str) -> Any:
-    """Close the spider; return what is awaited. It is public, under another name before Scrapy 2.14."""
-    if hasattr(engine, "close_spider_async"):
-        return engine.close_spider_async(reason=reason)
-    return maybe_deferred_to_future(engine.close_spider(engine.spider, reason))
-
-
-def stop_engine(engine: Any) -> Any:
-    """Stop the engine; return what is awaited. It is public, under another name before Scrapy 2.14."""
-    if hasattr(engine, "stop_async"):
-        return engine.stop_async()
-    return maybe_deferred_to_future(engine.stop())
-
-
 async def wait_until_closed(sender: Any) -> None:
     """Wait at ``engine_stopped`` until the spider is closed; ``sender`` is the crawler.
 
-    A signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
+    Without it, a signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
     """
     while sender.engine.spider is not None:
         pause: Deferred[None] = Deferred()
@@ -123,7 +102,10 @@ async def wait_until_closed(sender: Any) -> None:
 
 
 def host_of(request: Request) -> str:
-    """Return the host of a request, as Scrapy's downloader has it: requests of one host wait for each other."""
+    """Return the host of a request, as Scrapy's downloader has it: requests of one host wait for each other.
+
+    Without it, an owner of hosts may give away a host that shares a slot of the downloader with another one.
+    """
     return request.meta.get("download_slot") or urlparse_cached(request).hostname or ""
 
 
@@ -198,20 +180,15 @@ def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
 
 
 def watch_output(engine: Any, watcher: OutputWatcher) -> None:
-    """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output``.
+    """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output_async``.
 
     Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
     although a link of it could not be scheduled, or a pipeline was cancelled.
     """
     scraper = engine.scraper
-    if hasattr(scraper, "_process_spidermw_output_async"):
-        _watch_output(scraper, watcher)
-    elif hasattr(scraper, "_process_spidermw_output"):  # Scrapy 2.13
-        _watch_deferred_output(scraper, watcher)
-
-
-def _watch_output(scraper: Any, watcher: OutputWatcher) -> None:
-    process = scraper._process_spidermw_output_async  # noqa: SLF001 - it has no public name
+    process = getattr(scraper, "_process_spidermw_output_async", None)
+    if process is None:
+        return
 
     async def watched(output: Any, response: Any) -> None:
         if isinstance(output, Request):
@@ -228,25 +205,6 @@ def _watch_output(scraper: Any, watcher: OutputWatcher) -> None:
             raise
 
     scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
-
-
-def _watch_deferred_output(scraper: Any, watcher: OutputWatcher) -> None:
-    process = scraper._process_spidermw_output  # noqa: SLF001 - it has no public name
-
-    def lost(failure: Any, response: Any) -> Any:
-        watcher.item_lost(response, failure.value)
-        return failure
-
-    def watched(output: Any, response: Any) -> Any:
-        if not isinstance(output, Request):
-            return process(output, response).addErrback(lost, response)
-        watcher.yields(response)
-        try:
-            return process(output, response)
-        finally:
-            watcher.yields(None)
-
-    scraper._process_spidermw_output = watched  # noqa: SLF001 - as above
 
 
 # Middlewares and extensions
@@ -285,6 +243,27 @@ def open_no_feeds(crawler: Crawler) -> None:
     for extension in getattr(extensions, "middlewares", ()):
         if isinstance(extension, FeedExporter):
             crawler.signals.disconnect(extension.open_spider, signals.spider_opened)
+
+
+def watch_stored(slot: Any, stored: Callable[[Any], object]) -> None:
+    """Call ``stored`` with the feed once its storage has stored its file. Without it, pages with items in such a feed fail."""
+    storage = slot.storage
+    store = storage.store
+
+    def note(result: Any) -> Any:
+        stored(slot)
+        return result
+
+    async def note_later(storing: Any) -> Any:
+        return note(await storing)
+
+    def watched(file: Any) -> Any:
+        result = store(file)
+        if isinstance(result, Deferred):
+            return result.addCallback(note)
+        return note_later(result) if isawaitable(result) else note(result)
+
+    storage.store = watched
 
 
 def items_taken(slot: Any) -> int:
@@ -334,32 +313,21 @@ def continued_file(slot: Any) -> Path | None:
     return None
 
 
-def watch_finish(slot: Any, failed: Callable[[], object]) -> None:
-    """Call ``failed`` if the feed can't finish its file: Scrapy 2.13 then sends no ``feed_exporter_closed``.
-
-    Without it, such a crawl never ends.
-    """
-    if hasattr(FeedExporter, "_schedule_slot_close"):  # sends it
-        return
-    finish = slot.finish_exporting
-
-    def watched() -> None:
-        try:
-            finish()
-        except BaseException:
-            failed()
-            raise
-
-    slot.finish_exporting = watched
-
-
 # The process
+
+
+def exit_with_failure(sender: Any) -> None:
+    """Let ``scrapy crawl`` exit with 1, at ``engine_stopped``; ``sender`` is the crawler, which then seems to have had no spider.
+
+    Without it, the command exits with 0, and only the log and ``finish_reason`` say that an error has ended the crawl.
+    """
+    sender.spider = None
 
 
 def is_trial(crawler: Crawler) -> bool:
     """Return whether this is ``scrapy shell``, ``parse``, ``fetch`` or ``check``, which try a spider, and leave no trace on Redis.
 
-    The shell makes a crawler that does not crawl, the others give the spider another start.
+    The shell makes a crawler that does not crawl, the others give the spider another start. Without it, what they try is marked.
     """
     return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
 

@@ -20,13 +20,12 @@ from tbloom import LocalBloom
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
-    close_spider,
+    exit_with_failure,
     in_loop,
+    keep_shared_queue,
     next_turn,
     open_no_feeds,
-    scheduler_of,
     spider_arguments,
-    stop_engine,
     wait_until_closed,
     wake_engine,
 )
@@ -200,7 +199,7 @@ class Crawl:
             return
         self.is_ending = True
         # Functions, because Scrapy's signals keep no method alive.
-        self.crawler.signals.connect(_note_failure, signals.engine_stopped)
+        self.crawler.signals.connect(exit_with_failure, signals.engine_stopped)
         if before_start:
             open_no_feeds(self.crawler)
             self.crawler.signals.connect(_end_before_start, signals.engine_started)
@@ -240,21 +239,15 @@ def failed_queue_of(queue: str) -> str:
     return f"{queue}\nfailed"
 
 
-def _note_failure(sender: Any) -> None:
-    """Make ``scrapy crawl`` exit with 1. Scrapy's signals call this with the crawler."""
-    sender.spider = None
-
-
 async def _end_before_start(sender: Any) -> None:
     """Close the crawl before its first request. Scrapy's signals call this with the crawler."""
     await _close(sender.engine)
-    await stop_engine(sender.engine)
+    await sender.engine.stop_async()
 
 
-def _close(engine: Any) -> Any:
-    if (scheduler := scheduler_of(engine)) is not None:  # an empty one is false
-        scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
-    return close_spider(engine, ERROR_REASON)
+async def _close(engine: Any) -> None:
+    keep_shared_queue(engine)
+    await engine.close_spider_async(reason=ERROR_REASON)
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from typing import Any
 from redis import RedisError
 from scrapy import Request, signals
 from scrapy.settings import BaseSettings
+from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim, Note
 from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import (
-    call_later,
     call_soon,
     is_idle,
     next_turn,
@@ -178,8 +178,8 @@ class PendingRequests:
         return self._enter_or_ask(pending)
 
     def next_request(self) -> Request | None:
-        """Return the next request that is to be fetched; None: there is none now."""
-        request: Request | None = self._scheduler.next_in_project()
+        """Return the next request that is to be fetched; None: there is none now, or too many wait."""
+        request: Request | None = None if self.is_full else self._scheduler.next_in_project()
         if request is None:
             self._ask()
         return request

@@ -10,7 +10,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from inspect import isasyncgenfunction, signature
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -33,44 +32,12 @@ from tests.helpers.forked import Forked
 class Part:
     """A middleware, pipeline or extension of a crawler."""
 
-    def __init_subclass__(cls) -> None:
-        """Let Scrapy 2.13 call its methods, too, which gives each of them the spider as well."""
-        if scrapy.version_info[:2] > (2, 13):
-            return
-        for name, method in [*vars(cls).items()]:
-            if name in WITH_SPIDER and "spider" not in signature(method).parameters:
-                setattr(cls, name, without_spider(method))
-
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
-
-
-#: The methods that Scrapy 2.13 gives the spider.
-WITH_SPIDER = {
-    *("process_request", "process_response", "process_exception", "process_item", "open_spider", "close_spider"),
-    *("process_spider_input", "process_spider_output", "process_spider_output_async", "process_spider_exception"),
-}  # fmt: skip
-
-
-def without_spider(method: Any) -> Any:
-    """The method with one more parameter, of the same kind: Scrapy looks whether it is an asynchronous generator."""
-
-    def known(values: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if name != "spider"}
-
-    async def generate(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        async for output in method(self, *args[:most], **known(kwargs)):
-            yield output
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return method(self, *args[:most], **known(kwargs))
-
-    most = len(signature(method).parameters) - 1
-    return generate if isasyncgenfunction(method) else call
 
 
 class Fetching:

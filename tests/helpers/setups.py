@@ -21,22 +21,17 @@ from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 from scrapy.pipelines.files import FilesPipeline
-from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 
 from tests.helpers import crawl
 from tests.helpers.crawl import Part
 from tests.helpers.setupcrawl import SHARED, TARGET, Follows, Setup
 
 Output = Iterator[Any]
-#: Scrapy 2.13 has other names for some methods.
-IS_OLD = scrapy.version_info[:2] <= (2, 13)
 
 
 async def download(crawler: Crawler, request: scrapy.Request) -> Any:
     """What a component downloads by itself."""
     engine: Any = crawler.engine
-    if IS_OLD:
-        return await maybe_deferred_to_future(engine.download(request))
     return await engine.download_async(request)
 
 
@@ -174,13 +169,6 @@ class Browser:
         pass
 
 
-class OldBrowser(Browser):
-    """The same for Scrapy 2.13, which wants a Deferred where later versions want a coroutine function."""
-
-    def download_request(self, request: scrapy.Request, _: Any) -> Any:  # type: ignore[override]
-        return deferred_from_coro(super().download_request(request))
-
-
 class OwnScheduler(Scheduler):
     """A project's, which changes requests on their way."""
 
@@ -239,6 +227,16 @@ def check(_: Part, response: Any, result: Any) -> Output:
 async def check_async(_: Part, response: Any, result: Any) -> AsyncIterator[Any]:
     async for output in result:
         yield checked(response, output)
+
+
+def starts_of_old(_: Part, start_requests: Any, spider: Any) -> Any:
+    """Scrapy before 2.16 calls it, and then the spider's ``start_requests``."""
+    return start_requests
+
+
+def old_start(of: Follows) -> Output:
+    of.noting.errors = of.errors
+    yield of.request("/p/0")
 
 
 def raises_at_input(_: Part, response: Any) -> None:
@@ -369,11 +367,7 @@ async def hands_on_another(part: Part, item: Any) -> Any:
     """With the page's response; then that one's own item fails."""
     if item["page"] == TARGET:
         another, scraper = {"page": "another"}, part.crawler.engine.scraper
-        if IS_OLD:
-            handed_on = scraper.start_itemproc(another, response=item["response"])
-            await maybe_deferred_to_future(handed_on)
-        else:
-            await scraper.start_itemproc_async(another, response=item["response"])
+        await scraper.start_itemproc_async(another, response=item["response"])
     return await raises_for_target(part, item)
 
 
@@ -448,8 +442,9 @@ MIDDLEWARES = {
     "process_response raises": Setup(downloader(process_response=fails_at_target), left=T),
     "ignored": Setup(downloader(process_request=ignores), left=T),
     "a proxy for each attempt": Setup(PROXIES),
-    "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": OldBrowser if IS_OLD else Browser}}),
+    "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": Browser}}),
     "a scheduler and a downloader": Setup(GATES),
+    "process_start_requests": Setup(around_spider(process_start_requests=starts_of_old), spider(start_requests=old_start)),
     "process_spider_input raises": Setup(around_spider(process_spider_input=raises_at_input), left=T),
     "items dropped near the engine": Setup(around_spider(-2_000_000, process_spider_output=drops_items)),
     "a middleware recovers": Setup({"SPIDER_MIDDLEWARES": {RAISES: 500, RECOVERS: 400}}),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import scrapy
 from scrapy.core.scheduler import BaseScheduler, Scheduler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
@@ -182,6 +183,51 @@ def test_a_crawl_ends_though_start_would_go_on_for_ever(
         more = {} if "local" in mark else {"REDIS_URL": proxy.url}
         [end] = project(StartsForEver, **marked(mark, tmp_path), **more)
     assert end.reason.isdecimal()  # a page's
+
+
+class LinksWhileRedisWaits(Project):
+    """Yields 6,000 links to nine pages while Redis does not answer."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("start", dont_filter=True)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        if path_of(response) != "start":
+            return
+        client = redis.Redis.from_url(self.settings["REDIS_URL"])
+        client.client_pause(60_000, all=False)
+        yield self.request("0", dont_filter=True)
+        for number in range(6_000):
+            yield self.request(str(1 + number % 9))
+        client.client_unpause()
+
+
+class NotesWaiting(Scheduler):
+    """A project's scheduler, which notes how many requests wait when one is put in or taken out."""
+
+    def note(self, what: str) -> None:
+        self.crawler.spider.said.append((what, len(self) - super().__len__()))
+
+    def enqueue_request(self, request: scrapy.Request) -> bool:
+        self.note("in")
+        return super().enqueue_request(request)
+
+    def next_request(self) -> scrapy.Request | None:
+        self.note("out")
+        return super().next_request()
+
+
+@pytest.mark.parametrize("mark", ["scheduled", "done"])
+def test_no_page_is_fetched_while_thousands_of_links_wait(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    [end] = project(LinksWhileRedisWaits, **marked(mark, tmp_path), SCHEDULER=NotesWaiting)
+    assert (sorted(["/start", *(f"/{page}" for page in range(10))]), "finished") == (
+        sorted(end.fetched),
+        end.reason,
+    )
+    assert max(waiting for what, waiting in end.said if what == "in") > 5_000
+    assert max(waiting for what, waiting in end.said if what == "out") <= 5_000
 
 
 # The crawl closes

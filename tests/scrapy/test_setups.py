@@ -32,7 +32,7 @@ GROUPS: dict[str, Any] = {
     # For `make test` and `make oldest`: every third of those whose crawls run in one process, and where versions of Scrapy differ.
     "some": {
         **dict(IN_ONE_PROCESS[::3]),
-        **{name: setup for name, setup in IN_ONE_PROCESS if "recover" in name},
+        **{name: one for name, one in IN_ONE_PROCESS if "recover" in name or "start_req" in name},
     },
     "HTTP": setups.HTTP,
     "middlewares": setups.MIDDLEWARES,

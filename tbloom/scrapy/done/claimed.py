@@ -240,7 +240,7 @@ class ClaimedRequests(PendingRequests):
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
-        while not self.is_full and (request := super().next_request()) is not None:
+        while (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
                 return request

@@ -9,12 +9,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
+from scrapy.utils.asyncio import call_later
 from twisted.internet.defer import Deferred
 
 from tbloom import Note
 from tbloom.arguments import check_keep
 from tbloom.errors import ConfigError
-from tbloom.scrapy.compat import call_later, wake_engine
+from tbloom.scrapy.compat import wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Page

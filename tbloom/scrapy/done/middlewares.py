@@ -28,7 +28,7 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
         super().__init__(crawler)
         self._crawl = crawl_of(crawler)
         spider = signature(super().fetch).parameters.get("spider")
-        #: Whether ``fetch`` needs the spider as an argument, as in earlier versions of Scrapy.
+        #: Whether the project's ``fetch`` demands the spider as an argument, which Scrapy gives to such a one only.
         self._needs_spider = spider is not None and spider.default is Parameter.empty
 
     def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
@@ -47,11 +47,6 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
     def _note_death(self, result: Any, page: Any) -> Deferred[Any]:
         """Hold the result back until the page's note counts this crawler among the dead ones: the result may kill it."""
         return self._crawl.pending.committer.note_death(page).addCallback(lambda _: result)  # type: ignore[no-any-return]
-
-    def needs_backout(self) -> bool:
-        """Return True also while too many requests wait for the filter's answer."""
-        pending = self._crawl.pending
-        return bool(pending and pending.is_full) or bool(super().needs_backout())
 
 
 class PageSpiderMiddleware:
@@ -94,20 +89,15 @@ class PageSpiderMiddleware:
             raise
 
     def process_start_requests(self, start_requests: Any, spider: Any) -> Any:  # noqa: ARG002 - as Scrapy has it
-        """Return the requests as they are. Scrapy 2.13 may call this, where other middlewares have no ``process_start``."""
+        """Return the requests as they are. Scrapy before 2.16 calls this, where other middlewares have no ``process_start``."""
         return start_requests
 
-    def process_spider_input(self, response: Response, spider: Any = None) -> None:  # noqa: ARG002 - as Scrapy 2.13 has it
+    def process_spider_input(self, response: Response) -> None:
         """Note that no other middleware has refused the response."""
         if tracker := self._crawl.tracker:
             tracker.reached_callback(response)
 
-    def process_spider_exception(
-        self,
-        response: Response,
-        exception: Exception,
-        spider: Any = None,  # noqa: ARG002 - as Scrapy 2.13 has it
-    ) -> None:
+    def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """Note that the callback has raised an exception, or that the response has not reached it."""
         if tracker := self._crawl.tracker:
             tracker.callback_raised(response, exception)

@@ -17,9 +17,10 @@ from typing import Any
 
 from redis import RedisError
 from scrapy import Request
+from scrapy.utils.asyncio import call_later
 
 from tbloom import Note, TBloomError
-from tbloom.scrapy.compat import call_later, host_queues, is_downloading, wake_engine
+from tbloom.scrapy.compat import host_queues, is_downloading, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures

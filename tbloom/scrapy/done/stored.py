@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from inspect import isawaitable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ from tbloom.scrapy.compat import (
     is_local_feed,
     items_taken,
     watch_accepted,
-    watch_finish,
+    watch_stored,
 )
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
@@ -123,30 +122,12 @@ class StoredItems:
         slots = feed_slots(self._crawler)
         for slot in slots:
             if slot not in self._counts:
-                self._watch_store(slot)
+                watch_stored(slot, self._stored)
                 watch_accepted(slot, self._accepted.add)
-                watch_finish(slot, self._exporter_closed)
         self._counts = {slot: items_taken(slot) for slot in slots}
 
-    def _watch_store(self, slot: FeedSlot) -> None:
-        """Note whether the slot's storage stores its file: Scrapy does not tell."""
-        storage: Any = slot.storage
-        store = storage.store
-
-        def stored(result: Any) -> Any:
-            self._has_stored[slot] = True
-            return result
-
-        async def stored_later(storing: Any) -> Any:
-            return stored(await storing)
-
-        def watched(file: Any) -> Any:
-            result = store(file)
-            if isinstance(result, Deferred):
-                return result.addCallback(stored)
-            return stored_later(result) if isawaitable(result) else stored(result)
-
-        storage.store = watched
+    def _stored(self, slot: FeedSlot) -> None:
+        self._has_stored[slot] = True
 
     def _slot_closed(self, slot: FeedSlot) -> None:
         self._has_stored.setdefault(slot, False)
