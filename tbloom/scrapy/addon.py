@@ -54,15 +54,10 @@ class Addon:
         # Scrapy refuses other classes, and says why.
         if issubclass(scheduler, BaseScheduler):
             _subclass(settings, "SCHEDULER", FilteringScheduler, scheduler)
-        if _follows_pages(settings) and hasattr(downloader, "fetch"):
+        if settings[MARK.name] == "done" and hasattr(downloader, "fetch"):
             _subclass(settings, "DOWNLOADER", PageDownloader, downloader)
         add = settings.setdefault_in_component_priority_dict
         add("SPIDER_MIDDLEWARES", PageSpiderMiddleware, _NEXT_TO_SPIDER)
-
-
-def _follows_pages(settings: BaseSettings) -> bool:
-    """Return whether pages are marked when they are done. A wrong value is refused later, in one line."""
-    return bool(settings.get(MARK.name, MARK.default) == "done")
 
 
 def _subclass(settings: BaseSettings, name: str, ours: type[Any], project: type[Any]) -> None:
