@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+import scrapy
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from scrapy.utils.request import fingerprint
@@ -172,6 +173,7 @@ class WaitsForTheFirst(Project):
             return fingerprint in seen
 
 
+@pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches at the crawl's end")
 def test_a_page_is_marked_once_its_batch_is_stored_while_the_crawl_goes_on(
     project: Any, tmp_path: Path
 ) -> None:
