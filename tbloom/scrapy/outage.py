@@ -150,10 +150,6 @@ class CrawlBloom(CrawlStore, TimeBloom):
             return Claim.BUSY
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
-    def note_again(self, notes: dict[bytes, Note], within: int | None = None) -> None:
-        """Give items that this process has claimed, within as many slices, other notes. It works on them, whatever the answers are."""
-        self.claim_many([*notes], within, [*notes.values()], again=True)
-
     @property
     def taken_over(self) -> int:
         """How many items of this session were committed after others had taken them over."""

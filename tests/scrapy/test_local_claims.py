@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import Claim, ConfigMismatch, LocalBloom, Note, TBloomError
+from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
 from tbloom.scrapy.done import local
 from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal
 
@@ -81,14 +81,6 @@ def test_an_item_is_new_once_until_it_is_released(start: Any, path: Path, where:
     assert (set(), []) == (seen.uncommitted([A]), taken(seen, 9))
 
 
-def test_a_session_may_claim_its_own_items_again(start: Any) -> None:
-    seen = start()
-    seen.claim_many([A, B], notes=["old", "old"])
-    assert [NEW, BUSY, NEW] == seen.claim_many([A, A, C], None, ["new"] * 3, again=True)
-    seen.close()
-    assert ["new", "new", "old"] == sorted(taken(start(), 9))
-
-
 def test_within_and_keep(start: Any) -> None:
     """A list page counts as seen in the newest slice only; what is kept for one slice is not seen in the next."""
     now = DAY * 20_000
@@ -121,7 +113,8 @@ def test_claims_with_a_note_are_taken_over_once(start: Any, end: str) -> None:
         assert [NEW, NEW] == seen.claim_many([A, B])
         seen.commit_many(items[:2])
         seen.release_many(items[2:4])
-        seen.note_again({items[5]: Note("left again", "left"), C: Note("of nobody")})
+        history = History("left", failures=1)
+        seen.note_history(dict.fromkeys([items[0], items[2], items[5], A, C], history))
         if end == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         seen.close()
@@ -131,7 +124,8 @@ def test_claims_with_a_note_are_taken_over_once(start: Any, end: str) -> None:
         seen = start()
         assert [NEW, NEW] == seen.claim_many([A, B])
         assert ["left 4"] == taken(seen, 1, "left")
-        assert ["left again", "left 6"] == taken(seen, 9, "left")
+        last = seen.take(9, "left", idle=True).notes
+        assert [("run 5", 1), ("left 6", 0)] == [(note.text, note.failures) for note in last]
         assert [] == taken(seen, 9, "left")
         assert ["run 7"] == taken(seen, 9, "run")
         assert [BUSY] == seen.claim_many([bytes([4]) * 20])
@@ -413,8 +407,7 @@ def test_any_calls_leave_what_is_claimed_and_not_done(
             claimed.pop(some[0], None)
             left.pop(some[0], None)
         elif verb < 15:
-            seen.note_again({some[0]: Note(f"again {step}")})
-            claimed |= {some[0]: f"again {step}"} if some[0] in claimed else {}
+            seen.note_history({some[0]: History(failures=step)})
         elif verb < 18:
             texts = taken(seen, 2)
             assert len(texts) == min(2, len(left))

@@ -3,7 +3,7 @@
 ::
 
     seen.tbloom          the filter (tbloom.local)
-    seen.tbloom.claims   the claims that have a note: a line for each claim, and one for its end
+    seen.tbloom.claims   the claims that have a note: a line for each claim, one for each change of its history, one for its end
     seen.tbloom.lock     locked (flock) by the process that claims: its ID and host, and since when
 
 A claim lasts until it is committed or released, or the process ends. The next process takes over those with a note.
@@ -29,11 +29,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tbloom import Claim, LocalBloom, Note
 from tbloom.bloom.claims.calls import SUSPECT
-from tbloom.bloom.claims.notes import Taken, read_stored, stored_note
+from tbloom.bloom.claims.notes import History, Taken, read_stored, stored_note
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
@@ -78,6 +78,10 @@ class _Entry(NamedTuple):
     #: The number of newest slices in which the item was looked for; 0: all.
     within: int
     note: str
+
+    def changed(self, history: str) -> Self:
+        """Return the claim with another history."""
+        return self._replace(note=history[:9] + self.note[9:13] + history[9] + self.note[14:])
 
 
 class CrawlLocal(LocalBloom):
@@ -130,17 +134,15 @@ class CrawlLocal(LocalBloom):
         items: Iterable[bytes],
         within: int | None = None,
         notes: Iterable[str | Note] | None = None,
-        *,
-        again: bool = False,
     ) -> list[Claim]:
-        """See ``TimeBloom.claim_many``. With ``again``, what this session has claimed is new."""
+        """See ``TimeBloom.claim_many``."""
         items = [*items]
         texts = [""] * len(items) if notes is None else [*map(stored_note, notes)]
         claimed, answers = dict[bytes, str](), list[Claim]()
         for item, note, is_seen in zip(
             items, texts, self.contains_many(items, within), strict=True
         ):
-            is_busy = item in claimed or (item in self._claimed and not again)
+            is_busy = item in claimed or item in self._claimed
             answer = Claim.SEEN if is_seen else Claim.BUSY if is_busy else Claim.NEW
             answers.append(answer)
             if answer is Claim.NEW:
@@ -148,10 +150,10 @@ class CrawlLocal(LocalBloom):
         self._claim(claimed, within)
         return answers
 
-    def note_again(self, notes: Mapping[bytes, Note], within: int | None = None) -> None:
-        """Give items that this process has claimed, within as many slices, other notes."""
-        own = {item: note.stored for item, note in notes.items() if item in self._claimed}
-        self._claim(own, within)
+    def note_history(self, histories: Mapping[bytes, History]) -> None:
+        """See ``TimeBloom.note_history``."""
+        own = [(item, history) for item, history in histories.items() if item in self._claimed]
+        self._write([f"{item.hex()} {history.stored}\n".encode() for item, history in own])
 
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
@@ -298,8 +300,10 @@ class _ClaimsFile:
                     item, entry = _parse(line)
                     if entry is None:
                         entries.pop(item, None)
-                    else:
+                    elif isinstance(entry, _Entry):
                         entries[item] = entry
+                    elif before := entries.get(item):
+                        entries[item] = before.changed(entry)
         return entries
 
     def append(self, lines: bytes) -> None:
@@ -386,13 +390,13 @@ def _end_line(item: bytes) -> bytes:
     return f"{item.hex()}\n".encode()
 
 
-def _parse(line: bytes) -> tuple[bytes, _Entry | None]:
-    """Return the claim of a line; None: its end. Raise ValueError for half a line."""
-    item, *rest = line.decode().split(" ", 3)
-    if not line.endswith(b"\n") or len(rest) not in (0, 3):
+def _parse(line: bytes) -> tuple[bytes, _Entry | str | None]:
+    """Return the claim of a line, or its new history; None: its end. Raise ValueError for half a line."""
+    item, *rest = line.decode().removesuffix("\n").split(" ", 3)
+    if not line.endswith(b"\n") or len(rest) not in (0, 1, 3):
         raise ValueError(line)
-    if not rest:
-        return bytes.fromhex(item), None
+    if len(rest) < 3:
+        return bytes.fromhex(item), rest[0] if rest else None
     expires, within, note = rest
     text: object = json.loads(note)
     return bytes.fromhex(item), _Entry(int(expires), int(within), str(text))
