@@ -11,7 +11,7 @@ from typing import TypeVar
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
-from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
+from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
 from tbloom.arguments import Item
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.engine.flow import Flow

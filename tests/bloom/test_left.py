@@ -215,7 +215,7 @@ def test_a_failure_is_counted_by_whoever_has_the_item(
 @pytest.mark.parametrize("wrong", ["q", Note("the work"), None])
 def test_a_history_of_another_type_is_refused(ours: TimeBloom, wrong: Any) -> None:
     ours.claim("a", note="the work")
-    with pytest.raises(ConfigError, match="histories.*a History for each item"):
+    with pytest.raises(ConfigError, match=r"histories.*a History for each item"):
         ours.note_history({"a": wrong})
 
 

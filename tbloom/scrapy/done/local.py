@@ -395,8 +395,10 @@ def _parse(line: bytes) -> tuple[bytes, _Entry | str | None]:
     item, *rest = line.decode().removesuffix("\n").split(" ", 3)
     if not line.endswith(b"\n") or len(rest) not in (0, 1, 3):
         raise ValueError(line)
-    if len(rest) < 3:
-        return bytes.fromhex(item), rest[0] if rest else None
+    if not rest:
+        return bytes.fromhex(item), None
+    if len(rest) == 1:
+        return bytes.fromhex(item), rest[0]
     expires, within, note = rest
     text: object = json.loads(note)
     return bytes.fromhex(item), _Entry(int(expires), int(within), str(text))
