@@ -19,7 +19,7 @@ from tbloom.version import __version__
 if TYPE_CHECKING:
     from tbloom.bloom.aio import AsyncTimeBloom
     from tbloom.bloom.claims.calls import Claim
-    from tbloom.bloom.claims.notes import Note
+    from tbloom.bloom.claims.notes import History, Note
     from tbloom.bloom.info import FilterInfo, SliceInfo
     from tbloom.bloom.sync import TimeBloom
     from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
@@ -38,6 +38,7 @@ __all__ = [
     "ExactInfo",
     "FilterFull",
     "FilterInfo",
+    "History",
     "LocalBloom",
     "Note",
     "Period",
@@ -59,6 +60,7 @@ _MODULES = {
     "ExactFilter": "exact",
     "ExactInfo": "exact",
     "FilterInfo": "bloom.info",
+    "History": "bloom.claims.notes",
     "LocalBloom": "local.sync",
     "Note": "bloom.claims.notes",
     "Period": "window",

@@ -1,9 +1,9 @@
 -- the claims of items, the sessions that hold them, and the index of left items.
 --
 -- A claim of an item is a field of a hash: its digest -> the owner (16 characters), the number of the owner's call (8), and, if it
--- has a note, its place (13) and the note. A place is the note's queue (8 characters), the number of sessions that have died
--- of the item (1 digit; all but the last one, if the owner is BEREFT), and its host (4 characters). The owner is a session, or
--- for a left item LEFT or BEREFT.
+-- has a note, its place (14) and the note. A place is the note's queue (8 characters), the number of sessions that have died
+-- of the item (1 digit; all but the last one, if the owner is BEREFT), its host (4 characters), and how often in a row the work on
+-- it has failed (1 digit). The owner is a session, or for a left item LEFT or BEREFT.
 --
 -- If a host begins with '=', one session of a queue owns it at a time. Another field of the hash, 'h' with the queue and the host, has
 -- the owner's name. A '-' after the name means that the owner parts with the host: it still works on the items that it has, and
@@ -26,7 +26,7 @@ local LEFT, BEREFT = string.rep('0', 16), string.rep('0', 15) .. '1'
 -- or missing.
 local function claim_parts(claim)
   if not claim or #claim < 24 or string.find(string.sub(claim, 1, 24), '%X') then return nil end
-  return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 37), string.sub(claim, 38)
+  return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 38), string.sub(claim, 39)
 end
 
 -- Returns the fields of an item's claim, the owner first.

@@ -46,14 +46,14 @@ def untested_versions() -> list[str]:
 # Requests
 
 
-def copy_request(request: Request, meta: dict[str, Any], headers: Any = None) -> Request:
-    """Return a copy of the request with this meta, and with copies of these headers, or its own.
+def copy_request(request: Request, meta: dict[str, Any]) -> Request:
+    """Return a copy of the request with this meta.
 
     Without it, ``Request.replace`` would call the constructor of the request's class, which may not know all of its attributes.
     """
     copied = copy(request)
     copied._meta = meta  # noqa: SLF001 - the property has no setter
-    copied.headers = (request.headers if headers is None else headers).copy()
+    copied.headers = request.headers.copy()
     copied._cb_kwargs = dict(request.cb_kwargs)  # noqa: SLF001
     copied.flags = list(request.flags)
     return copied

@@ -11,7 +11,7 @@ from typing import TypeVar
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
-from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
+from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
 from tbloom.arguments import Item
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.engine.flow import Flow
@@ -149,10 +149,6 @@ class CrawlBloom(CrawlStore, TimeBloom):
         if self._claims.session.owns(digest):
             return Claim.BUSY
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
-
-    def note_again(self, notes: dict[bytes, Note], within: int | None = None) -> None:
-        """Give items that this process has claimed, within as many slices, other notes. It works on them, whatever the answers are."""
-        self.claim_many([*notes], within, [*notes.values()], again=True)
 
     @property
     def taken_over(self) -> int:

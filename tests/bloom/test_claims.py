@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, FilterFull, Note, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, FilterFull, History, Note, TimeBloom
 from tests.helpers.clock import Clockwork
 from tests.helpers.making import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
@@ -176,17 +176,24 @@ async def test_close_warns_of_commits_that_it_could_not_send(
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE, Fault.CUT_REQUEST])
-async def test_a_lost_claim_of_ones_own_item_frees_it(make: Any, url: str, fault: Fault) -> None:
-    """As any lost claim does, because the caller does not learn whether the item is its own."""
+async def test_after_a_lost_history_the_claim_is_ones_own(
+    make: Any, url: str, fault: Fault
+) -> None:
+    """Whether or not the server has got it: the next one counts, and the claim ends as any other."""
     faults, theirs = list[Fault](), make()
     with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
         ours = make(url=proxy.url, resend=False)
-        assert NEW is await ours.claim("a")
+        assert [NEW, NEW] == await ours.claim_many(["a", "b"], notes=["a", "b"])
         faults[:] = [fault]
         with pytest.raises(redis.ConnectionError):
-            await ours.claim_many(["a"], again=True)
+            await ours.note_history({"a": History(failures=1), "b": History(failures=1)})
         await ours._send_heartbeat()
+        assert BUSY is await theirs.claim("a")
+        await ours.release("a")
         assert NEW is await theirs.claim("a")
+        await ours.note_history({"b": History(failures=2)})
+        await ours.leave_many(["b"])
+        assert [Note("b", failures=2)] == (await theirs.take()).notes
         await ours.aclose()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, Note, TimeBloom
+from tbloom import Claim, ConfigError, History, Note, TimeBloom
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.notes import Taken, owned_host
 from tbloom.engine.flow import Call, text
@@ -183,18 +183,63 @@ def test_a_left_item_that_is_claimed_or_committed_is_not_taken(
     assert SEEN is theirs.claim("a")
 
 
-def test_a_claim_with_again_replaces_the_note_of_ones_own_claim(
-    ours: TimeBloom, theirs: TimeBloom
-) -> None:
-    """Another session's claims stay."""
-    assert NEW is ours.claim("a", note="first")
-    assert NEW is theirs.claim("b", note="theirs")
-    assert [NEW, BUSY] == ours.claim_many(["a", "b"], notes=["second"] * 2, again=True)
-    assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
-    ours.leave_many(["a", "b"])
-    assert ["second"] == texts(theirs.take())
+def test_a_history_changes_ones_own_claims_with_a_note(ours: TimeBloom, theirs: TimeBloom) -> None:
+    """Their notes and hosts stay, and so does what another session has claimed."""
+    assert NEW is ours.claim("a", note=Note("the work", "q", host="h", deaths=1))
+    assert NEW is ours.claim("without a note")
+    assert NEW is theirs.claim("b", note=Note("theirs", "q"))
+    changes = dict.fromkeys(["a", "b", "without a note", "nobody's"], History("r", 0, 2))
+    for _ in range(2):
+        ours.note_history(changes)
+    assert [BUSY] * 3 == theirs.claim_many(["a", "b", "without a note"])
+    ours.leave_many(["a", "b", "without a note"])
+    assert NEW is theirs.claim("without a note")
+    assert [Note("the work", "r", failures=2)] == theirs.take(queue="r").notes
     theirs.leave_many(["a", "b"])
-    assert ["second", "theirs"] == sorted(texts(ours.take()))
+    assert [Note("theirs", "q")] == ours.take(queue="q").notes
+    assert [Note("the work", "r", failures=2)] == ours.take(queue="r").notes
+
+
+@pytest.mark.parametrize("failures", [-1, 0, 3, 9, 12])
+def test_a_failure_is_counted_by_whoever_has_the_item(
+    ours: TimeBloom, theirs: TimeBloom, failures: int
+) -> None:
+    assert ours.push("a", Note("the work", failures=failures))
+    [note] = theirs.take().notes
+    assert max(0, min(failures, 9)) == note.failures
+    theirs.note_history({"a": History(failures=note.failures + 1)})
+    theirs.leave_many(["a"])
+    assert [min(note.failures + 1, 9)] == [each.failures for each in ours.take().notes]
+
+
+@pytest.mark.parametrize("wrong", ["q", Note("the work"), None])
+def test_a_history_of_another_type_is_refused(ours: TimeBloom, wrong: Any) -> None:
+    ours.claim("a", note="the work")
+    with pytest.raises(ConfigError, match=r"histories.*a History for each item"):
+        ours.note_history({"a": wrong})
+
+
+@pytest.mark.parametrize("then", ["a further history", "left", "claimed again", "taken"])
+def test_a_late_copy_of_a_history_changes_nothing(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, then: str
+) -> None:
+    """Also where the session has the item once more."""
+    assert NEW is ours.claim("a", note=Note("the work", "q"))
+    late = until(
+        client, flow_of(ours, "note_history", {"a": History("late", 3, 3)}), "bloom/claims/history"
+    )
+    ours.note_history({"a": History("q", 1, 1)})
+    expected = Note("the work", "q", deaths=1, failures=1)
+    if then != "a further history":
+        ours.leave_many(["a"])
+    if then == "claimed again":
+        expected = Note("again", "q")
+        assert NEW is ours.claim("a", note=expected)
+    elif then == "taken":
+        assert [expected] == ours.take(queue="q").notes
+    replies_to(client, late)
+    ours.leave_many(["a"])
+    assert [expected] == theirs.take(queue="q").notes
 
 
 # Lost replies, and calls that come late or twice.
@@ -389,7 +434,7 @@ def test_an_item_that_kills_its_sessions_becomes_a_suspect(
             assert taker.claim("held", note="held") is NEW
             notes |= {note.text: note for note in taker.take().notes}
         assert deaths == notes["bad"].deaths
-        assert NEW in taker.claim_many(["bad"], notes=[notes["bad"]], again=True)
+        taker.note_history({"bad": History(deaths=notes["bad"].deaths)})
         clockwork.go_on(2)
 
 
@@ -491,7 +536,7 @@ async def test_a_queue_is_counted(make: Any, *, shards: int) -> None:
 
 
 @pytest.mark.parametrize("seen", ["imported while it is left", "added while it is claimed"])
-async def test_an_item_that_others_call_seen_is_taken_and_gets_another_note(
+async def test_an_item_that_others_call_seen_is_taken_and_gets_another_history(
     make: Any, *, seen: str
 ) -> None:
     """Or its failure would be lost: another queue may get it so."""
@@ -502,10 +547,10 @@ async def test_an_item_that_others_call_seen_is_taken_and_gets_another_note(
     assert ["a"] == texts(await works.take(10, "q"))
     if seen.startswith("added"):
         assert await other.add("a")
-    assert [NEW] == await works.claim_many(["a"], notes=[Note("has failed", "r")], again=True)
+    await works.note_history({"a": History("r", failures=1)})
     assert SEEN is await other.claim("a")
     await works.end_session()
-    assert ["has failed"] == texts(await other.take(10, "r"))
+    assert [Note("a", "r", failures=1)] == (await other.take(10, "r")).notes
     assert await other.commit("a")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbloom import Claim, TimeBloom
-from tbloom.bloom.claims.notes import Note
+from tbloom.bloom.claims.notes import History, Note
 
 
 def test_pushed_items_are_taken(ours: TimeBloom, theirs: TimeBloom) -> None:
@@ -22,14 +22,13 @@ def test_work_is_not_over_for_a_session_that_is_at_work(ours: TimeBloom, theirs:
 
 
 def test_an_item_that_is_committed_is_not_left(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """It was, where another session than its owner had committed it. A taker that claimed it again found it seen, and left it to the
-    next one, without an end."""
+    """It was, where another session than its owner had committed it, and one left it to the next, without an end."""
     assert [True, True] == ours.push_many(["a", "b"], ["the work", "other work"])
     assert 2 == len(ours.take().notes)
     assert [False, False] == theirs.commit_many(
         ["a", "b"]
     )  # a session that was taken for dead has done the work
-    assert [Claim.SEEN] == ours.claim_many(["a"], notes=["the work"], again=True)
-    ours.leave_many(["b"])
+    ours.note_history({"a": History(deaths=1)})
+    ours.leave_many(["a", "b"])
     ours._send_heartbeat()
     assert not theirs.take().notes

@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 from pyroaring import BitMap
 
-from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, History, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import contents
@@ -102,13 +102,14 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int, **own: Any) -> None:
         seen.release("d")
         assert Claim.NEW is seen.claim("left behind", note="left behind")
         assert Claim.NEW is seen.claim("given", note="given")
+        seen.note_history({"given": History(failures=1)})
         seen.leave_many(["given"])
         assert seen.push("pushed", "pushed")
         assert (2, 0, 0, 0) == seen.queue_info()
         assert [] == seen.queue_sessions()
     with TimeBloom(client, name, **size) as seen:
-        taken = [note.text for _ in range(2) for note in seen.take().notes]
-        assert ["given", "left behind", "pushed"] == sorted(taken)
+        taken = [(note.text, note.failures) for _ in range(2) for note in seen.take().notes]
+        assert [("given", 1), ("left behind", 0), ("pushed", 0)] == sorted(taken)
         assert [3] == [session.claimed for session in seen.queue_sessions()]
     with TimeBloom(client, name, **{**size, "capacity": 1000}) as larger:
         larger.reconfigure()

@@ -323,6 +323,61 @@ def test_a_page_that_is_taken_over_has_nothing_from_the_middlewares_of_the_crawl
     assert [[(0, "0")] * (1 + retries), [(1, "1")]] == [crawl.said for crawl in crawls]
 
 
+class FillsItsItem(Project):
+    """The callback of a page fills an item of the page before, and then raises an exception."""
+
+    #: Of what else the item gets.
+    more: Any = 1
+
+    def links(self) -> Iterator[Any]:
+        if not self.number:
+            yield self.request("a", cb_kwargs={"item": {"prices": []}})
+
+    def parse(self, response: Response, item: dict[str, Any]) -> Any:
+        item["prices"].append(self.more)
+        self.said.append(len(item["prices"]))
+        if path_of(response):
+            raise ValueError
+
+
+class FillsItWithWhatCanNotBeWritten(FillsItsItem):
+    more = Selector(text="<a>")
+
+
+@MARKS
+@pytest.mark.parametrize("spider", [FillsItsItem, FillsItWithWhatCanNotBeWritten])
+def test_a_failed_page_is_taken_over_as_it_was_linked(
+    project: Any, tmp_path: Path, mark: str, spider: Any
+) -> None:
+    """Without what its callback has put into the item; and it fails three times, whatever that is."""
+    crawls = project(*[spider] * 5, **marked(mark, tmp_path))
+    assert {"a": [1, 1, 1, 0, 0]} == times(crawls)
+    assert [[1], [1], [1], [], []] == [crawl.said for crawl in crawls]
+
+
+class CopiesMeta(Project):
+    """A page that was tried twice has a link with its meta."""
+
+    def links(self) -> Iterator[Any]:
+        if not self.number:
+            yield self.request("a")
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) == "a":
+            yield self.request("b", meta=response.meta)
+
+
+@MARKS
+def test_a_page_that_is_taken_over_is_retried_from_the_beginning(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """Its link has the count of another page's retries."""
+    more = {**marked(mark, tmp_path), "RETRY_ENABLED": True, "RETRY_TIMES": 2}
+    answers = {"/a": [503, 503, 200], "/b": [503]}
+    crawls = project(CopiesMeta, CopiesMeta, answers=answers, **more)
+    assert {"a": [3, 0], "b": [1, 3]} == times(crawls)
+
+
 # Crawlers that do not end
 
 

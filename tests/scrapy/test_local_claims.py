@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import Claim, ConfigMismatch, LocalBloom, Note, TBloomError
+from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
 from tbloom.scrapy.done import local
 from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal
 
@@ -80,14 +80,6 @@ def test_an_item_is_new_once_until_it_is_released(start: Any, path: Path, where:
     assert (set(), []) == (seen.uncommitted([A]), taken(seen, 9))
 
 
-def test_a_session_may_claim_its_own_items_again(start: Any) -> None:
-    seen = start()
-    seen.claim_many([A, B], notes=["old", "old"])
-    assert [NEW, BUSY, NEW] == seen.claim_many([A, A, C], None, ["new"] * 3, again=True)
-    seen.close()
-    assert ["new", "new", "old"] == sorted(taken(start(), 9))
-
-
 def test_within_and_keep(start: Any) -> None:
     """A list page counts as seen in the newest slice only; what is kept for one slice is not seen in the next."""
     now = DAY * 20_000
@@ -120,7 +112,8 @@ def test_claims_with_a_note_are_taken_over_once(start: Any, end: str) -> None:
         assert [NEW, NEW] == seen.claim_many([A, B])
         seen.commit_many(items[:2])
         seen.release_many(items[2:4])
-        seen.note_again({items[5]: Note("left again", "left"), C: Note("of nobody")})
+        history = History("left", failures=1)
+        seen.note_history(dict.fromkeys([items[0], items[2], items[5], A, C], history))
         if end == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         seen.close()
@@ -130,7 +123,8 @@ def test_claims_with_a_note_are_taken_over_once(start: Any, end: str) -> None:
         seen = start()
         assert [NEW, NEW] == seen.claim_many([A, B])
         assert ["left 4"] == taken(seen, 1, "left")
-        assert ["left 6", "left again"] == taken(seen, 9, "left")
+        last = seen.take(9, "left", idle=True).notes
+        assert {("run 5", 1), ("left 6", 0)} == {(note.text, note.failures) for note in last}
         assert [] == taken(seen, 9, "left")
         assert ["run 7"] == taken(seen, 9, "run")
         assert [BUSY] == seen.claim_many([bytes([4]) * 20])
@@ -207,7 +201,7 @@ def test_what_a_dead_process_had_may_have_killed_it(start: Any) -> None:
     def work() -> None:
         seen = start()
         assert ["A"] == taken(seen, 1)
-        seen._set_history({A: ("", 1, 2), C: ("", 3, 3)})
+        seen.note_history({A: History("", 1, 2), C: History("", 3, 3)})
         os.kill(os.getpid(), signal.SIGKILL)
 
     first = start()
@@ -217,10 +211,10 @@ def test_what_a_dead_process_had_may_have_killed_it(start: Any) -> None:
     second = start()
     assert [Note("B"), Note("C")] == second.take(9, "", idle=True).notes
     assert [] == second.take(9, "", idle=False).notes
-    assert [Note("A", deaths=2)] == second.take(9, "", idle=True).notes
+    assert [Note("A", deaths=2, failures=2)] == second.take(9, "", idle=True).notes
     second.close()  # it has not died of it
     third = start()
-    assert [Note("B"), Note("C"), Note("A", deaths=1)] == third.take(9, "", idle=False).notes
+    assert [Note("B"), Note("C"), Note("A", deaths=1, failures=2)] == third.take(9, "", idle=False).notes
 
 
 # The database
@@ -274,7 +268,7 @@ def test_a_full_disk_ends_the_crawl_and_changes_nothing(start: Any, path: Path) 
     seen.claim_many([A], notes=["A"])
     seen._database.execute("PRAGMA max_page_count = 8")
     with pytest.raises(TBloomError, match=f"{path}.claims: database or disk is full"):
-        seen.claim_many([B, A], notes=["B", "x" * 60_000], again=True)
+        seen.claim_many([B, C], notes=["B", "x" * 60_000])
     assert [NEW] == seen.claim_many([C], notes=["C"])
     seen.close()
     assert ["A", "C"] == taken(start(), 9)
@@ -423,8 +417,7 @@ def test_any_calls_leave_what_is_claimed_and_not_done(start: Any) -> None:
             claimed.pop(some[0], None)
             left.pop(some[0], None)
         elif verb < 15:
-            seen.note_again({some[0]: Note(f"again {step}")})
-            claimed |= {some[0]: f"again {step}"} if some[0] in claimed else {}
+            seen.note_history({some[0]: History(failures=step)})
         elif verb < 18:
             texts = taken(seen, 2)
             assert len(texts) == min(2, len(left))

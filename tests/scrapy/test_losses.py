@@ -33,7 +33,7 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
     """A page that has ended four crawlers is dropped: a warning names it, and a link to it is followed as any other."""
     page, item = f"{site}0", fingerprint(Request(f"{site}0"))
     fields = {"url": page, "callback": "parse", "cb_kwargs": {"end": "reports_its_note"}}
-    note = Note(f"{Token('0', (item.hex(),))}\n{json.dumps(fields)}", "tests", "", deaths)
+    note = Note(f"{item.hex()}\n{json.dumps(fields)}", "tests", "", deaths)
     with TimeBloom.from_url(url, name, capacity=1000) as other:
         other.push(item, note)
     result = crawl("outcomes", DONE)
@@ -55,9 +55,8 @@ def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(
     with TimeBloom.from_url(url, name, capacity=1000) as other:
         for page, deaths in died.items():
             request = Request(f"{site}{page}")
-            token = Token("0", (fingerprint(request).hex(),))
             fields = json.dumps({"url": request.url, "callback": "parse"})
-            note = Note(f"{token}\n{fields}", "tests", deaths=deaths)
+            note = Note(f"{fingerprint(request).hex()}\n{fields}", "tests", deaths=deaths)
             other.push(fingerprint(request), note)
     fetched = crawl("outcomes", DONE)["fetched"]
     assert {*died} == {*fetched}

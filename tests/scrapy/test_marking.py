@@ -104,7 +104,7 @@ def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(crawl: A
         assert 1 == result["stats"]["tbloom/left"] == result["stats"]["tbloom/left/pipeline/Fates"]
         said = "1 pages have failed, and are left to the next crawl (pipeline/Fates: 1), for example http"
         assert 1 == result["log"].count(said)
-        assert 1 == result["log"].count("/a> has failed (pipeline/Fates)")
+        assert 1 == result["log"].count("/a has failed (pipeline/Fates)")
         gives_up = "has failed in 3 crawls in a row, and its claim is dropped"
         assert (number == 3) == (gives_up in result["log"])
         assert "finished" == result["finish_reason"]

@@ -19,7 +19,6 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
 from tbloom.scrapy.crawl import failed_queue_of, queue_of
-from tbloom.scrapy.done.page import Token
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
@@ -136,7 +135,7 @@ def test_pages_that_have_failed_in_an_earlier_crawl_stay_with_the_one_that_took_
         items = [fingerprint(request) for request in requests]
         failed = failed_queue_of("tree")
         notes = [
-            Note(f'{Token("0", (item.hex(),), failures=1)}\n{{"url": "{request.url}"}}', failed)
+            Note(f'{item.hex()}\n{{"url": "{request.url}"}}', failed, failures=1)
             for item, request in zip(items, requests, strict=True)
         ]
         assert [True] * len(pages) == seen.push_many(items, notes)

@@ -430,20 +430,11 @@ class WindowAccount(Account):
         if op.failed is not None:
             yield None, self._of_former_session(op.store, state)
 
-    def claim(
-        self, op: Op, item: str, state: Window, deaths: int | None = None, again: bool = False
-    ) -> Outcomes:
-        owner, given_up, kept, _ = state.holder or (NOBODY, None, None, 0)
-        is_seen = self.is_seen(state)
-        is_own = again and owner == op.store and (kept is not None or not is_seen)
-        if is_seen and not (is_own and given_up is None):
-            if again and state.holder and state.holder[:2] == (op.store, None):
-                state = state._replace(holder=(op.store, self.moves, state.holder[2], 0))
+    def claim(self, op: Op, item: str, state: Window, deaths: int | None = None) -> Outcomes:
+        if self.is_seen(state):
             yield Claim.SEEN, state
-        if is_own or not is_seen:
+        else:
             may_have, may_not = self._may_have(op, item, state)
-            if is_own:
-                may_have, may_not = True, False
             if may_have:
                 note = None if deaths is None else (deaths, False)
                 yield Claim.NEW, state._replace(holder=(op.store, None, note, op.number))
@@ -452,6 +443,14 @@ class WindowAccount(Account):
         if op.beside & {"claim", "claim_many", "commit", "take"} or state.works == op.store:
             # By another thread's call, whatever that will be answered, or by its work.
             yield Claim.BUSY, state
+
+    def note_history(self, op: Op, _: str, state: Window, deaths: int) -> Outcomes:
+        """A claim of the session says so many deaths then, if it has a note and the session knows of it."""
+        owner, given_up, note, call = state.holder or (NOBODY, None, None, 0)
+        if owner == op.store and note is not None:
+            yield None, state._replace(holder=(owner, given_up, (deaths, False), call))
+        if owner != op.store or note is None or given_up is not None:
+            yield None, state
 
     def _may_have(self, op: Op, item: str, state: Window) -> tuple[bool, bool]:
         """Whether the object may get the claim, and whether it may not."""
@@ -620,15 +619,6 @@ class WindowAccount(Account):
                 history.change(partial(self._left_or_not, op.store))
         elif op.verb == "commit":
             self.failed_commits.append(op)
-        elif any(how.get("again") for how in op.arguments.values()):
-            for history in self._of(op):
-                history.change(partial(self._given_up, op))
-
-    def _given_up(self, op: Op, state: Window) -> Iterable[Window]:
-        """Its caller does not know of the claim any more, unless it has not been about that yet."""
-        yield state
-        if state.holder is not None and state.holder[:2] == (op.store, None):
-            yield state._replace(holder=(op.store, op.failed, state.holder[2], 0))
 
     def _left_or_not(self, store: int, state: Window) -> Iterable[Window]:
         return {self._of_former_session(store, state), self._left(store, state)}

@@ -14,7 +14,7 @@ import redis
 from greenlet import greenlet
 
 from tbloom import Claim
-from tbloom.bloom.claims.notes import Note, Taken
+from tbloom.bloom.claims.notes import History, Note, Taken
 from tbloom.errors import TBloomError
 from tests.simulation.accounts import IS_OVER, LENGTH, taken_after
 from tests.simulation.histories import Op
@@ -202,14 +202,14 @@ def claim(item: str, *, note: bool = False) -> Question:
     )
 
 
-def claim_again(note: Note) -> Question:
+def note_history(note: Note) -> Question:
     """Work on the item begins, so that who dies now has died of it."""
     item = note.text
     return Question(
-        "claim_many",
-        {item: {"deaths": note.deaths, "again": True}},
-        lambda s: s.claim_many([item], notes=[note], again=True),
-        lambda got: {item: got[0]},
+        "note_history",
+        {item: {"deaths": note.deaths}},
+        lambda s: s.note_history({item: History(deaths=note.deaths)}),
+        lambda _: {item: None},
     )
 
 
@@ -261,8 +261,9 @@ def taking(
         for verb in end, "commit":
             taken = yield take(items, idle=idle)
             for note in taken.notes if taken else []:
-                if not notes or (yield claim_again(note)) == [Claim.NEW]:
-                    yield leave(note.text) if verb == "leave_many" else ask(verb, note.text)
+                if notes:
+                    yield note_history(note)
+                yield leave(note.text) if verb == "leave_many" else ask(verb, note.text)
 
     return program
 

@@ -17,8 +17,7 @@
 -- ARGV[5]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 -- ARGV[6]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[7]    for each item, the number of the session's last earlier call whose claim this call replaces, because nobody works on
---            the item; 8 hexadecimal digits, 0 for none; or the number of this call, for an item that the session has claimed, and
---            that is new even if it was added since. '': 0 for all
+--            the item; 8 hexadecimal digits, 0 for none. '': 0 for all
 -- ARGV[8..]  the place and the note of each item, stored with its claim; '': none. May be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed (or left); 0 seen; 2 claimed by a living session (or
@@ -47,18 +46,11 @@ redis.call('ZCARD', index)
 local answers, any_new, all_seen = {}, false, true
 for at = 1, #items, item_bytes do
   local answer, digest = '0', string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
-  local last_replaced = string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
-  local is_again = false
-  if last_replaced == call then
-    -- Without a note, another session has committed it.
-    local owner, _, place = claim_of(claims, digest)
-    is_again = owner == session and place ~= ''
-  end
-  if is_again or not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
+  if not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as, place = claim_of(claims, digest)
     local was_left = is_left(owner)
-    local is_replaced = owner == session and claimed_as <= last_replaced
+    local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
     local is_free = not owner or is_replaced or was_left and not leaves
     if not is_free and not was_left then
       local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
@@ -74,7 +66,7 @@ for at = 1, #items, item_bytes do
       local stays = is_others and was_left and string.sub(place, 1, 8) == queue
       if was_left and not stays then redis.call('ZREM', index, member_of(owner, place, digest)) end
       if not stays and (leaves or is_others) then
-        leave(claims, index, digest, LEFT, call, string.sub(note, 1, 13), string.sub(note, 14))
+        leave(claims, index, digest, LEFT, call, string.sub(note, 1, 14), string.sub(note, 15))
       elseif not stays then
         redis.call('HSET', claims, digest, session .. call .. note)
         if host then redis.call('HSET', claims, host, session) end

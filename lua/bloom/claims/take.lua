@@ -21,10 +21,11 @@
 -- ARGV[10]   3 characters, at which it begins to look for a host that it may own (shared/claims.lua)
 -- ARGV[11]   SUSPECT, a digit
 --
--- Reply      {0, {waiting, others, dead, digest, deaths, note, ...}}  how many sessions of the queue wait, and how many others live (both
+-- Reply      {0, {waiting, others, dead, digest, deaths, failures, note, ...}}  how many sessions of the queue wait, and how many others live (both
 --                             counted within the last second, or longer ago if they are many; 0 where items are taken; one lives at
 --                             least where items are left, and for a second copy, so that nobody believes it is over); whether sessions are dead (bury.lua);
---                             for each item its digest in hexadecimal, the number of sessions that have died of it, and its note
+--                             for each item its digest in hexadecimal, the number of sessions that have died of it, how often in a row
+--                             the work has failed, and its note
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
@@ -39,18 +40,19 @@ local session, life, call, limit, queue = ARGV[3], tonumber(ARGV[4]), ARGV[5], t
 local waits_for, own_queue, SUSPECT = tonumber(ARGV[8]), ARGV[9], ARGV[11]
 
 local reply, taken = {0, 0, 0}, {}
-local function add(digest, deaths, note)
+local function add(digest, deaths, place, note)
   local hex = string.gsub(digest, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
   local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], taken[#taken + 1] = hex, deaths, note, hex .. deaths
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = hex, deaths, string.sub(place, 14), note
+  taken[#taken + 1] = hex .. deaths
 end
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused and refused[1] == 0 then -- an earlier copy was executed
   for hex, deaths in string.gmatch(refused[2], '(' .. string.rep('%x', 32) .. ')(%x)') do
     local digest = string.gsub(hex, '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)
-    local owner, claimed_as, _, note = claim_of(claims, digest)
-    if owner == session and claimed_as == call then add(digest, deaths, note) end
+    local owner, claimed_as, place, note = claim_of(claims, digest)
+    if owner == session and claimed_as == call then add(digest, deaths, place, note) end
   end
   reply[2] = 1
   return {0, reply}
@@ -87,7 +89,7 @@ local function take(first, after, most)
       elseif is_valid then
         redis.call('HSET', claims, digest, session .. call .. place .. note)
         if host then redis.call('HSET', claims, host, session) end
-        add(digest, deaths_of(owner, place), note)
+        add(digest, deaths_of(owner, place), place, note)
       end
       gone[#gone + 1] = member
     end

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tbloom.bloom.batch import FilterBatch
-from tbloom.bloom.claims.notes import short
+from tbloom.bloom.claims.notes import History, short
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
@@ -15,6 +15,7 @@ from tbloom.engine.scripts import Script
 _CLAIM = Script("bloom/claims/claim")
 _COMMIT = Script("bloom/claims/commit")
 _RELEASE = Script("bloom/claims/release")
+_HISTORY = Script("bloom/claims/history")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
 _TAKE = Script("bloom/claims/take")
 _BURY = Script("bloom/claims/bury")
@@ -164,6 +165,18 @@ def release(
     last = "".join(_hex(numbers[digest]) for digest in digests)
     words = (session.name, int(leaves), b"".join(digests), last)
     return _RELEASE.call(keys, (*words, *map("".join, hosts or ())))
+
+
+def note_history(
+    keys: Keys,
+    session: Session,
+    call: int,
+    digests: Iterable[bytes],
+    histories: Mapping[bytes, History],
+) -> Call:
+    """Return a call that changes the histories of items that the session has claimed."""
+    changes = b"".join(digest + histories[digest].stored.encode() for digest in digests)
+    return _HISTORY.call(keys[:1], (session.name, _hex(call), changes))
 
 
 def counts(keys: Keys, queue: str) -> list[Call]:

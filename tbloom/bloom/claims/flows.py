@@ -15,7 +15,7 @@ from typing import Any
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, SUSPECT, Claim
-from tbloom.bloom.claims.notes import Note, QueueInfo, QueueSession, Taken, short
+from tbloom.bloom.claims.notes import History, Note, QueueInfo, QueueSession, Taken, short
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
@@ -83,15 +83,10 @@ class Claims(ResetsInChild):
         digests: Iterable[bytes],
         within: int,
         notes: Mapping[bytes, str],
-        *,
-        again: bool = False,
     ) -> Flow[dict[bytes, Claim]]:
-        """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``.
-
-        With ``again``, also those that a caller here has claimed: they get other notes.
-        """
+        """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``."""
         shards = self._shards_of(digests)
-        while not session.reserve(reserved, digests, shards, again=again):
+        while not session.reserve(reserved, digests, shards):
             yield from self._look_up_lost(session, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
         batches = self._dispatcher.batches(reserved.earlier, within)
@@ -200,6 +195,17 @@ class Claims(ResetsInChild):
         finally:
             session.released({digest: numbers[digest] for digest in _answers(batches)})
 
+    def note_history(self, histories: Mapping[bytes, History]) -> Flow[None]:
+        """Change the histories of items that callers here have claimed. Claims without a note stay as they are."""
+        session = self.session
+        call, digests = session.noting(histories)
+
+        def call_for(batch: FilterBatch) -> Call:
+            return calls.note_history(calls.keys_of(batch), session, call, batch.digests, histories)
+
+        batches = self._dispatcher.batches(digests, 1)
+        yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
+
     def push(
         self, digests: Iterable[bytes], within: int, notes: Mapping[bytes, str]
     ) -> Flow[dict[bytes, Claim]]:
@@ -270,8 +276,12 @@ class Claims(ResetsInChild):
                     found = yield from self._take(session, reserved, limit, wanted, idle=idle)
             words = [word for _, _, _, *rest in found.values() for word in rest]
             notes = {
-                bytes.fromhex(text(digest)): Note(text(note), queue, deaths=int(deaths))
-                for digest, deaths, note in zip(*(words[n::3] for n in range(3)), strict=True)
+                bytes.fromhex(text(digest)): Note(
+                    text(note), queue, deaths=int(deaths), failures=int(failures or 0)
+                )
+                for digest, deaths, failures, note in zip(
+                    *(words[n::4] for n in range(4)), strict=True
+                )
             }
             # Without a note, the work is done. A suspect is taken alone, though several shards have given items.
             whole = [key for key in notes if notes[key].text]
@@ -290,7 +300,7 @@ class Claims(ResetsInChild):
         def learn(batch: FilterBatch, reply: Any) -> None:
             if reply[0] == Status.OK:
                 found[batch.shard] = reply[1]
-                session.took(reserved, map(bytes.fromhex, map(text, reply[1][3::3])))
+                session.took(reserved, map(bytes.fromhex, map(text, reply[1][3::4])))
                 batch.answers = ""
             else:
                 self._dispatcher.learn(batch, reply)

@@ -11,9 +11,7 @@ from tbloom.arguments import check_items, check_note
 from tbloom.errors import ConfigError
 
 #: The length of a place (``lua/shared/claims.lua``).
-_PLACE = 13
-#: The highest number of deaths that a place can have.
-_MOST_DEATHS = 9
+_PLACE = 14
 
 
 class Note(NamedTuple):
@@ -29,21 +27,38 @@ class Note(NamedTuple):
     deaths: int = 0
     #: Whether one session at a time works on items of the host. What other sessions find of it is left to that one.
     one_owner: bool = False
+    #: How often in a row the work has failed.
+    failures: int = 0
 
     @property
     def stored(self) -> str:
         """The note as a claim has it: its place, and the text. A note without a text is none."""
         if not self.text:
             return ""
-        deaths = max(0, min(self.deaths, _MOST_DEATHS))
         host = owned_host(self.host) if self.one_owner else short(self.host, 4)
-        return f"{short(self.queue, 8)}{deaths}{host}{self.text}"
+        return (
+            f"{short(self.queue, 8)}{_digit(self.deaths)}{host}{_digit(self.failures)}{self.text}"
+        )
+
+
+class History(NamedTuple):
+    """What a claim with a note says of the item, as ``Note`` has it. It changes while the note stays."""
+
+    queue: str = ""
+    deaths: int = 0
+    failures: int = 0
+
+    @property
+    def stored(self) -> str:
+        """The history as scripts have it."""
+        return f"{short(self.queue, 8)}{_digit(self.deaths)}{_digit(self.failures)}"
 
 
 class Taken(NamedTuple):
     """The answer of ``take``."""
 
-    #: The notes of the items that this session has claimed now, each with the number of sessions that have died of the item.
+    #: The notes of the items that this session has claimed now, each with the number of sessions that have died of the item, and how
+    #: often in a row the work on it has failed.
     notes: list[Note]
     #: The number of sessions that wait for items of the queue, with this one. Counted only if there are no notes.
     waiting: int = 0
@@ -113,7 +128,12 @@ def stored_note(note: str | Note, argument: str = "note") -> str:
 
 def read_stored(stored: str, queue: str) -> Note | None:
     """Return the note that is stored; None: it is for another queue."""
-    deaths, text = stored[8:9], stored[_PLACE:]
-    if not stored.startswith(short(queue, 8)) or not deaths.isdecimal():
+    deaths, failures, text = stored[8:9], stored[_PLACE - 1 : _PLACE], stored[_PLACE:]
+    if not stored.startswith(short(queue, 8)) or not (deaths + failures).isdecimal():
         return None
-    return Note(text, queue, deaths=int(deaths))
+    return Note(text, queue, deaths=int(deaths), failures=int(failures))
+
+
+def _digit(number: int) -> int:
+    """Return the number as a place has it, which has one digit for it."""
+    return max(0, min(number, 9))

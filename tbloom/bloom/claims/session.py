@@ -18,8 +18,8 @@ class Lease(NamedTuple):
     It is immutable: each transition replaces it in one step.
     """
 
-    #: The session's last call of ``claim`` or ``take`` that may have claimed the item: a release ends claims up to this call. None: no
-    #: call has, because the item was committed without a claim.
+    #: The session's last call that may have claimed the item, or changed the claim: a release ends claims up to this call. None: no call
+    #: has, because the item was committed without a claim.
     last_call: int | None
     #: Whether a caller here claims the item, or works on it. No other caller here may claim it.
     is_owned: bool = False
@@ -100,15 +100,8 @@ class Session:
             self._change(reserved.earlier, change)
             raise
 
-    def reserve(
-        self,
-        reserved: Reserved,
-        digests: Iterable[bytes],
-        shards: Container[int],
-        *,
-        again: bool = False,
-    ) -> bool:
-        """Reserve items of these shards for a call of ``claim``, except those that a caller here owns (unless ``again``).
+    def reserve(self, reserved: Reserved, digests: Iterable[bytes], shards: Container[int]) -> bool:
+        """Reserve items of these shards for a call of ``claim``, except those that a caller here owns.
 
         Until the call has its answers, no other caller here claims the items. Return False, and reserve nothing, if lost calls
         to the shards must be looked up first.
@@ -118,10 +111,9 @@ class Session:
                 return False
             reserved.call = self._next_call()
             for digest in dict.fromkeys(digests):
-                if again or not self.owns(digest):
+                if not self.owns(digest):
                     lease = self._leases.get(digest)
-                    earlier = reserved.call if again else lease and lease.last_call
-                    reserved.earlier[digest] = earlier or 0
+                    reserved.earlier[digest] = (lease and lease.last_call) or 0
                     self._leases[digest] = _owned(lease, reserved.call)
         return True
 
@@ -145,6 +137,13 @@ class Session:
         self._change(
             [d for d, answer in answers.items() if answer != "1" or d not in leases], change
         )
+
+    def noting(self, digests: Iterable[bytes]) -> tuple[int, list[bytes]]:
+        """Return the number of a call that changes claims, and those of the items that callers here own. Their claims get that number."""
+        with self._lock:
+            call, owned = self._next_call(), [*filter(self.owns, digests)]
+            self._change(owned, lambda _, lease: lease and lease._replace(last_call=call))
+        return call, owned
 
     def took(self, reserved: Reserved, digests: Iterable[bytes]) -> None:
         """Own items that a call has taken. If the caller does not get them, ``claiming`` marks them to be released."""

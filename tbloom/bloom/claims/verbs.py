@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.notes import (
+    History,
     Note,
     QueueInfo,
     QueueSession,
@@ -67,18 +68,15 @@ class ClaimVerbs(Verbs[Client]):
         items: Iterable[Item],
         within: int | None = None,
         notes: Iterable[str | Note] | None = None,
-        *,
-        again: bool = False,
     ) -> Flow[list[Claim]]:
         """Claim all new items in one call, and return a Claim for each item, in order: NEW, SEEN or BUSY, as ``claim``.
 
-        A repeat of a new item is busy. ``notes`` has a note for each item, as ``note`` of ``claim``. With ``again``, items that
-        this session has claimed are new, and get these notes. Raise ConfigError if there are more or fewer notes than items,
-        or if one is too long.
+        A repeat of a new item is busy. ``notes`` has a note for each item, as ``note`` of ``claim``. Raise ConfigError if there are
+        more or fewer notes than items, or if one is too long.
         """
         self._keep_session()
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
-        return self._claim_digests(digests, within, stored_notes(digests, notes), again=again)
+        return self._claim_digests(digests, within, stored_notes(digests, notes))
 
     @verb
     def push(self, item: Item, note: str | Note, within: int | None = None) -> Flow[bool]:
@@ -136,6 +134,21 @@ class ClaimVerbs(Verbs[Client]):
     def leave_many(self, items: Iterable[Item]) -> Flow[None]:
         """Leave each item with a note to the next session that takes it (see ``take``), and release the others."""
         return self._claims.release(self.config.digests_of(items), leaves=True)
+
+    @verb
+    def note_history(
+        self, histories: Mapping[str, History] | Mapping[bytes, History] | Mapping[int, History]
+    ) -> Flow[None]:
+        """Change the queue, the deaths and the failures that are kept with claims of this session, by their items. The notes stay.
+
+        Do so when work begins that may kill the process: with the deaths that ``take`` has told of, a further one is counted if it
+        does. Nothing changes for an item that this session has not claimed, or has claimed without a note. If this raises one of
+        redis-py's errors, call again.
+        """
+        if wrong := [each for each in histories.values() if not isinstance(each, History)]:
+            raise ConfigError("histories", wrong[0], "a History for each item")
+        digests = self.config.digests_of(histories)
+        return self._claims.note_history(dict(zip(digests, histories.values(), strict=True)))
 
     @verb
     def take(
@@ -217,14 +230,12 @@ class ClaimVerbs(Verbs[Client]):
         return [answers.pop(digest, None) is Claim.NEW for digest in digests]
 
     def _claim_digests(
-        self, digests: list[bytes], within: int, notes: Mapping[bytes, str], *, again: bool = False
+        self, digests: list[bytes], within: int, notes: Mapping[bytes, str]
     ) -> Flow[list[Claim]]:
-        to_send = digests if again else self._not_cached(digests, within)
+        to_send = self._not_cached(digests, within)
         session, view = self._claims.session, self._dispatcher.current_view()
         with session.claiming() as reserved:
-            answers = yield from self._claims.claim(
-                session, reserved, to_send, within, notes, again=again
-            )
+            answers = yield from self._claims.claim(session, reserved, to_send, within, notes)
             if self._cache.size:
                 seen = [key for key, answer in answers.items() if answer is Claim.SEEN]
                 self._cache_seen(seen, view)

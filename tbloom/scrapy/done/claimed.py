@@ -17,13 +17,13 @@ from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.hosts import GivingHosts
-from tbloom.scrapy.done.page import Page, Token, without
+from tbloom.scrapy.done.page import RETRIES, Page, Token, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, Sharing
 from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import PendingRequest, PendingRequests
-from tbloom.scrapy.settings import SHARE, TOKEN, WITHIN
+from tbloom.scrapy.settings import DONE, SHARE, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -133,10 +133,10 @@ class ClaimedRequests(PendingRequests):
             self._check_redirect(pending, page)
         elif pending.fingerprint is not None:
             hexed = pending.fingerprint.hex()
+            failures = self._failures.failures_before(hexed)
+            pending.token = Token(self._seen.session, (hexed,), failures=failures)
             self._check_failed(pending, hexed)
             if pending.answer is None:
-                failures = self._failures.failures_before(hexed)
-                pending.token = Token(self._seen.session, (hexed,), failures=failures)
                 pending.note = self._note(request, pending.token)
         return pending
 
@@ -151,7 +151,7 @@ class ClaimedRequests(PendingRequests):
         pending.token = page.token._replace(fingerprints=(*before, hexed))
 
     def _check_failed(self, pending: PendingRequest, fingerprint: str) -> None:
-        """Let a page that has failed in this crawl be busy for a while; then it is claimed again."""
+        """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
         pauses = self._failures.pauses(fingerprint)
         if pauses is None or WITHIN in pending.request.meta:
             return
@@ -160,8 +160,11 @@ class ClaimedRequests(PendingRequests):
             pending.answer = Claim.BUSY
             return
         self._failures.try_again(fingerprint)
-        pending.answer, pending.tries_again = None, True
-        pending.arguments = (*pending.arguments, ("again", True))
+        pending.tries_again = True
+        if (
+            pending.answer is Claim.BUSY
+        ):  # its claim is this crawl's, and stays as it is until the page ends
+            pending.fingerprint, pending.answer = None, Claim.NEW
 
     def _note(self, request: Request, token: Token) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
@@ -169,6 +172,8 @@ class ClaimedRequests(PendingRequests):
             return ""
         try:
             crawl = self.crawl
+            # A link may have these from a copied meta, and a retry in a JOBDIR: they are of this crawl.
+            request = without(request, RETRIES, DONE)
             return write_note(request, token, crawl.spider, crawl.queue, one_owner=crawl.owns_hosts)
         except NotSerializable as error:
             self.crawl.count("tbloom/unserializable")
@@ -197,8 +202,8 @@ class ClaimedRequests(PendingRequests):
                 self._not_queued(pending, token, type(error).__name__)
             raise
         finally:
-            if pending.tries_again and pending.fingerprint and not (is_new and queued):
-                self._failures.not_tried(pending.fingerprint.hex())
+            if pending.tries_again and token and not (is_new and queued):
+                self._failures.not_tried(token.fingerprints[0])
         self._sharing.moves += queued
         if self._giving and token and queued:
             self._giving.queued(pending.request)
@@ -234,7 +239,7 @@ class ClaimedRequests(PendingRequests):
             self.tracker.leave(page, "redirect")
             return
         target = self.committer.uncommitted.get(item)
-        self.tracker.lead_to_done(page, target.holders if target else set())
+        self.tracker.lead_to_done(page, target.holders if target else ())
 
     # Out of the queue
 
@@ -261,7 +266,7 @@ class ClaimedRequests(PendingRequests):
         That crawl has left its pages, so that another one may have taken this one, or fetched it.
         """
         arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
-        note = self._note(request, token._replace(deaths=0))
+        note = self._note(request, token)
         self._enter(PendingRequest(request, token.items[0], arguments, token=token, note=note))
 
     def _put_back(self, request: Request) -> None:

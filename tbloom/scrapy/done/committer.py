@@ -12,17 +12,16 @@ from typing import Any, NamedTuple
 from scrapy.utils.asyncio import call_later
 from twisted.internet.defer import Deferred
 
-from tbloom import Note
+from tbloom import History
 from tbloom.arguments import check_keep
 from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import Page
-from tbloom.scrapy.done.serialize import NotSerializable, write_note
+from tbloom.scrapy.done.page import EndedPage, Page
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.outage import ClaimStore
-from tbloom.scrapy.settings import KEEP, TAKE_OVER, WITHIN
+from tbloom.scrapy.settings import KEEP, TAKE_OVER
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -33,24 +32,24 @@ _ROUNDS = 3
 
 
 class _Outbox(NamedTuple):
-    """Claims of pages that are not done, to be left or released."""
+    """Claims of pages that are not done, to be changed or released."""
 
-    #: The notes that the claims of pages get, by the slices within which the pages were claimed.
-    notes: dict[int | None, dict[bytes, Note]]
+    #: What claims are to say of their pages, by their items.
+    histories: dict[bytes, History]
     #: The items whose claims are released.
     released: list[bytes]
-    #: Waits until the notes are stored.
+    #: Waits until the claims are changed.
     waiting: list[Deferred[None]]
 
     def __bool__(self) -> bool:
-        return bool(self.notes or self.released)
+        return bool(self.histories or self.released)
 
 
 class Committer:
     """Commits each page that is done, once its links have their answers and its items are stored.
 
-    A page that has failed keeps its claim, with a note by which the next crawl finds it. ``links`` returns how many links the
-    crawl has met, and how many of them have their answers.
+    A page that has failed keeps its claim, in the queue in which the next crawl finds it. ``links`` returns how many links the crawl
+    has met, and how many of them have their answers.
     """
 
     def __init__(
@@ -67,35 +66,41 @@ class Committer:
         self.sent: Callable[[], object] = lambda: None
         self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
         #: Pages that are done, each with the number of links that the crawl had met then.
-        self._done: list[tuple[Page, int]] = []
+        self._done: list[tuple[EndedPage, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
-        self._unstored = defaultdict[object, list[tuple[Page, int]]](list)
+        self._unstored = defaultdict[object, list[EndedPage]](list)
         #: Pages that are done, and not known to be committed, by their items.
-        self.uncommitted: dict[bytes, Page] = {}
+        self.uncommitted: dict[bytes, EndedPage] = {}
         self._outbox = _Outbox({}, [], [])
         self._timer: Any = None
         self._is_sending = False
 
     def add(self, page: Page) -> None:
         """Commit a page that is done."""
-        self._failures.forget(page)
+        ended = self._ended_page(page)
+        self._failures.forget(ended)
         met, _ = self._links()
-        self._done.append((page, met))
-        self.uncommitted |= dict.fromkeys(page.token.items, page)
+        self._done.append((ended, met))
+        self.uncommitted.update(dict.fromkeys(ended.items, ended))
+        if page.token.deaths:  # this crawler has not died of it
+            self._note(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
 
     def leave(self, page: Page, reason: str) -> None:
         """Leave a page that has failed to the next crawl, or drop its claim. A page without a claim is new to the next link."""
+        self._leave(EndedPage.of(page), reason)
+
+    def _leave(self, page: EndedPage, reason: str) -> None:
         self._failures.add(page, reason)
-        failures = page.token.failures + 1
+        failures = page.failures + 1
         if page.drops_claim:
-            if WITHIN not in page.request.meta:
+            if not page.is_list:
                 message = "%s has failed in %d crawls in a row, and its claim is dropped"
-                logger.warning(message, page.request, failures)
-            self.release(page.token.items)
+                logger.warning(message, page.url, failures)
+            self.release(page.items)
             return
-        first, *others = page.token.items
-        self._note(page, self._crawl.failed_queue, deaths=0, failures=failures)
+        first, *others = page.items
+        self._note(first, History(self._crawl.failed_queue, failures=failures))
         # The next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in others if item != first)
 
@@ -105,30 +110,20 @@ class Committer:
         self.soon()
 
     def note_death(self, page: Page) -> Deferred[None]:
-        """Count this crawler in the page's note, in case it dies of the page. The Deferred fires once the note is stored."""
+        """Count this crawler in the page's claim, in case it dies of the page. The Deferred fires once the server has done so."""
         noted: Deferred[None] = Deferred()
-        if self._crawl.is_ending or not self._note(page, self._crawl.queue):
+        if self._crawl.is_ending or not self.has_notes:
             noted.callback(None)
-        else:
-            self._outbox.waiting.append(noted)
-            self.soon()
+            return noted
+        token = page.token
+        self._note(token.items[0], History(self._crawl.queue, token.deaths, token.failures))
+        self._outbox.waiting.append(noted)
+        self.soon()
         return noted
 
-    def _note(self, page: Page, queue: str, **changes: Any) -> bool:
-        if not self.has_notes:
-            return False
-        origin = page.origin
-        token = page.token._replace(fingerprints=origin.fingerprints, **changes)
-        try:
-            crawl = self._crawl
-            note = write_note(
-                origin.again(), token, crawl.spider, queue, one_owner=crawl.owns_hosts
-            )
-        except NotSerializable:
-            return False
-        within = page.request.meta.get(WITHIN)
-        self._outbox.notes.setdefault(within, {})[token.items[0]] = note
-        return True
+    def _note(self, item: bytes, history: History) -> None:
+        if self.has_notes:
+            self._outbox.histories[item] = history
 
     def soon(self) -> None:
         """Send within some milliseconds, so that pages that end until then share the call."""
@@ -185,25 +180,21 @@ class Committer:
 
     def _ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
-        self._done += self._unstored.pop(holder, [])
+        self._done += [(page, 0) for page in self._unstored.pop(holder, [])]
         self.soon()
 
-    def _sendable(self) -> list[Page]:
+    def _sendable(self) -> list[EndedPage]:
         """Return the pages that can be committed now."""
         _, answered = self._links()
-        done, self._done, ready = self._done, [], list[Page]()
+        done, self._done, ready = self._done, [], list[EndedPage]()
         for page, links in done:
             if links > answered:
                 self._done.append((page, links))
             elif (holder := self.stored.unstored(page.holders)) is not None:
-                self._unstored[holder].append((page, links))
-                if page.token.deaths:  # this crawler has not died of it
-                    self._note(page, self._crawl.queue, deaths=0)
-            elif why := self._failures.why_failed(
-                page, has_lost_items=self.stored.have_lost(page.holders)
-            ):
+                self._unstored[holder].append(page)
+            elif self.stored.have_lost(page.holders):
                 self._forget(page)
-                self.leave(page, why)
+                self._leave(page, "items")
             else:
                 ready.append(page)
         try:
@@ -216,23 +207,22 @@ class Committer:
             return []
         return ready
 
-    def _send(self, pages: list[Page], outbox: _Outbox) -> None:
+    def _send(self, pages: list[EndedPage], outbox: _Outbox) -> None:
         """Make the calls, in the thread of the commits. After an error, they may be made again."""
         by_keep = defaultdict[int | None, list[bytes]](list)
         for page in pages:
-            by_keep[self._keep_of(page)] += page.token.items
+            by_keep[page.keep] += page.items
         calls: list[Callable[[], object]] = [
             partial(self._seen.commit_many, items, keep) for keep, items in by_keep.items()
         ]
-        calls += [
-            partial(self._seen.note_again, notes, within) for within, notes in outbox.notes.items()
-        ]
+        if outbox.histories:
+            calls.append(partial(self._seen.note_history, outbox.histories))
         if outbox.released:
             calls.append(partial(self._seen.release_many, outbox.released))
         for call in calls:
             call()
 
-    def _sent(self, pages: list[Page], outbox: _Outbox, call: Future[None]) -> None:
+    def _sent(self, pages: list[EndedPage], outbox: _Outbox, call: Future[None]) -> None:
         self._is_sending = False
         self._answer(outbox)
         try:
@@ -253,17 +243,17 @@ class Committer:
         for noted in waiting:
             noted.callback(None)
 
-    def _forget(self, page: Page) -> None:
-        for item in page.token.items:
+    def _forget(self, page: EndedPage) -> None:
+        for item in page.items:
             self.uncommitted.pop(item, None)
 
-    def _keep_of(self, page: Page) -> int | None:
-        """Return for how many slices the page is kept; a callback may have set it in ``response.meta``."""
-        keep: int | None = page.meta.get(KEEP)
+    def _ended_page(self, page: Page) -> EndedPage:
+        """Return what is needed of the page. A callback may have set in ``response.meta`` for how many slices it is kept."""
+        ended = EndedPage.of(page)
         try:
-            check_keep(keep, None, self._seen.config.slices)
+            check_keep(ended.keep, None, self._seen.config.slices)
         except ConfigError as error:
             message = "meta[%r] of %s: %s; it is kept for the whole window"
             logger.error(message, KEEP, page.request, error)
-            return None
-        return keep
+            return ended._replace(keep=None)
+        return ended

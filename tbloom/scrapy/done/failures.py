@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from scrapy import Request
 from scrapy.settings import BaseSettings
 
-from tbloom.scrapy.done.page import Page
-from tbloom.scrapy.settings import DONE, WITHIN, done_statuses, failed_pause
+from tbloom.scrapy.done.page import EndedPage, Page
+from tbloom.scrapy.settings import DONE, done_statuses, failed_pause
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -51,13 +51,11 @@ class Failures:
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
 
-    def why_failed(self, page: Page, *, has_lost_items: bool = False) -> str:
-        """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done.
+    def why_failed(self, page: Page) -> str:
+        """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done, unless its items are lost.
 
-        docs/scrapy-done.md has this as a table. Whether the items are lost is known later: ``done/committer.py`` asks again.
+        docs/scrapy-done.md has this as a table. ``done/committer.py`` knows later whether the items are lost.
         """
-        if has_lost_items:
-            return "items"
         said = page.meta.get(DONE)
         if said is not None:
             return "" if said else DONE
@@ -77,17 +75,17 @@ class Failures:
         # A spider middleware has refused a response that was for the callback.
         return "input" if page.status in _SUCCESS else f"status/{page.status}"
 
-    def add(self, page: Page, reason: str) -> None:
+    def add(self, page: EndedPage, reason: str) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
-        logger.debug("%s has failed (%s)", page.request, reason)
-        if WITHIN not in page.request.meta:
+        logger.debug("%s has failed (%s)", page.url, reason)
+        if not page.is_list:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
-            failures = 0 if page.drops_claim else page.token.failures
+            failures = 0 if page.drops_claim else page.failures
             self._failed[page.first] = _Failure(time.monotonic() + pause, 2 * pause, failures)
-        self._count_left(page, reason)
+        self._count_left(page.url, reason)
 
-    def forget(self, page: Page) -> None:
+    def forget(self, page: EndedPage) -> None:
         """Forget the failures of a page that is done."""
         self._failed.pop(page.first, None)
 
@@ -118,7 +116,7 @@ class Failures:
     def report(self, unfinished: Collection[Page]) -> None:
         """Log how many pages are left to the next crawl, why, and the first ones. ``unfinished``: pages that are still in work."""
         for page in unfinished:
-            self._count_left(page, "unfinished")
+            self._count_left(page.request.url, "unfinished")
         for url, led in self._led.most_common(_SHOWN_URLS):
             if led > _MOST_LED:
                 logger.warning(_WALL, led - _MOST_LED, url)
@@ -127,9 +125,9 @@ class Failures:
             reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
             logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
 
-    def _count_left(self, page: Page, reason: str) -> None:
+    def _count_left(self, url: str, reason: str) -> None:
         self._reasons[reason] += 1
         if len(self._urls) < _SHOWN_URLS:
-            self._urls.append(page.request.url)
+            self._urls.append(url)
         self._count("tbloom/left")
         self._count(f"tbloom/left/{reason}")

@@ -25,7 +25,7 @@ from typing import Any
 
 from tbloom import Claim, LocalBloom, Note
 from tbloom.bloom.claims.calls import SUSPECT
-from tbloom.bloom.claims.notes import Taken
+from tbloom.bloom.claims.notes import History, Taken
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
@@ -124,17 +124,15 @@ class CrawlLocal(LocalBloom):
         items: Iterable[bytes],
         within: int | None = None,
         notes: Iterable[str | Note] | None = None,
-        *,
-        again: bool = False,
     ) -> list[Claim]:
-        """See ``TimeBloom.claim_many``. With ``again``, what this session has claimed is new."""
+        """See ``TimeBloom.claim_many``."""
         items = [*items]
         given = [""] * len(items) if notes is None else [*notes]
         claimed, answers = dict[bytes, Note](), list[Claim]()
         for item, note, is_seen in zip(
             items, given, self.contains_many(items, within), strict=True
         ):
-            is_busy = item in claimed or (item in self._claimed and not again)
+            is_busy = item in claimed or item in self._claimed
             answer = Claim.SEEN if is_seen else Claim.BUSY if is_busy else Claim.NEW
             answers.append(answer)
             if answer is Claim.NEW:
@@ -142,9 +140,13 @@ class CrawlLocal(LocalBloom):
         self._claim(claimed, within)
         return answers
 
-    def note_again(self, notes: Mapping[bytes, Note], within: int | None = None) -> None:
-        """Give items that this process has claimed, within as many slices, other notes."""
-        self._claim({item: note for item, note in notes.items() if item in self._claimed}, within)
+    def note_history(self, histories: Mapping[bytes, History]) -> None:
+        """See ``TimeBloom.note_history``."""
+        rows = [(*each, item) for item, each in histories.items() if item in self._claimed]
+        with self._changing() as database:
+            database.executemany(
+                "UPDATE claims SET queue = ?, deaths = ?, failures = ? WHERE item = ?", rows
+            )
 
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
@@ -168,7 +170,7 @@ class CrawlLocal(LocalBloom):
         """Claim requests of the queue that earlier processes have left; return their notes."""
         with self._changing() as database:
             rows = database.execute(
-                "SELECT item, within, note, deaths + (owner = 2) FROM claims WHERE owner > 0 AND queue = ?"
+                "SELECT item, within, note, deaths + (owner = 2), failures FROM claims WHERE owner > 0 AND queue = ?"
                 " ORDER BY deaths + (owner = 2), rowid LIMIT ?",
                 (queue, limit),
             ).fetchall()
@@ -179,7 +181,11 @@ class CrawlLocal(LocalBloom):
                 "UPDATE claims SET owner = 0 WHERE item = ?", [row[:1] for row in rows]
             )
         self._claimed.update(row[:2] for row in rows)
-        return Taken([Note(text, queue, deaths=deaths) for _, _, text, deaths in rows], 1)
+        notes = [
+            Note(text, queue, deaths=deaths, failures=failures)
+            for _, _, text, deaths, failures in rows
+        ]
+        return Taken(notes, 1)
 
     def known(self, item: bytes) -> Claim | None:
         """Return the answer for the item; None: it is new."""
@@ -212,23 +218,15 @@ class CrawlLocal(LocalBloom):
         now, window, asked = self._protocol.clock(), self.config.window, within or 0
         expires = max(window.expires(window.slice_at(now)), now + _LEAST_MS)
         rows = [
-            (item, expires, asked, note.queue, note.deaths, note.text)
+            (item, expires, asked, note.queue, note.deaths, note.failures, note.text)
             for item, note in notes.items()
             if note.text
         ]
         with self._changing() as database:
             # A claim without a note is not in the table.
             self._end(database, [item for item, note in notes.items() if not note.text])
-            database.executemany("REPLACE INTO claims VALUES (?, ?, ?, ?, ?, 0, ?, 0)", rows)
+            database.executemany("REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, 0)", rows)
         self._claimed.update(dict.fromkeys(notes, asked))
-
-    def _set_history(self, histories: Mapping[bytes, tuple[str, int, int]]) -> None:
-        """Set queue, deaths and failures of items that this process has claimed."""
-        rows = [(*each, item) for item, each in histories.items() if item in self._claimed]
-        with self._changing() as database:
-            database.executemany(
-                "UPDATE claims SET queue = ?, deaths = ?, failures = ? WHERE item = ?", rows
-            )
 
     def _end(self, database: sqlite3.Connection, items: Collection[bytes]) -> None:
         """End claims of any process."""

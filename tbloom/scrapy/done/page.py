@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, Self
 from scrapy import Request
 
 from tbloom.scrapy.compat import copy_request
-from tbloom.scrapy.settings import DONE, TOKEN, WITHIN
+from tbloom.scrapy.settings import KEEP, TOKEN, WITHIN
 
-_TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
+#: The text of fingerprints, and that of a token.
+FINGERPRINTS = re.compile(r"(?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*")
+_TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) ({FINGERPRINTS.pattern})", re.ASCII)
 #: So many crawls in a row may fail to fetch a page.
 MOST_FAILURES = 3
 #: The meta key in which Scrapy counts the retries of a request.
@@ -69,33 +71,13 @@ def without(request: Request, *keys: str) -> Request:
     return copy_request(request, kept)
 
 
-class Origin(NamedTuple):
-    """The first request of a page as it came out of the queue: middlewares write into headers and meta."""
-
-    request: Request
-    headers: Any
-    meta: dict[str, Any]
-    fingerprints: tuple[str, ...]
-
-    @classmethod
-    def of(cls, request: Request, token: Token) -> Self:
-        """Return the origin of a page whose request has come out of the queue."""
-        return cls(request, request.headers.copy(), dict(request.meta), token.fingerprints)
-
-    def again(self) -> Request:
-        """Return the request as it was, for another crawl."""
-        meta = {key: value for key, value in self.meta.items() if key not in (RETRIES, DONE)}
-        return copy_request(self.request, meta, self.headers)
-
-
 @dataclass(slots=True, eq=False)
 class Page:
     """A page in work: from ``next_request`` until the scraper has finished it."""
 
     token: Token
-    #: The request that has come out of the queue, and the first one of the page.
+    #: The request that has come out of the queue.
     request: Request
-    origin: Origin
     #: The meta of the request that its response answers: a callback may write into it.
     meta: dict[str, Any]
     #: Whether the downloader has returned something for the page; the status of the response, or why there is no response.
@@ -120,13 +102,44 @@ class Page:
         """The fingerprint of the page's first request, by which it is known."""
         return self.token.fingerprints[0]
 
+
+class EndedPage(NamedTuple):
+    """A page that the scraper has finished: what is needed of it until it is committed, or left."""
+
+    items: tuple[bytes, ...]
+    url: str
+    #: Whether it has ``tbloom_within``, as list pages have.
+    is_list: bool
+    #: The number of earlier crawls in a row in which it has failed.
+    failures: int
+    #: For how many slices it is kept; None: the whole window.
+    keep: int | None
+    holders: tuple[object, ...]
+
+    @classmethod
+    def of(cls, page: Page) -> Self:
+        """Return what is needed of the page. A callback may have written into its meta."""
+        return cls(
+            (*page.token.items,),
+            page.request.url,
+            WITHIN in page.request.meta,
+            page.token.failures,
+            page.meta.get(KEEP),
+            (*page.holders,),
+        )
+
+    @property
+    def first(self) -> str:
+        """The fingerprint of the page's first request."""
+        return self.items[0].hex()
+
     @property
     def drops_claim(self) -> bool:
         """Whether the page loses its claim if it fails now, so that it is new to the next link.
 
         A list page does so at each failure, because any crawler may fetch it soon.
         """
-        return WITHIN in self.request.meta or self.token.failures + 1 >= MOST_FAILURES
+        return self.is_list or self.failures + 1 >= MOST_FAILURES
 
 
 def pipeline_of(error: BaseException | None) -> str:

@@ -1,6 +1,6 @@
 """Requests as texts: another crawler restores a request from the note that the filter keeps with its claim.
 
-A note is a line with the page's token, and the text of the request.
+A note is a line with the page's fingerprints, and the text of the request.
 
 Scrapy's ``Request.to_dict`` and ``request_from_dict`` say what a request is, itemadapter what an item has. The text is
 JSON, in which ``{"!kind": ...}`` is a value that JSON lacks: ``{"!shop:Book": {"title": "Emma"}}``. These come back as
@@ -31,7 +31,7 @@ from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
 from tbloom.scrapy.compat import host_of
-from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.page import FINGERPRINTS, Token
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16
@@ -86,20 +86,18 @@ def write_note(
 
     ``one_owner``: one crawler at a time works on pages of the host.
     """
-    # The session that takes it is another one, and is told of the deaths.
-    head = str(token._replace(session="0", deaths=0))
-    text = f"{head}\n{request_to_text(request, spider)}"
+    text = f"{' '.join(token.fingerprints)}\n{request_to_text(request, spider)}"
     if len(text) > _MAX_BYTES:
         raise NotSerializable(_TOO_LONG)
-    return Note(text, queue, host_of(request), token.deaths, one_owner)
+    return Note(text, queue, host_of(request), one_owner=one_owner, failures=token.failures)
 
 
-def read_token(note: str) -> Token:
-    """Return the token of a note, without a session. Raise ValueError if the text is no note."""
-    token = Token.read(note.split("\n", 1)[0])
-    if token is None:
-        raise ValueError(f"not a note: {note[:100]!r}")
-    return token._replace(fingerprints=(*dict.fromkeys(token.fingerprints),))
+def read_token(note: Note, session: str) -> Token:
+    """Return the token of a note that the session has taken. Raise ValueError if the text is no note."""
+    head = note.text.partition("\n")[0]
+    if not FINGERPRINTS.fullmatch(head):
+        raise ValueError(f"not a note: {note.text[:100]!r}")
+    return Token(session, (*dict.fromkeys(head.split()),), note.deaths, note.failures)
 
 
 def read_request(note: str, spider: Spider) -> Request:

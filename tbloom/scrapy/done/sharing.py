@@ -173,7 +173,7 @@ class Sharing:
         """Return the request of a note, and its token; None: it is not for this crawl."""
         token = None
         try:
-            token = read_token(note.text)
+            token = read_token(note, self._seen.session)
             request = read_request(note.text, self._crawl.spider)
         except ValueError as error:  # as of another version of the spider
             logger.error("A page is not taken: %s: %r", error, note.text[:200])
@@ -190,7 +190,7 @@ class Sharing:
             self._crawl.count("tbloom/not_taken")
             self._committer.release(token.items[:1])
             return None
-        return request, token._replace(session=self._seen.session, deaths=note.deaths)
+        return request, token
 
 
 class Giving:

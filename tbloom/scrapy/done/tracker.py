@@ -9,7 +9,7 @@ A page that is done goes to the committer. So does one that has failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any
 
@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from tbloom.scrapy.compat import call_soon, copy_request, is_forbidden, is_offsite
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import RETRIES, Origin, Page, Token, pipeline_of, without
+from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, without
 from tbloom.scrapy.settings import DONE, TOKEN
 
 
@@ -62,8 +62,7 @@ class Tracker:
     def taken(self, request: Request, token: Token) -> None:
         """Begin to follow a page whose request is to be fetched."""
         before = self._requeued.pop(token.fingerprints[0], None)
-        origin = before.origin if before else Origin.of(request, token)
-        page = self._in_work[token.fingerprints[0]] = Page(token, request, origin, request.meta)
+        page = self._in_work[token.fingerprints[0]] = Page(token, request, request.meta)
         if before:
             page.holders = before.holders
 
@@ -203,9 +202,9 @@ class Tracker:
             again = without(again, DONE, *[] if goes_on else [TOKEN])
             self._enqueue(again, page.token if goes_on else None)
 
-    def lead_to_done(self, page: Page, holders: set[object]) -> None:
+    def lead_to_done(self, page: Page, holders: Iterable[object]) -> None:
         """End a page that is redirected to a page that is done. ``holders``: feeds and pipelines that hold items of the other page."""
-        page.holders |= holders
+        page.holders.update(holders)
         page.counts_as_done = True
         self._finish(page)
 
