@@ -20,7 +20,7 @@ from scrapy.settings import BaseSettings
 
 from tbloom import Claim, Note
 from tbloom.arguments import check_keep, check_ttl, check_within
-from tbloom.engine.retries import is_outage
+from tbloom.engine.retries import passes
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import (
     call_later,
@@ -278,7 +278,7 @@ class PendingRequests:
             try:
                 self._ask_for([pending])
             except (RedisError, TBloomError) as error:
-                if not is_outage(error):
+                if not passes(error):
                     self.crawl.fail(error)
                     pending.answer = NoAnswer.DROPPED
         return self._enter(pending)

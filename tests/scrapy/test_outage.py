@@ -9,20 +9,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
+from tbloom.scrapy.outage import CrawlBloom, Outage
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 from tests.helpers.website import Handler, Server, served
 
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
@@ -214,6 +220,96 @@ def without_its_server(server: LocalRedis, start: Any, tmp_path: Path) -> Iterat
         wait_for(6, site, crawl)
         wait_for_outage(crawl, tmp_path)
         yield crawl
+
+
+def test_a_crawl_that_needs_no_further_answer_ends_without_its_server(
+    server: LocalRedis, start: Any
+) -> None:
+    """Its stats have no size of the window."""
+    with a_site(pages=6, held=3) as site:
+        crawl = start(site, ADDON)
+        wait_for(3, site, crawl)
+        server.kill()
+        site.opened.set()
+        ended = result(crawl)
+    assert ("finished", []) == (ended["finish_reason"], ended["errors"])
+    assert (6, None) == (site.fetched.total(), ended["stats"].get("tbloom/window/items"))
+
+
+@ADDONS
+def test_a_server_whose_memory_is_full_ends_the_crawl(
+    server: LocalRedis, start: Any, *, settings: dict[str, Any]
+) -> None:
+    """With one line: it answers, and waiting would not help."""
+    with a_site() as site:
+        crawl = start(site, settings)
+        wait_for(30, site, crawl)
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", 1)
+        ended = result(crawl)
+    assert "tbloom_error" == ended["finish_reason"]
+    assert AWAY not in ended["log"]
+    [error] = ended["errors"]
+    assert "used memory" in error
+
+
+@pytest.fixture
+def outage() -> tuple[Outage, list[str]]:
+    """An outage, and what is called when the server is back."""
+    backs = list[str]()
+    return Outage("REDIS_URL", 100, lambda: False, lambda: backs.append("back")), backs
+
+
+@contextmanager
+def a_store(server: LocalRedis, name: str, outage: Outage) -> Iterator[CrawlBloom]:
+    """A crawl's store, which has "a" in its local cache."""
+    client = redis.Redis.from_url(server.url, retry=Retry(NoBackoff(), 0))
+    with CrawlBloom(client, name, capacity=1000, cache_size=10) as store:
+        store.outage = outage
+        outage.wait_for(partial(store.add, "a"))
+        yield store
+
+
+def test_a_call_that_needs_no_server_ends_no_outage(
+    server: LocalRedis, name: str, outage: tuple[Outage, list[str]]
+) -> None:
+    """As one about items that are in the local cache."""
+    away, backs = outage
+    with a_store(server, name, away) as store, ThreadPoolExecutor(1) as thread:
+        server.kill()
+        waiting = thread.submit(away.wait_for, partial(store.add, "b"))
+        while not away.is_on:
+            time.sleep(0.01)
+        assert not away.wait_for(partial(store.add, "a"))
+        was_on = away.is_on
+        server.restart()
+        assert waiting.result()
+    assert (True, False, ["back"]) == (was_on, away.is_on, backs)
+
+
+def test_a_try_that_fails_late_begins_no_outage(
+    server: LocalRedis, name: str, outage: tuple[Outage, list[str]]
+) -> None:
+    """It began before the server was back, as another call knows already."""
+    away, backs = outage
+    tries, is_back = list[str](), threading.Event()
+
+    def late() -> bool:
+        tries.append("a try")
+        if len(tries) > 1:
+            return store.add("b")
+        is_back.wait(100)
+        with redis.Redis.from_url(UNREACHABLE) as client:
+            return bool(client.ping())
+
+    with a_store(server, name, away) as store, ThreadPoolExecutor(1) as thread:
+        trying = thread.submit(away.wait_for, late)
+        while not tries:
+            time.sleep(0.01)
+        away.wait_for(partial(store.add, "c"))
+        is_back.set()
+        assert trying.result()
+    assert (False, []) == (away.is_on, backs)
 
 
 def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any, tmp_path: Path) -> None:
