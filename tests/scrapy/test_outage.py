@@ -19,7 +19,9 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from scrapy import Request
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
@@ -28,6 +30,7 @@ from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
+from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 from tests.helpers.website import Handler, Server, served
 
@@ -319,6 +322,69 @@ def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any, tmp_
         server.restart()
         ended = result(crawl)
     assert ("finished", 5) == (ended["finish_reason"], ended["stats"]["tbloom/done"])
+
+
+class HandsIn(crawls.Part):
+    """Hands in pages 6 to 11, one whenever the crawl is idle."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self.pages = iter(range(6, 12))
+        crawler.signals.connect(self.idle, signals.spider_idle)
+
+    def idle(self, spider: Any) -> None:
+        for page in self.pages:
+            self.crawler.engine.crawl(Request(f"{spider.site}{page}"))
+            raise DontCloseSpider
+
+
+@ADDONS
+def test_a_handler_of_spider_idle_hands_in_requests_during_an_outage(
+    server: LocalRedis, start: Any, tmp_path: Path, *, settings: dict[str, Any]
+) -> None:
+    """scrapy-redis#167: its handler raises ConnectionError."""
+    with a_site(pages=6, held=8) as site:
+        crawl = start(site, {**settings, "EXTENSIONS": {HandsIn: 1}})
+        wait_for(8, site, crawl)
+        server.kill()
+        site.opened.set()
+        wait_for_outage(crawl, tmp_path)
+        server.restart()
+        ended = result(crawl)
+    assert ("finished", []) == (ended["finish_reason"], ended["errors"])
+    assert dict.fromkeys(range(12), 1) == site.fetched
+
+
+class FailsOnce(Page):
+    """Page 1 fails when it is first asked for."""
+
+    def get(self) -> None:
+        self.server.fetched[self.path] += 1
+        self.answer(500 if self.path == "/1" and self.server.fetched["/1"] == 1 else 200)
+
+
+@LONG
+@pytest.mark.parametrize("number", range(3, 8))
+def test_an_outage_at_the_start_leaves_no_failed_page_behind(
+    server: LocalRedis, start: Any, tmp_path: Path, number: int
+) -> None:
+    """Whichever call meets it."""
+
+    def choose(call: int) -> None:
+        if call == number:
+            server.kill()
+
+    with (
+        served(FailsOnce, pages=2, fetched=Counter()) as site,
+        Proxy(server.url, choose) as proxy,
+    ):
+        assert "finished" == result(start(site, DONE))["finish_reason"]
+        site.pages = 1  # nothing links to page 1 any more
+        crawl = start(site, {**DONE, "REDIS_URL": proxy.url})
+        wait_for_outage(crawl, tmp_path)
+        server.restart()
+        assert "finished" == result(crawl)["finish_reason"]
+    assert {"/0": 2, "/1": 2} == site.fetched
 
 
 def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(
