@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     },
     "pushing": {"jobs": [(1000, 1, (0.05, 0.1))]},
     "hosts": {"fleets": [2], "pages": 800},
+    "outages": {"away": [5], "hows": ["`kill -9`"], "pages": 300},
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},
@@ -65,6 +66,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
 }
 #: The arguments for --full. Without it, these sections run only if they are named.
 FULL: dict[str, dict[str, Any]] = {
+    "outages": {},
     "replay": {"links": 10**8, "slice_seconds": 60},
     "soak": {"minutes": 60},
 }

@@ -168,12 +168,12 @@ def crawl(job: dict[str, Any]) -> Figures:
     spider.end()
     assert crawler.stats
     stats = crawler.stats.get_stats()
-    return {**spider.figures, "memory": _peak(), "errors": stats.get("log_count/ERROR", 0)}
+    return {**spider.figures, "memory": peak(), "errors": stats.get("log_count/ERROR", 0)}
 
 
-def _peak() -> float:
-    """Return the most memory that this process has had (MB). ``getrusage`` would count its parent's, too."""
-    [line] = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+def peak(process: int | str = "self") -> float:
+    """Return the most memory that a process has had (MB). ``getrusage`` would count its parent's, too."""
+    [line] = re.findall(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(line) * 1024 / 1e6
 
 

@@ -28,7 +28,7 @@ from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.exceptions import DontCloseSpider
 from scrapy.http import HtmlResponse, TextResponse
 
-from bench.crawls import Site, _peak
+from bench.crawls import Site, peak
 from bench.delay import child, delayed
 from bench.pages import FOLDER
 from bench.progress import shown
@@ -165,8 +165,10 @@ class Follower(Spider):
 
     def report(self, errors: int = 0) -> None:
         cpu = time.process_time() - self.cpu
-        figures = {"began": self.began, "last": self.last, "cpu": cpu, "memory": _peak()}
+        figures = {"began": self.began, "last": self.last, "cpu": cpu, "memory": peak()}
         figures |= {"fetched": self.fetched, "pages": self.pages, "errors": errors}
+        assert self.crawler.stats
+        figures["reason"] = self.crawler.stats.get_value("finish_reason")
         print(json.dumps(figures), flush=True)
 
 
@@ -186,10 +188,16 @@ def crawl(job: dict[str, Any]) -> None:
     }
     process = AsyncCrawlerProcess({**settings, **job["settings"]})
     crawler = process.create_crawler(Follower)
+    spiders = list[Any]()  # after an error, the crawler has none
+
+    def opened(spider: Any) -> None:
+        spiders.append(spider)
+
+    crawler.signals.connect(opened, signals.spider_opened)
     process.crawl(crawler, **job["arguments"])
     process.start()
     assert crawler.stats
-    spider: Any = crawler.spider
+    [spider] = spiders
     spider.report(crawler.stats.get_value("log_count/ERROR", 0))
 
 
@@ -350,9 +358,14 @@ def begin(crawlers: Fleet) -> None:
         crawler.stdin.flush()
 
 
-def ended(crawlers: Fleet) -> list[dict[str, Any]]:
+def finished(crawlers: Fleet) -> list[dict[str, Any]]:
     """Return the crawlers' reports, once they have ended."""
-    reported = [json.loads(crawler.communicate(timeout=1200)[0]) for crawler in crawlers]
+    return [json.loads(crawler.communicate(timeout=1200)[0]) for crawler in crawlers]
+
+
+def ended(crawlers: Fleet) -> list[dict[str, Any]]:
+    """Return the reports of crawlers without errors, once they have ended."""
+    reported = finished(crawlers)
     assert not any(report["errors"] for report in reported), "the log has errors"
     return reported
 

@@ -55,9 +55,6 @@ _PASSING = (
     exceptions.ReadOnlyError,
 )
 _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN|UNBLOCKED) ")
-# Errors that last until somebody frees memory or disk space.
-_LASTING = exceptions.OutOfMemoryError
-_LASTING_CODE = "MISCONF "
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 #: Python's errors for what needs a thread in an atexit handler. (asyncio looks hosts up in one.)
 _AT_EXIT = re.compile("(at|after) (interpreter )?shutdown")
@@ -81,7 +78,7 @@ def _is_redirection(error: Exception) -> bool:
     return isinstance(error, exceptions.AskError) or str(error).startswith(("MOVED ", "ASK "))
 
 
-def _passes(error: Exception) -> bool:
+def is_outage(error: Exception) -> bool:
     """Return True if the error goes away by itself."""
     text = str(error)
     if isinstance(error, _FINAL) or _NO_TLS.search(text) or _WRONG_TLS.search(text):
@@ -89,12 +86,6 @@ def _passes(error: Exception) -> bool:
     if is_at_exit(error):
         return False
     return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(text))
-
-
-def is_outage(error: Exception) -> bool:
-    """Return True if the error is caused by the server's state, and not by the call."""
-    is_lasting = isinstance(error, _LASTING) or str(error).startswith(_LASTING_CODE)
-    return is_lasting or _passes(error)
 
 
 def as_redis_error(error: Exception) -> Exception:
@@ -192,7 +183,7 @@ class Retries:
             if isinstance(error, exceptions.NoScriptError) and call.command[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()
-            elif is_retried and _passes(error):
+            elif is_retried and is_outage(error):
                 self.waits = self._has_failed = True
             elif isinstance(error, exceptions.ResponseError):
                 self.replies[place] = error

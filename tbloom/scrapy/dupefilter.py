@@ -199,12 +199,9 @@ class DupeFilter(RFPDupeFilter):
             if committer:
                 await committer.finish()
             if stats and not crawl.is_ending:
-                with suppress(RedisError, TBloomError):  # of servers that don't let us ask
-                    info: Any = await crawl.commit_calls.run(seen.info)
-                    stats.set_value("tbloom/window/items", info.items)
-                    if info.bytes is not None:
-                        stats.set_value("tbloom/window/bytes", info.bytes)
-                    stats.set_value("tbloom/window/error_rate", info.error_rate)
+                found = await crawl.commit_calls.run(partial(window_stats, seen))
+                for name, value in found.items():
+                    stats.set_value(name, value)
         finally:
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
@@ -214,6 +211,16 @@ class DupeFilter(RFPDupeFilter):
             crawl.tracker.report()
         if self.pending.has_only_seen and stats and not stats.get_value("response_received_count"):
             logger.warning(_ONLY_SEEN)
+
+
+def window_stats(seen: AnyStore) -> dict[str, float]:
+    """Return the stats of the filter as it is now. Some servers don't let us ask for its size, and none is waited for."""
+    with suppress(RedisError, TBloomError):
+        info: Any = seen.info()
+        found = {"tbloom/window/items": info.items, "tbloom/window/bytes": info.bytes}
+        found["tbloom/window/error_rate"] = info.error_rate
+        return {name: value for name, value in found.items() if value is not None}
+    return {}
 
 
 def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:

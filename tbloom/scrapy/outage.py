@@ -45,8 +45,8 @@ class Outage:
         """``place``: how the log names the server. ``limit``: how long the crawl waits (s). ``is_back`` is called after an outage."""
         self._place, self._limit = place, inf if limit is None else limit
         self._is_told_to_end, self._is_back = is_told_to_end, is_back
-        #: Whether the server has answered: one that never has may be no server.
-        self._has_answered = False
+        #: When the server has last answered (monotonic): one that never has may be no server.
+        self._answered_at = -inf
         #: Since when the server is away (monotonic), and when the log says so again.
         self._began: float | None = None
         self._said_next = 0.0
@@ -62,43 +62,39 @@ class Outage:
         """Return how long a store tries a call (s). ``wait_for`` makes a call again that needs longer."""
         if self.is_on:
             return 0.0
-        return min(usual, _NOTICED_AFTER) if self._has_answered else usual
+        return min(usual, _NOTICED_AFTER) if self._answered_at > -inf else usual
 
     def wait_for(self, call: Callable[[], T]) -> T:
-        """Return the result of the call, once the server answers. Raise its error if nothing is waited for."""
-        began = time.monotonic()
+        """Return the result of the call, once the server answers. Raise its error if nothing is waited for, or the server refuses."""
         while True:
+            began = time.monotonic()
             try:
-                result = call()
+                return call()
             except RedisError as error:
-                if not is_outage(error):
-                    self._answered()
+                if not (is_outage(error) and self._goes_on(began, error)):
                     raise
-                if not self._goes_on(began, error):
-                    raise
-            else:
-                self._answered()
-                return result
             time.sleep(_PAUSE)
 
-    def _answered(self) -> None:
-        self._has_answered = True
-        if self._began is not None:
+    def answered(self) -> None:
+        """Note that the server has answered."""
+        self._answered_at = time.monotonic()
+        began, self._began = self._began, None
+        if began is not None:
             logger.info("%s: the server answers again", self._place)
-            self._began = None
             self._is_back()
 
     def _goes_on(self, began: float, error: RedisError) -> bool:
-        """Note that the server is away; return whether the call waits for it."""
+        """Note that the server is away, and has not answered a try that began then; return whether the call waits for it."""
         now = time.monotonic()
-        if self._began is None:
+        if self._began is None and began > self._answered_at:
             self._began, self._said_next = began, 0.0
-        self.is_over |= self._is_told_to_end() or now >= self._began + self._limit
-        if self.is_over or not self._has_answered:
+        away_since = now if self._began is None else self._began
+        self.is_over |= self._is_told_to_end() or now >= away_since + self._limit
+        if self.is_over or self._answered_at == -inf:
             return False
-        if now >= self._said_next:
+        if self._began is not None and now >= self._said_next:
             self._said_next = now + _SAID_EVERY
-            away = f"{now - self._began:.0f} s"
+            away = f"{now - away_since:.0f} s"
             message = "%s: the server does not answer since %s, and the crawl waits for it: %s"
             logger.warning(message, self._place, away, error)
         return True
@@ -115,7 +111,23 @@ class CrawlStore(SyncDriver):
         if self.outage and self.outage.is_over:
             flow.close()
             raise RedisConnectionError("the server did not answer, and is not asked any more")
-        return super().run(flow)
+        return super().run(self._watched(flow, self.outage) if self.outage else flow)
+
+    @staticmethod
+    def _watched(flow: Flow[T], outage: Outage) -> Flow[T]:
+        """Run the flow, and tell the outage when the server answers: some flows need no server."""
+        try:
+            calls = next(flow)
+            while True:
+                replies = yield calls
+                if not any(isinstance(reply, Exception) and is_outage(reply) for reply in replies):
+                    outage.answered()
+                calls = flow.send(replies)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            flow.close()  # after an error, it stores the lost answers
 
     def retry_seconds(self) -> float:
         """Return how long a call is retried (s)."""

@@ -9,20 +9,29 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
+from tbloom.scrapy.outage import CrawlBloom, Outage
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY
+from tests.helpers.proxy import Proxy
+from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY, UNREACHABLE
 from tests.helpers.website import Handler, Server, served
 
 LONG = pytest.mark.check
@@ -217,6 +226,96 @@ def without_its_server(server: LocalRedis, start: Any, tmp_path: Path) -> Iterat
         yield crawl
 
 
+def test_a_crawl_that_needs_no_further_answer_ends_without_its_server(
+    server: LocalRedis, start: Any
+) -> None:
+    """Its stats have no size of the window."""
+    with a_site(pages=6, held=3) as site:
+        crawl = start(site, SCHEDULED)
+        wait_for(3, site, crawl)
+        server.kill()
+        site.opened.set()
+        ended = result(crawl)
+    assert ("finished", []) == (ended["finish_reason"], ended["errors"])
+    assert (6, None) == (site.fetched.total(), ended["stats"].get("tbloom/window/items"))
+
+
+@ADDONS
+def test_a_server_whose_memory_is_full_ends_the_crawl(
+    server: LocalRedis, start: Any, *, settings: dict[str, Any]
+) -> None:
+    """With one line: it answers, and waiting would not help."""
+    with a_site() as site:
+        crawl = start(site, settings)
+        wait_for(30, site, crawl)
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", 1)
+        ended = result(crawl)
+    assert "tbloom_error" == ended["finish_reason"]
+    assert AWAY not in ended["log"]
+    [error] = ended["errors"]
+    assert "used memory" in error
+
+
+@pytest.fixture
+def outage() -> tuple[Outage, list[str]]:
+    """An outage, and what is called when the server is back."""
+    backs = list[str]()
+    return Outage("REDIS_URL", 100, lambda: False, lambda: backs.append("back")), backs
+
+
+@contextmanager
+def a_store(server: LocalRedis, name: str, outage: Outage) -> Iterator[CrawlBloom]:
+    """A crawl's store, which has "a" in its local cache."""
+    client = redis.Redis.from_url(server.url, retry=Retry(NoBackoff(), 0))
+    with CrawlBloom(client, name, capacity=1000, cache_size=10) as store:
+        store.outage = outage
+        outage.wait_for(partial(store.add, "a"))
+        yield store
+
+
+def test_a_call_that_needs_no_server_ends_no_outage(
+    server: LocalRedis, name: str, outage: tuple[Outage, list[str]]
+) -> None:
+    """As one about items that are in the local cache."""
+    away, backs = outage
+    with a_store(server, name, away) as store, ThreadPoolExecutor(1) as thread:
+        server.kill()
+        waiting = thread.submit(away.wait_for, partial(store.add, "b"))
+        while not away.is_on:
+            time.sleep(0.01)
+        assert not away.wait_for(partial(store.add, "a"))
+        was_on = away.is_on
+        server.restart()
+        assert waiting.result()
+    assert (True, False, ["back"]) == (was_on, away.is_on, backs)
+
+
+def test_a_try_that_fails_late_begins_no_outage(
+    server: LocalRedis, name: str, outage: tuple[Outage, list[str]]
+) -> None:
+    """It began before the server was back, as another call knows already."""
+    away, backs = outage
+    tries, is_back = list[str](), threading.Event()
+
+    def late() -> bool:
+        tries.append("a try")
+        if len(tries) > 1:
+            return store.add("b")
+        is_back.wait(100)
+        with redis.Redis.from_url(UNREACHABLE) as client:
+            return bool(client.ping())
+
+    with a_store(server, name, away) as store, ThreadPoolExecutor(1) as thread:
+        trying = thread.submit(away.wait_for, late)
+        while not tries:
+            time.sleep(0.01)
+        away.wait_for(partial(store.add, "c"))
+        is_back.set()
+        assert trying.result()
+    assert (False, []) == (away.is_on, backs)
+
+
 def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any, tmp_path: Path) -> None:
     """To mark its pages."""
     with without_its_server(server, start, tmp_path) as crawl:
@@ -224,6 +323,69 @@ def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any, tmp_
         server.restart()
         ended = result(crawl)
     assert ("finished", 5) == (ended["finish_reason"], ended["stats"]["tbloom/done"])
+
+
+class HandsIn(crawls.Part):
+    """Hands in pages 6 to 11, one whenever the crawl is idle."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self.pages = iter(range(6, 12))
+        crawler.signals.connect(self.idle, signals.spider_idle)
+
+    def idle(self, spider: Any) -> None:
+        for page in self.pages:
+            self.crawler.engine.crawl(Request(f"{spider.site}{page}"))
+            raise DontCloseSpider
+
+
+@ADDONS
+def test_a_handler_of_spider_idle_hands_in_requests_during_an_outage(
+    server: LocalRedis, start: Any, tmp_path: Path, *, settings: dict[str, Any]
+) -> None:
+    """scrapy-redis#167: its handler raises ConnectionError."""
+    with a_site(pages=6, held=8) as site:
+        crawl = start(site, {**settings, "EXTENSIONS": {HandsIn: 1}})
+        wait_for(8, site, crawl)
+        server.kill()
+        site.opened.set()
+        wait_for_outage(crawl, tmp_path)
+        server.restart()
+        ended = result(crawl)
+    assert ("finished", []) == (ended["finish_reason"], ended["errors"])
+    assert dict.fromkeys(range(12), 1) == site.fetched
+
+
+class FailsOnce(Page):
+    """Page 1 fails when it is first asked for."""
+
+    def get(self) -> None:
+        self.server.fetched[self.path] += 1
+        self.answer(500 if self.path == "/1" and self.server.fetched["/1"] == 1 else 200)
+
+
+@LONG
+@pytest.mark.parametrize("number", range(3, 8))
+def test_an_outage_at_the_start_leaves_no_failed_page_behind(
+    server: LocalRedis, start: Any, tmp_path: Path, number: int
+) -> None:
+    """Whichever call meets it."""
+
+    def choose(call: int) -> None:
+        if call == number:
+            server.kill()
+
+    with (
+        served(FailsOnce, pages=2, fetched=Counter()) as site,
+        Proxy(server.url, choose) as proxy,
+    ):
+        assert "finished" == result(start(site, DONE))["finish_reason"]
+        site.pages = 1  # nothing links to page 1 any more
+        crawl = start(site, {**DONE, "REDIS_URL": proxy.url})
+        wait_for_outage(crawl, tmp_path)
+        server.restart()
+        assert "finished" == result(crawl)["finish_reason"]
+    assert {"/0": 2, "/1": 2} == site.fetched
 
 
 def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(

@@ -33,6 +33,8 @@ from tests.helpers.commands import refused, started, tbloom_in
 from tests.helpers.crawl import Part
 from tests.helpers.documents import ROOT
 from tests.helpers.forked import Forked
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import needed
 from tests.helpers.schedulers import DONE
 from tests.helpers.website import Page, served
 
@@ -129,6 +131,29 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     assert (4, 2) == project.push(f"{site}a", f"{site}1", f"{site}a", "", f"{site}b")
     assert (2, 0) == project.push(f"{site}a", f"{site}b")
     assert 2 == project.seen.queue_info("fed").left
+
+
+def test_a_crawler_that_waits_takes_what_is_pushed_after_an_outage(
+    tmp_path: Path, name: str, site: str
+) -> None:
+    """bullmq#2466: a worker that Redis was away from processes no job that is added later."""
+    options = ("--appendonly", "yes", "--appendfsync", "always")
+    log = tmp_path / "log"
+    with LocalRedis(needed(), *options) as server:
+        project = Project(tmp_path, server.url, name, site)
+        try:
+            project.start(LOG_FILE=str(log))
+            project.until(lambda: log.exists() and "waiting for pages" in log.read_text())
+            server.kill()
+            project.until(lambda: "the crawl waits for it" in log.read_text())
+            server.restart()
+            assert (1, 1) == project.push(f"{site}later")
+            project.until(lambda: bool(project.fetched()))
+            [ended] = project.stop()
+        finally:
+            project.stop()
+            project.seen.close()
+    assert ("later", 1) == (project.fetched()[0]["path"], ended["stats"]["tbloom/outages"])
 
 
 class LooksRarely(Part):

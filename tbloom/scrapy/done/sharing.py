@@ -11,15 +11,13 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from redis import RedisError
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
-from tbloom import Note, TBloomError
+from tbloom import Note
 from tbloom.scrapy.compat import host_queues, is_downloading, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
@@ -66,6 +64,8 @@ class Sharing:
         #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
         self._is_ready = False
         self._held: list[tuple[Request, Token]] = []
+        #: The notes of pages that have failed in earlier crawls.
+        self._have_failed: list[Note] = []
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self.is_asking: bool = True
         #: When a busy crawl may ask again; the next pause of an idle one, and the longest.
@@ -119,12 +119,10 @@ class Sharing:
         self._crawl.commit_calls.begin(question, partial(self._answered, idle))
 
     def _join(self) -> Any:
-        taken = self._seen.take(0, self._crawl.queue, idle=False)
-        # After an error, those that are taken are fetched all the same.
-        with suppress(RedisError, TBloomError):
-            queue = self._crawl.failed_queue
-            while failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes:
-                taken.notes.extend(failed)
+        taken, queue = self._seen.take(0, self._crawl.queue, idle=False), self._crawl.failed_queue
+        while failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes:
+            self._have_failed += failed  # this is called again after an outage
+        taken.notes.extend(self._have_failed)
         return taken
 
     def _answered(self, idle: bool, asked: Future[Any]) -> None:  # noqa: FBT001 - of a partial
