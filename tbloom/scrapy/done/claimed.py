@@ -116,6 +116,7 @@ class ClaimedRequests(PendingRequests):
         """Let the page of the link fail."""
         if source:
             source.exception = source.exception or f"link/{type(error).__name__}"
+            self.committer.fail(source, source.exception)
 
     def _enqueue(self, request: Request, token: Token | None) -> None:
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""

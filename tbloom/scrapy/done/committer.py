@@ -86,6 +86,15 @@ class Committer:
             self._note(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
 
+    def fail(self, page: Page, reason: str) -> None:
+        """Leave a page that was done, because one of its links could not be scheduled. Do nothing if it is not done."""
+        ended = self.uncommitted.get(page.token.items[0])
+        waiting = [each for each in self._done if each[0] is not ended]
+        if ended and len(waiting) < len(self._done):
+            self._done = waiting
+            self._forget(ended)
+            self._leave(ended, reason)
+
     def leave(self, page: Page, reason: str) -> None:
         """Leave a page that has failed to the next crawl, or drop its claim. A page without a claim is new to the next link."""
         self._leave(EndedPage.of(page), reason)
