@@ -102,8 +102,8 @@ class Crawl:
     seen: AnyStore
     outage: Outage
     #: One thread asks about links, and one commits pages, so that links don't wait for commits.
-    calls: Calls
-    commit_calls: Calls
+    link_calls: Calls
+    page_calls: Calls
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler: Crawler = crawler
@@ -182,7 +182,7 @@ class Crawl:
         if isinstance(seen, CrawlStore) and self.scheduler is not None:
             seen.outage = self.outage
         is_local = isinstance(seen, LocalBloom)
-        self.calls, self.commit_calls = (
+        self.link_calls, self.page_calls = (
             InlineCalls() if is_local else Calls(self.outage) for _ in range(2)
         )
         self.is_open = True
@@ -216,8 +216,8 @@ class Crawl:
     def close(self) -> None:
         """End the threads, and close the store."""
         self.is_closed = True
-        self.commit_calls.close()
-        self.calls.close()
+        self.page_calls.close()
+        self.link_calls.close()
         self.seen.close()
 
 

@@ -139,9 +139,9 @@ class DupeFilter(RFPDupeFilter):
     async def _open(self, first: Callable[[], object]) -> None:
         crawl = self._crawl
         with ending_at_an_error(crawl.crawler), naming_redis(self._settings):
-            await crawl.calls.run(first)
+            await crawl.link_calls.run(first)
             call = partial(summarize, crawl.seen, self.fingerprinter)
-            crawl.commit_calls.begin(call, lambda called: self._describe(*called.result()))
+            crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
         if crawl.is_ending:
             open_no_feeds(crawl.crawler)
 
@@ -199,7 +199,7 @@ class DupeFilter(RFPDupeFilter):
             if committer:
                 await committer.finish()
             if stats and not crawl.is_ending:
-                found = await crawl.commit_calls.run(partial(window_stats, seen))
+                found = await crawl.page_calls.run(partial(window_stats, seen))
                 for name, value in found.items():
                     stats.set_value(name, value)
         finally:

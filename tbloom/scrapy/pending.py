@@ -121,8 +121,8 @@ class PendingRequests:
         #: Whether a request is to be fetched, and whether one was seen.
         self._has_new = self._has_seen = False
         #: The number of requests that have waited or wait, and how many of them are handed on.
-        self.met: int = 0
-        self.answered: int = 0
+        self.received: int = 0
+        self.passed_on: int = 0
         crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
 
     def _engine_started(self) -> None:
@@ -131,7 +131,7 @@ class PendingRequests:
     @property
     def waiting(self) -> int:
         """The number of requests that wait."""
-        return self.met - self.answered
+        return self.received - self.passed_on
 
     @property
     def _gathers_for(self) -> float:
@@ -145,7 +145,7 @@ class PendingRequests:
 
     @property
     def has_only_seen(self) -> bool:
-        """Whether all requests that were met were seen."""
+        """Whether all requests were seen."""
         return self._has_seen and not self._has_new
 
     @property
@@ -204,24 +204,24 @@ class PendingRequests:
     async def close(self) -> None:
         """Return once no request waits."""
         self.is_closing = True
-        while self.met > self.answered:
+        while self.received > self.passed_on:
             self._ask()
             self._hand_on_some()
-            await self.crawl.calls.ended()
+            await self.crawl.link_calls.ended()
         self._is_closed = True
 
     async def have_room(self) -> None:
         """Return once few requests wait, or the crawl ends."""
         while self.waiting > _TURN and not (self.crawl.is_ending or self.is_closing):
             self._ask()
-            await self.crawl.calls.ended()
+            await self.crawl.link_calls.ended()
             await next_turn()
 
     async def settle(self) -> None:
         """Return once no request waits, and the engine has taken out of the queue what it wants to fetch now."""
         while self.waiting:
             self._ask()
-            await self.crawl.calls.ended()
+            await self.crawl.link_calls.ended()
             await next_turn()
         wake_engine(self.crawl.crawler.engine)
         for _ in range(_TURNS_OF_ENGINE):
@@ -284,9 +284,9 @@ class PendingRequests:
         return self._enter(pending)
 
     def _enter(self, pending: PendingRequest) -> bool:
-        if not pending.is_to_ask and self.met == self.answered:
+        if not pending.is_to_ask and self.received == self.passed_on:
             return self._hand_on(pending)
-        self.met += 1
+        self.received += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
             # Together with later requests, at least with those of this turn of the event loop.
@@ -298,7 +298,9 @@ class PendingRequests:
             return
         self._is_asking = True
         batch = [self._unasked.popleft() for _ in range(min(_BATCH, len(self._unasked)))]
-        self.crawl.calls.begin(partial(self._ask_for, batch), partial(self._have_answers, batch))
+        self.crawl.link_calls.begin(
+            partial(self._ask_for, batch), partial(self._have_answers, batch)
+        )
 
     def _ask_for(self, batch: list[PendingRequest]) -> None:
         """Ask the filter for a batch."""
@@ -341,7 +343,7 @@ class PendingRequests:
         """Hand on some requests that have their answers. The others follow in the next turn of the event loop."""
         for _ in range(min(_TURN, len(self._answered))):
             self._enqueue_answered(self._answered.popleft())
-            self.answered += 1
+            self.passed_on += 1
         if self._answered:
             call_soon(self._hand_on_some)
         wake_engine(self.crawl.crawler.engine)

@@ -214,7 +214,9 @@ def test_what_a_dead_process_had_may_have_killed_it(start: Any) -> None:
     assert [Note("A", deaths=2, failures=2)] == second.take(9, "", idle=True).notes
     second.close()  # it has not died of it
     third = start()
-    assert [Note("B"), Note("C"), Note("A", deaths=1, failures=2)] == third.take(9, "", idle=False).notes
+    assert [Note("B"), Note("C"), Note("A", deaths=1, failures=2)] == third.take(
+        9, "", idle=False
+    ).notes
 
 
 # The database

@@ -163,7 +163,7 @@ class PlayedCrawl:
         self.crawl.scheduler = self
         with self._having_its_turn():
             self.crawl.open(self.seen)
-        self.crawl.calls = self.crawl.commit_calls = _Calls(self.crawl.outage)
+        self.crawl.link_calls = self.crawl.page_calls = _Calls(self.crawl.outage)
         with self._having_its_turn():
             self.pending = ClaimedRequests(self.crawl, self, self.seen)
         self.crawl.pending = self.pending

@@ -50,7 +50,7 @@ class ClaimedRequests(PendingRequests):
         self._without_note = set[str]()
         self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
-            crawl, seen, self._failures, lambda: (self.met, self.answered)
+            crawl, seen, self._failures, lambda: (self.received, self.passed_on)
         )
         self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
         self._sharing = Sharing(crawl, seen, self._failures, self.committer, self._enqueue)
@@ -120,7 +120,7 @@ class ClaimedRequests(PendingRequests):
 
     def _enqueue(self, request: Request, token: Token | None) -> None:
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
-        self._sharing.moves += 1
+        self._sharing.queue_changes += 1
         self._enqueue_answered(PendingRequest(request, answer=Claim.NEW, token=token))
 
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
@@ -205,7 +205,7 @@ class ClaimedRequests(PendingRequests):
         finally:
             if pending.tries_again and token and not (is_new and queued):
                 self._failures.not_tried(token.fingerprints[0])
-        self._sharing.moves += queued
+        self._sharing.queue_changes += queued
         if self._giving and token and queued:
             self._giving.queued(pending.request)
         if self._giving and token and queued and pending.fingerprint and not pending.note:
@@ -251,7 +251,7 @@ class ClaimedRequests(PendingRequests):
             if token is None:
                 return request
             if token.session == self._seen.session:
-                self._sharing.moves += 1
+                self._sharing.queue_changes += 1
                 self._without_note.discard(token.fingerprints[0])
                 self.tracker.taken(request, token)
                 if self.crawl.owns_hosts and self._scheduler.queued < _FEW:

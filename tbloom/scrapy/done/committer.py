@@ -49,7 +49,7 @@ class Committer:
     """Commits each page that is done, once its links have their answers and its items are stored.
 
     A page that has failed keeps its claim, in the queue in which the next crawl finds it. ``links`` returns how many links the crawl
-    has met, and how many of them have their answers.
+    has received, and how many of them were passed on to the project's scheduler, or dropped.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Committer:
         #: Called after each commit.
         self.sent: Callable[[], object] = lambda: None
         self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
-        #: Pages that are done, each with the number of links that the crawl had met then.
+        #: Pages that are done, each with the number of links that the crawl had received then.
         self._done: list[tuple[EndedPage, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
         self._unstored = defaultdict[object, list[EndedPage]](list)
@@ -79,8 +79,8 @@ class Committer:
         """Commit a page that is done."""
         ended = self._ended_page(page)
         self._failures.forget(ended)
-        met, _ = self._links()
-        self._done.append((ended, met))
+        received, _ = self._links()
+        self._done.append((ended, received))
         self.uncommitted.update(dict.fromkeys(ended.items, ended))
         if page.token.deaths:  # this crawler has not died of it
             self._note(ended.items[0], History(self._crawl.queue, failures=ended.failures))
@@ -157,7 +157,7 @@ class Committer:
         pages, outbox = self._sendable(), self._outbox
         if pages or outbox:
             self._is_sending, self._outbox = True, _Outbox({}, [], [])
-            calls = self._crawl.commit_calls
+            calls = self._crawl.page_calls
             calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
 
     @property
@@ -169,12 +169,12 @@ class Committer:
         """Return once the feeds are stored, and all that can be sent is sent."""
         await self.stored.closed()
         # Meanwhile, other handlers of spider_closed may store more.
-        await self._crawl.commit_calls.ended()
+        await self._crawl.page_calls.ended()
         self.stored.lose_buffers()
         for _ in range(_ROUNDS):  # what is on its way comes first
-            await self._crawl.commit_calls.ended()
+            await self._crawl.page_calls.ended()
             self.send()
-        await self._crawl.commit_calls.ended()
+        await self._crawl.page_calls.ended()
         if self._timer:
             self._timer.cancel()
 
@@ -194,10 +194,10 @@ class Committer:
 
     def _sendable(self) -> list[EndedPage]:
         """Return the pages that can be committed now."""
-        _, answered = self._links()
+        _, passed_on = self._links()
         done, self._done, ready = self._done, [], list[EndedPage]()
         for page, links in done:
-            if links > answered:
+            if links > passed_on:
                 self._done.append((page, links))
             elif (holder := self.stored.unstored(page.holders)) is not None:
                 self._unstored[holder].append(page)

@@ -28,7 +28,7 @@ class GivingHosts(Giving):
         super().__init__(*arguments)
         #: The hosts that this crawler may own.
         self._owned = set[str]()
-        #: The hosts with which it has parted, each with the number of links that were met until Redis knew that: they may have been
+        #: The hosts with which it has parted, each with the number of links that were received until Redis knew that: they may have been
         #: claimed before.
         self._parted = dict[str, int]()
 
@@ -46,8 +46,8 @@ class GivingHosts(Giving):
         for host, *queue in queues:
             by_host[owned_host(host)].append(queue)
         here = by_host.keys() | {*map(owned_host, self._busy_hosts())}
-        answered = self._crawl.pending.answered
-        freed = {host for host, met in self._parted.items() if met <= answered} - here
+        passed_on = self._crawl.pending.passed_on
+        freed = {host for host, received in self._parted.items() if received <= passed_on} - here
         parted = self._owned - self._parted.keys() - here if waiting else set[str]()
         # The rest of those with which it has parted, and then others. The busiest one stays.
         kept = [host for host in by_host if host not in self._parted]
@@ -64,7 +64,7 @@ class GivingHosts(Giving):
 
     def _changed(self, hosts: Hosts) -> None:
         """Note that Redis knows of changes."""
-        self._parted |= dict.fromkeys(hosts.parted, self._crawl.pending.met)
+        self._parted |= dict.fromkeys(hosts.parted, self._crawl.pending.received)
         for host in hosts.freed:
             # Unless it has got a page of the host since.
             if self._parted.pop(host, None) is not None:

@@ -91,9 +91,9 @@ class Page:
     #: Whether the page is forbidden (robots.txt, offsite), or redirected to a page that is done.
     counts_as_done: bool = False
     #: The request that a downloader middleware returned in place of a response, until the scheduler gets that request.
-    next: Request | None = None
+    replacement: Request | None = None
     #: The request with which the page's callback or errback asks for the page again.
-    again: Request | None = None
+    repeat: Request | None = None
     #: The feeds and pipelines that have taken its items.
     holders: set[object] = field(default_factory=set)
 

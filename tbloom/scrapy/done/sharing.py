@@ -59,8 +59,8 @@ class Sharing:
         self._enqueue = enqueue
         self._waits_for_work = WHEN_IDLE.value(crawl.crawler.settings) == "wait"
         #: Changes whenever a request enters the queue or comes out of it; and what it was at the last look, since when.
-        self.moves: int = 0
-        self._moves_seen, self._still_since = -1, 0.0
+        self.queue_changes: int = 0
+        self._changes_seen, self._still_since = -1, 0.0
         #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
         self._is_ready = False
         self._held: list[tuple[Request, Token]] = []
@@ -70,21 +70,23 @@ class Sharing:
         self.is_asking: bool = True
         #: When a busy crawl may ask again; the next pause of an idle one, and the longest.
         self._next_question, self._pause, self._longest = 0.0, _FIRST_PAUSE, _LONGEST_PAUSE
-        #: The crawl's moves when no work was left, and when that was.
+        #: ``queue_changes`` when no work was left, and when that was.
         self._finished_at, self._finished_when = -1, 0.0
 
     def begin(self) -> None:
         """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
         logger.debug("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
         # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
-        self._crawl.calls.begin(self._join, partial(self._answered, False))  # noqa: FBT003 - of a partial
+        self._crawl.link_calls.begin(self._join, partial(self._answered, False))  # noqa: FBT003 - of a partial
 
     def ask_if_short(self) -> None:
         """Ask for pages, because the queue is empty; but not too often."""
         now = time.monotonic()
         if not self._is_ready:
-            if self._moves_seen != self.moves or is_downloading(self._crawl.crawler.engine):
-                self._moves_seen, self._still_since = self.moves, now
+            if self._changes_seen != self.queue_changes or is_downloading(
+                self._crawl.crawler.engine
+            ):
+                self._changes_seen, self._still_since = self.queue_changes, now
             if now > self._still_since + _START_PATIENCE:
                 self._become_ready()
         elif now > self._next_question:
@@ -105,7 +107,7 @@ class Sharing:
         if not self._is_ready and self._become_ready():
             return False
         is_recent = time.monotonic() < self._finished_when + _FINISHED_FOR
-        if self._finished_at == self.moves and is_recent:
+        if self._finished_at == self.queue_changes and is_recent:
             return True
         self._ask(idle=True)
         return False
@@ -116,7 +118,7 @@ class Sharing:
         self._next_question = time.monotonic() + BUSY_PAUSE
         self.is_asking = True
         question = partial(self._seen.take, _TAKES, self._crawl.queue, idle=idle)
-        self._crawl.commit_calls.begin(question, partial(self._answered, idle))
+        self._crawl.page_calls.begin(question, partial(self._answered, idle))
 
     def _join(self) -> Any:
         taken, queue = self._seen.take(0, self._crawl.queue, idle=False), self._crawl.failed_queue
@@ -154,7 +156,7 @@ class Sharing:
             self._pause = _FIRST_PAUSE
             return 0.0
         if taken.is_over and not self._waits_for_work:
-            self._finished_at, self._finished_when = self.moves, time.monotonic()
+            self._finished_at, self._finished_when = self.queue_changes, time.monotonic()
             self._pause = _FIRST_PAUSE
             return 0.0
         why = f"{taken.others} others work" if taken.others else f"{WHEN_IDLE.name} = 'wait'"
@@ -238,7 +240,7 @@ class Giving:
     ) -> None:
         self.is_giving = True
         call = partial(give, [token.items[0] for token in tokens])
-        self._crawl.commit_calls.begin(call, partial(self._given, len(tokens), then))
+        self._crawl.page_calls.begin(call, partial(self._given, len(tokens), then))
 
     def _given(self, count: int, then: Callable[[], object], call: Future[object]) -> None:
         self.is_giving = False

@@ -69,9 +69,9 @@ class Tracker:
     def continued(self, request: Request) -> Page | None:
         """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""
         page = self.of(request)
-        if page is None or page.next is not request:
+        if page is None or page.replacement is not request:
             return None
-        page.next = None
+        page.replacement = None
         return page
 
     def asked_again(self, request: Request, source: Page | None = None) -> bool:
@@ -82,14 +82,14 @@ class Tracker:
         ``source``: the page whose callback or errback has yielded the request.
         """
         page = self.of(request) or source
-        if page is None or page.again or page.next or not request.dont_filter:
+        if page is None or page.repeat or page.replacement or not request.dont_filter:
             return False
         last = page.request
         is_later = request.meta.get(RETRIES, 0) > last.meta.get(RETRIES, 0)
         is_same = (request.url, request.method, request.body) == (last.url, last.method, last.body)
         if is_later or is_same:
-            page.again = request
-        return page.again is request
+            page.repeat = request
+        return page.repeat is request
 
     def queued(self, page: Page, token: Token) -> None:
         """Stop following a page that is in the queue again."""
@@ -105,7 +105,9 @@ class Tracker:
     def requests(self) -> list[Request]:
         """The requests of the pages in work, and of those that are in the queue again."""
         pages = [*self._in_work.values(), *self._requeued.values()]
-        return [each for page in pages for each in (page.request, page.next, page.again) if each]
+        return [
+            each for page in pages for each in (page.request, page.replacement, page.repeat) if each
+        ]
 
     # The downloader and the scraper
 
@@ -119,8 +121,8 @@ class Tracker:
         page.is_fetched = True
         if isinstance(result, Request):
             page.token.write(result)
-            page.next = result
-            call_soon(self._check_next, page, result)
+            page.replacement = result
+            call_soon(self._check_replacement, page, result)
         elif isinstance(result, Response):
             text = str(page.token)
             if result.request is not None and result.request.meta.get(TOKEN) != text:
@@ -136,13 +138,13 @@ class Tracker:
             page.download_error = type(error).__name__
         return result
 
-    def _check_next(self, page: Page, request: Request) -> None:
+    def _check_replacement(self, page: Page, request: Request) -> None:
         """End a page whose next request a handler of ``request_scheduled`` has dropped.
 
         Any other next request has reached the scheduler by now.
         """
-        if page.next is request:
-            page.next = None
+        if page.replacement is request:
+            page.replacement = None
             page.counts_as_done = is_offsite(request, self._crawler)
             page.download_error = IgnoreRequest.__name__
             self._finish(page)
@@ -182,7 +184,7 @@ class Tracker:
     def scraped(self, request: Request) -> None:
         """End the page of a request that the scraper has finished."""
         page = self.of(request)
-        if page and page.request is request and page.next is None:
+        if page and page.request is request and page.replacement is None:
             self._finish(page)
 
     # The end of a page
@@ -190,7 +192,7 @@ class Tracker:
     def _finish(self, page: Page) -> None:
         """Commit the page, or leave it, or enqueue it again."""
         del self._in_work[page.first]
-        again = page.again
+        again = page.repeat
         goes_on = again is not None and not page.exception and page.meta.get(DONE) is None
         if goes_on:
             self._requeued[page.first] = page
