@@ -64,9 +64,10 @@ class Committer:
         #: Called after each commit.
         self.sent: Callable[[], object] = lambda: None
         self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
-        #: Pages that are done, each with the number of links that the crawl had met then.
-        self._done: list[tuple[EndedPage, int]] = []
-        #: Pages that are done, and whose items are not stored yet, by the holder of the items.
+        #: Pages that are done if their links can be queued, each with the number of links that the crawl had met then.
+        self._done: list[tuple[Page, EndedPage, int]] = []
+        #: Those whose links are queued, and those of them whose items are not stored yet, by the holder of the items.
+        self._linked: list[EndedPage] = []
         self._unstored = defaultdict[object, list[EndedPage]](list)
         #: Pages that are done, and not known to be committed, by their items.
         self.uncommitted: dict[bytes, EndedPage] = {}
@@ -79,7 +80,7 @@ class Committer:
         ended = self._ended_page(page)
         self._failures.forget(ended)
         met, _ = self._links()
-        self._done.append((ended, met))
+        self._done.append((page, ended, met))
         self.uncommitted.update(dict.fromkeys(ended.items, ended))
         if page.token.deaths:  # this crawler has not died of it
             self._note(ended.items[0], History(self._crawl.queue, failures=ended.failures))
@@ -126,7 +127,7 @@ class Committer:
 
     def soon(self) -> None:
         """Send within some milliseconds, so that pages that end until then share the call."""
-        if (self._done or self._outbox) and not (self._timer or self._is_sending):
+        if (self._done or self._linked or self._outbox) and not (self._timer or self._is_sending):
             self._timer = call_later(GATHER, self._gathered)
 
     def _gathered(self) -> None:
@@ -153,7 +154,7 @@ class Committer:
     @property
     def is_pending(self) -> bool:
         """Whether a call about pages is on its way, or due. Pages that wait for a holder do not count."""
-        return bool(self._is_sending or self._done or self._outbox)
+        return bool(self._is_sending or self._done or self._linked or self._outbox)
 
     async def finish(self) -> None:
         """Return once the feeds are stored, and all that can be sent is sent."""
@@ -179,23 +180,30 @@ class Committer:
 
     def _ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
-        self._done += [(page, 0) for page in self._unstored.pop(holder, [])]
+        self._linked += self._unstored.pop(holder, [])
         self.soon()
 
     def _sendable(self) -> list[EndedPage]:
         """Return the pages that can be committed now."""
         _, answered = self._links()
-        done, self._done, ready = self._done, [], list[EndedPage]()
-        for page, links in done:
+        done, self._done = self._done, []
+        for page, ended, links in done:
             if links > answered:
-                self._done.append((page, links))
-            elif (holder := self.stored.unstored(page.holders)) is not None:
-                self._unstored[holder].append(page)
-            elif self.stored.have_lost(page.holders):
-                self._forget(page)
-                self._leave(page, "items")
+                self._done.append((page, ended, links))
+            elif why := self._failures.why_failed(page):
+                self._forget(ended)
+                self._leave(ended, why)
             else:
-                ready.append(page)
+                self._linked.append(ended)
+        linked, self._linked, ready = self._linked, [], list[EndedPage]()
+        for ended in linked:
+            if (holder := self.stored.unstored(ended.holders)) is not None:
+                self._unstored[holder].append(ended)
+            elif self.stored.have_lost(ended.holders):
+                self._forget(ended)
+                self._leave(ended, "items")
+            else:
+                ready.append(ended)
         try:
             if ready:
                 self.stored.flush()
