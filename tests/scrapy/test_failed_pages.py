@@ -478,6 +478,41 @@ def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
     assert [{"page": "a"}] == crawl.items
 
 
+class LinksWhenIdle(FailsInBetween):
+    """An idle crawl links to the page, twice at once, as long as it fails."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
+        return spider
+
+    def links(self) -> Iterator[Any]:
+        return iter(())
+
+    def idle(self) -> None:
+        if not self.items:
+            for _ in range(2):
+                self.crawler.engine.crawl(self.request("a"))
+            raise DontCloseSpider
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        await asyncio.sleep(0.5)
+        yield {"page": path_of(response)}
+
+
+@MARKS
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_page_that_fails_in_the_third_crawl_is_fetched_again_after_a_pause(
+    project: Any, tmp_path: Path, mark: str, failures: int
+) -> None:
+    """Once for all links, whether its claim was dropped or is the crawl's."""
+    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.3}
+    spiders = [*[FailsInBetween] * (failures - 1), LinksWhenIdle, FailsInBetween]
+    crawls = project(*spiders, answers={"/a": [*[503] * failures, 200]}, **more)
+    assert [*[1] * (failures - 1), 2, 0] == times(crawls)["a"]
+
+
 # Requests that can't be serialised
 
 
