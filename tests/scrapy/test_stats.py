@@ -77,7 +77,7 @@ def test_a_script_prints_nothing_until_it_configures_logging() -> None:
         "import redis\n"
         "from tbloom.scrapy.outage import Outage\n"
         "outage = Outage('REDIS_URL', 0.1, lambda: False, print)\n"
-        "outage.wait_for(int)\n"
+        "outage.answered()\n"
         f"ping = redis.Redis.from_url({UNREACHABLE!r}, retry=None).ping\n"
         "try: outage.wait_for(ping)\n"
         "except redis.ConnectionError: print('no answer')"
