@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from bench.crawls import peak
 from bench.fleet import CLASS, DONE, SCHEDULED, Fleet, begin, finished, ready
+from bench.progress import shown
 from bench.serving import Server, fresh
 from bench.sharing import Asked, asked_for, generated
 from bench.tables import Table
@@ -89,6 +90,15 @@ class Place(NamedTuple):
     come_back: Callable[[], object]
 
 
+class Job(NamedTuple):
+    """A crawl by so many crawlers, whose server goes away like this for so long (s)."""
+
+    mode: str
+    crawlers: int
+    how: str
+    seconds: float
+
+
 class Crawled(NamedTuple):
     """What was measured of a crawl."""
 
@@ -110,29 +120,26 @@ def measure(
     pages: int = 1000,
 ) -> list[Table]:
     """Measure crawls of so many pages whose server is away for so long (s), and how long a SIGTERM takes meanwhile."""
+    stops = [*product((SCHEDULED, DONE), hows)]
+    stopped = [[*stop, _seconds_to_end(pages, *stop)] for stop in shown(stops, "crawls that end")]
     turns = threading.Semaphore(TURNS)
-    jobs = [(mode, 1, how, seconds) for seconds, how, mode in product(away, hows, MODES)]
-    jobs += [(DONE, 2, how, max(away)) for how in hows]
-    jobs.sort(key=lambda job: -job[-1])  # the longest first
-    stops = [*product(hows, (SCHEDULED, DONE))]
-    with ThreadPoolExecutor(len(jobs) + len(stops)) as pool:
-        crawls = [pool.submit(_crawl, turns, pages, *job) for job in jobs]
-        ends = [pool.submit(_seconds_to_end, turns, pages, *stop) for stop in stops]
+    jobs = [Job(mode, 1, how, seconds) for seconds, how, mode in product(away, hows, MODES)]
+    jobs += [Job(DONE, 2, how, max(away)) for how in hows]
+    jobs.sort(key=lambda job: -job.seconds)  # the longest first
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        crawls = [pool.submit(_crawl, turns, pages, job) for job in jobs]
         found = dict(zip(jobs, [crawl.result() for crawl in crawls], strict=True))
-        ended = [end.result() for end in ends]
     rows = [[*job, *crawled] for job, crawled in sorted(found.items(), key=_order)]
     columns = {"": "", "crawlers": "d", "how": "", "away (s)": "d", "fetched": ",d"}
     columns |= {"fetched again": ",d", "never fetched": ",d", "reason": ""}
     columns |= {"memory meanwhile (MB)": "+.1f", "until the next page (s)": ".1f"}
     table = Table("outages", columns, rows)
-    stopped = [[mode, how, seconds] for (how, mode), seconds in zip(stops, ended, strict=True)]
-    stopped.sort(key=lambda row: [*MODES].index(row[0]))
     return [table, Table("outages-sigterm", {"": "", "how": "", "seconds": ".1f"}, stopped)]
 
 
-def _order(found: tuple[tuple[str, int, str, float], Any]) -> Any:
-    (mode, crawlers, how, seconds), _ = found
-    return [*MODES].index(mode), crawlers, seconds, HOWS.index(how)
+def _order(found: tuple[Job, Crawled]) -> Any:
+    job, _ = found
+    return [*MODES].index(job.mode), job.crawlers, job.seconds, HOWS.index(job.how)
 
 
 @contextmanager
@@ -163,9 +170,8 @@ def _crawling(pages: int, mode: str, crawlers: int, how: str) -> Iterator[tuple[
             yield place, fleet, site
 
 
-def _crawl(  # noqa: PLR0917 - a job's parts
-    turns: threading.Semaphore, pages: int, mode: str, crawlers: int, how: str, seconds: float
-) -> Crawled:
+def _crawl(turns: threading.Semaphore, pages: int, job: Job) -> Crawled:
+    mode, crawlers, how, seconds = job
     turns.acquire()
     with _crawling(pages, mode, crawlers, how) as (place, fleet, site):
         try:
@@ -196,9 +202,9 @@ def _crawl(  # noqa: PLR0917 - a job's parts
     )
 
 
-def _seconds_to_end(turns: threading.Semaphore, pages: int, how: str, mode: str) -> float:
+def _seconds_to_end(pages: int, mode: str, how: str) -> float:
     """Return how long a crawl takes to end after a SIGTERM, while its server is away (s)."""
-    with turns, _crawling(pages, mode, 1, how) as (place, fleet, site):
+    with _crawling(pages, mode, 1, how) as (place, fleet, site):
         _fetch(fleet, site, pages // 3)
         place.leave()
         time.sleep(ALONE)

@@ -121,7 +121,7 @@ def wait_for_outage(crawl: Forked, tmp_path: Path) -> None:
 def test_while_the_server_is_away_the_crawl_waits(
     server: LocalRedis, start: Any, name: str, tmp_path: Path, *, settings: dict[str, Any], how: str
 ) -> None:
-    """Then it goes on: each page is fetched once, and marked."""
+    """Then it goes on: each page is fetched once, and marked. scrapy-redis#108 asks for it."""
     assert server.process is not None
     with a_site(pages=300) as site:
         crawl = start(site, settings)
