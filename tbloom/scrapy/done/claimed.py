@@ -134,11 +134,11 @@ class ClaimedRequests(PendingRequests):
             self._check_redirect(pending, page)
         elif pending.fingerprint is not None:
             hexed = pending.fingerprint.hex()
-            failures = self._failures.failures_before(hexed)
-            pending.token = Token(self._seen.session, (hexed,), failures=failures)
             self._check_failed(pending, hexed)
-            if pending.answer is None:
-                pending.note = self._note(request, pending.token)
+            if pending.answer is None or pending.tries_again:
+                failures = self._failures.failures_before(hexed)
+                pending.token = token = Token(self._seen.session, (hexed,), failures=failures)
+                pending.note = "" if pending.answer else self._note(request, token)
         return pending
 
     def _check_redirect(self, pending: PendingRequest, page: Page) -> None:
@@ -162,9 +162,8 @@ class ClaimedRequests(PendingRequests):
             return
         self._failures.try_again(fingerprint)
         pending.tries_again = True
-        if (
-            pending.answer is Claim.BUSY
-        ):  # its claim is this crawl's, and stays as it is until the page ends
+        # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
+        if pending.answer is Claim.BUSY:
             pending.fingerprint, pending.answer = None, Claim.NEW
 
     def _note(self, request: Request, token: Token) -> Note | str:
