@@ -14,7 +14,6 @@ from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
 from tbloom import Claim, FilterInfo, LocalBloom
@@ -27,7 +26,6 @@ from tbloom.scrapy.done.claimed import ClaimedRequests
 from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.options import (
     address_of,
-    asks_nobody,
     make_store,
     naming_redis,
     needs_no_shared_queue,
@@ -72,7 +70,6 @@ class DupeFilter(RFPDupeFilter):
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawl, self._settings = crawl_of(crawler), crawler.settings
         self._shares_queue = shares_queue
-        crawler.signals.connect(self._spider_opened, signals.spider_opened)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
 
@@ -144,13 +141,6 @@ class DupeFilter(RFPDupeFilter):
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
         if crawl.is_ending:
             open_no_feeds(crawl.crawler)
-
-    def _spider_opened(self) -> None:
-        """End the crawl if the scheduler has made this dupefilter, and does not open it. An error ends the crawl."""
-        crawl = self._crawl
-        if not (crawl.is_open or crawl.is_ending):
-            with ending_at_an_error(crawl.crawler):
-                raise asks_nobody(load_object(self._settings["SCHEDULER"]))
 
     def clear(self) -> None:
         """Clear nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.

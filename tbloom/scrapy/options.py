@@ -228,7 +228,9 @@ def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, 
 
 def asks_nobody(scheduler: type[Any]) -> ConfigError:
     """Return the error that a project's scheduler does not ask its dupefilter: nothing would be filtered."""
-    place = f"{scheduler.__module__}.{scheduler.__qualname__}"
+    # The add-on's subclass, of FilteringScheduler and the project's class, stands for the latter.
+    kind = scheduler.__mro__[2] if scheduler.__module__ == "tbloom.scrapy" else scheduler
+    place = f"{kind.__module__}.{kind.__qualname__}"
     return ConfigError("SCHEDULER", place, "a scheduler that opens and asks the DUPEFILTER_CLASS")
 
 

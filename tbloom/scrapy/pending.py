@@ -32,6 +32,7 @@ from tbloom.scrapy.compat import (
 )
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
+from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
 from tbloom.scrapy.settings import DONE, KEEP, STORE, TOKEN, TTL, WITHIN, Setting, naming_settings
 
@@ -44,8 +45,6 @@ _BATCH = 1_000
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
-#: The engine takes requests out of the queue within so many turns of the event loop after it was woken.
-_TURNS_OF_ENGINE = 3
 _ARGUMENTS = {WITHIN, KEEP, TTL}
 #: Keys of tbloom's that a request gets on purpose only.
 _KEYS = {*_ARGUMENTS, DONE}
@@ -215,16 +214,6 @@ class PendingRequests:
         while self.waiting > _TURN and not (self.crawl.is_ending or self.is_closing):
             self._ask()
             await self.crawl.link_calls.ended()
-            await next_turn()
-
-    async def settle(self) -> None:
-        """Return once no request waits, and the engine has taken out of the queue what it wants to fetch now."""
-        while self.waiting:
-            self._ask()
-            await self.crawl.link_calls.ended()
-            await next_turn()
-        wake_engine(self.crawl.crawler.engine)
-        for _ in range(_TURNS_OF_ENGINE):
             await next_turn()
 
     # The scraper (compat.OutputWatcher)
@@ -400,7 +389,7 @@ class PendingRequests:
             self._answer_now = None
         self._has_new = self._has_new or queued
         if queued and not self._is_asked and answer not in (None, Claim.NEW):
-            self.crawl.fail(self._scheduler.asks_nobody())
+            self.crawl.fail(asks_nobody(type(self._scheduler)))
         return queued
 
 

@@ -10,7 +10,6 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawl import Crawl, crawl_of, ending_at_an_error
 from tbloom.scrapy.options import asks_nobody, make_client
@@ -54,10 +53,6 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         """Open the scheduler. The dupefilter makes the pending requests. An error ends the crawl."""
         return deferred_from_coro(self._open(spider))
 
-    def asks_nobody(self) -> ConfigError:
-        """Return the error that the project's scheduler does not ask its dupefilter."""
-        return asks_nobody(type(self).__mro__[2])
-
     def flush(self) -> None:
         """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
         if not self._crawl.is_ending:
@@ -76,7 +71,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         return bool(super().has_pending_requests()) or bool(self.pending and self.pending.is_busy)
 
     def __len__(self) -> int:
-        return int(super().__len__()) + (self.pending.waiting if self.pending else 0)
+        return self.queued + (self.pending.waiting if self.pending else 0)
 
     def close(self, reason: str) -> Deferred[None]:
         """Close the scheduler once no request waits: all that are left are in the queue."""
@@ -105,7 +100,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
                 if isinstance(each, Deferred):
                     await maybe_deferred_to_future(each)
             if not (crawl.is_open or crawl.is_ending or is_trial(crawl.crawler)):
-                raise self.asks_nobody()
+                raise asks_nobody(type(self))
 
     async def _close(self, reason: str) -> None:
         if self.pending:

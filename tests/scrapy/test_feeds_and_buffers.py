@@ -89,6 +89,12 @@ class Fails(AtEnd):
     stores_at_end = False
 
 
+class Unhashable(Fails):
+    """As a dataclass."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Nameless(Buffer):
     says_who = False
 
@@ -107,6 +113,7 @@ BUFFERS: list[tuple[list[type[Buffer]], bool, int]] = [
     ([Fails, Buffer], True, 0),
     ([InTwos, Fails], True, 0),
     ([AtEnd, Fails], True, 0),
+    ([Buffer, Unhashable], True, 0),
     ([Nameless, Fails], True, 1),
     ([Buffer, NamelessFails], True, 1),
     ([Buffer, AtEnd], False, 0),

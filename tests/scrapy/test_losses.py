@@ -46,6 +46,19 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
         assert ["0"] == crawl("outcomes", DONE, ["0"])["fetched"]
 
 
+def test_a_request_that_a_crawler_cannot_read_stays_for_another_one(
+    crawl: Any, url: str, name: str, site: str
+) -> None:
+    """As of a newer version of the spider, during a deployment."""
+    fields = json.dumps({"url": f"{site}0", "callback": "parse_as_of_tomorrow"})
+    item = fingerprint(Request(f"{site}0"))
+    with TimeBloom.from_url(url, name, capacity=1000) as other:
+        other.push(item, Note(f"{item.hex()}\n{fields}", "tests"))
+        result = crawl("outcomes", DONE)
+        assert ([], 1) == (result["fetched"], result["stats"]["tbloom/not_taken"])
+        assert [fields] == [note.text.partition("\n")[2] for note in other.take(9, "tests").notes]
+
+
 def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(
     crawl: Any, url: str, name: str, site: str
 ) -> None:

@@ -30,7 +30,7 @@ from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.proxy import Proxy
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY, UNREACHABLE
 from tests.helpers.website import Handler, Server, served
 
@@ -398,3 +398,20 @@ def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(
         ended = result(crawl)
         assert "tbloom_error" == ended["finish_reason"]
         assert "permissions" in ended["errors"][-1]
+
+
+def test_an_outage_takes_no_request_out_of_a_job(
+    server: LocalRedis, start: Any, tmp_path: Path
+) -> None:
+    """Though the claims of an earlier crawl have no notes, and the crawl ends before it has asked about its requests."""
+    settings = {**DONE, "JOBDIR": str(tmp_path / "job"), "TBLOOM_TAKE_OVER": False}
+    with a_site(pages=60) as site:
+        result(start(site, {**settings, "CLOSESPIDER_PAGECOUNT": 10}))
+        assert site.fetched.total() < 60
+        with Proxy(server.url, lambda number: Fault.CUT_REQUEST if number > 2 else None) as proxy:
+            away = {"REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0.5}
+            ended = result(start(site, {**settings, **away}))
+        assert "tbloom_error" == ended["finish_reason"]
+        assert ended["stats"]["scheduler/dequeued"] > 0
+        assert "finished" == result(start(site, settings))["finish_reason"]
+        assert {*range(60)} == site.fetched.keys()

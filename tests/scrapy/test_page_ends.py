@@ -146,7 +146,7 @@ class Game:
 
     def busy(self) -> None:
         self.bad, self.state = True, "ended"
-        self.pages.leave(self.page, "redirect")
+        self.pages.fail(self.page, "redirect")
 
     def reached(self) -> None:
         self.is_reached, self.not_called = True, False

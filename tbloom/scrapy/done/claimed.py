@@ -22,7 +22,7 @@ from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, Sharing
 from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
-from tbloom.scrapy.pending import PendingRequest, PendingRequests
+from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -112,11 +112,18 @@ class ClaimedRequests(PendingRequests):
         # A request with which a callback asks for its own page again waits for the page's end.
         return self.tracker.asked_again(request, source) or super()._accept(request, source)
 
+    def _enqueue_answered(self, pending: PendingRequest) -> None:
+        is_dropped = pending.answer is NoAnswer.DROPPED
+        if is_dropped and not pending.page and Token.of(pending.request):
+            self._put_back(pending.request)  # it came out of a JOBDIR
+        else:
+            super()._enqueue_answered(pending)
+
     def _lost(self, source: Page | None, error: Exception) -> None:
         """Let the page of the link fail."""
         if source:
             source.exception = source.exception or f"link/{type(error).__name__}"
-            self.committer.fail(source, source.exception)
+            self.committer.fail_after_end(source, source.exception)
 
     def _enqueue(self, request: Request, token: Token | None) -> None:
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
@@ -227,7 +234,7 @@ class ClaimedRequests(PendingRequests):
         if page:
             new = [item for item in token.items if item not in page.token.items]
             self.committer.release(new)
-            self.tracker.leave(page, f"queue/{why}")
+            self.tracker.fail(page, f"queue/{why}")
         elif pending.fingerprint is not None:
             self.committer.release(token.items)
 
@@ -236,7 +243,7 @@ class ClaimedRequests(PendingRequests):
         item = pending.fingerprint
         is_known = pending.answer in (Claim.SEEN, Claim.BUSY)
         if item is None or not is_known or self._failures.is_wall(pending.request):
-            self.tracker.leave(page, "redirect")
+            self.tracker.fail(page, "redirect")
             return
         target = self.committer.uncommitted.get(item)
         self.tracker.lead_to_done(page, target.holders if target else ())
@@ -256,11 +263,11 @@ class ClaimedRequests(PendingRequests):
                 if self.crawl.owns_hosts and self._scheduler.queued < _FEW:
                     self._sharing.ask_if_short()  # others leave pages of its hosts
                 return request
-            self._ask_again(request, token)
+            self._claim_again(request, token)
         self._sharing.ask_if_short()
         return None
 
-    def _ask_again(self, request: Request, token: Token) -> None:
+    def _claim_again(self, request: Request, token: Token) -> None:
         """Claim a request that an earlier crawl has put into the queue of its JOBDIR.
 
         That crawl has left its pages, so that another one may have taken this one, or fetched it.

@@ -83,23 +83,23 @@ class Committer:
         self._done.append((ended, received))
         self.uncommitted.update(dict.fromkeys(ended.items, ended))
         if page.token.deaths:  # this crawler has not died of it
-            self._note(ended.items[0], History(self._crawl.queue, failures=ended.failures))
+            self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
 
-    def fail(self, page: Page, reason: str) -> None:
+    def fail_after_end(self, page: Page, reason: str) -> None:
         """Leave a page that was done, because one of its links could not be scheduled. Do nothing if it is not done."""
         ended = self.uncommitted.get(page.token.items[0])
         waiting = [each for each in self._done if each[0] is not ended]
         if ended and len(waiting) < len(self._done):
             self._done = waiting
             self._forget(ended)
-            self._leave(ended, reason)
+            self._fail(ended, reason)
 
-    def leave(self, page: Page, reason: str) -> None:
-        """Leave a page that has failed to the next crawl, or drop its claim. A page without a claim is new to the next link."""
-        self._leave(EndedPage.of(page), reason)
+    def fail(self, page: Page, reason: str) -> None:
+        """Let a page fail: its claim says so, or is released. The page is left to the next crawl when this session ends."""
+        self._fail(EndedPage.of(page), reason)
 
-    def _leave(self, page: EndedPage, reason: str) -> None:
+    def _fail(self, page: EndedPage, reason: str) -> None:
         self._failures.add(page, reason)
         failures = page.failures + 1
         if page.drops_claim:
@@ -109,7 +109,7 @@ class Committer:
             self.release(page.items)
             return
         first, *others = page.items
-        self._note(first, History(self._crawl.failed_queue, failures=failures))
+        self._set_history(first, History(self._crawl.failed_queue, failures=failures))
         # The next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in others if item != first)
 
@@ -125,12 +125,12 @@ class Committer:
             noted.callback(None)
             return noted
         token = page.token
-        self._note(token.items[0], History(self._crawl.queue, token.deaths, token.failures))
+        self._set_history(token.items[0], History(self._crawl.queue, token.deaths, token.failures))
         self._outbox.waiting.append(noted)
         self.soon()
         return noted
 
-    def _note(self, item: bytes, history: History) -> None:
+    def _set_history(self, item: bytes, history: History) -> None:
         if self.has_notes:
             self._outbox.histories[item] = history
 
@@ -155,7 +155,7 @@ class Committer:
             self._answer(self._outbox)
             return
         pages, outbox = self._sendable(), self._outbox
-        if pages or outbox:
+        if (pages or outbox) and not self._crawl.is_ending:
             self._is_sending, self._outbox = True, _Outbox({}, [], [])
             calls = self._crawl.page_calls
             calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
@@ -203,7 +203,7 @@ class Committer:
                 self._unstored[holder].append(page)
             elif self.stored.have_lost(page.holders):
                 self._forget(page)
-                self._leave(page, "items")
+                self._fail(page, "items")
             else:
                 ready.append(page)
         try:

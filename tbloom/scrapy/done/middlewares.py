@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from twisted.internet.defer import CancelledError, Deferred
 
@@ -66,27 +65,22 @@ class PageSpiderMiddleware:
         """Yield what ``start`` yields, while few requests wait, until the crawl closes.
 
         Give the event loop its turns: while enough pages are in work, Scrapy takes requests from a ``start`` that awaits nothing,
-        and does nothing else. Hold CloseSpider back until the engine has taken these requests, as it does without tbloom.
+        and does nothing else.
         """
         yielded = 0
-        try:
-            async for output in start:
-                yield output
-                yielded += 1
-                pending = self._crawl.pending
-                try:
-                    if yielded % _TURNS_EVERY == 0:
-                        await next_turn()
-                    if pending:
-                        await pending.have_room()
-                except CancelledError:  # of another reactor than asyncio's: the engine stops
-                    return
-                if pending and pending.is_closing:
-                    return
-        except CloseSpider:
-            if pending := self._crawl.pending:
-                await pending.settle()
-            raise
+        async for output in start:
+            yield output
+            yielded += 1
+            pending = self._crawl.pending
+            try:
+                if yielded % _TURNS_EVERY == 0:
+                    await next_turn()
+                if pending:
+                    await pending.have_room()
+            except CancelledError:  # of another reactor than asyncio's: the engine stops
+                return
+            if pending and pending.is_closing:
+                return
 
     def process_start_requests(self, start_requests: Any, spider: Any) -> Any:  # noqa: ARG002 - as Scrapy has it
         """Return the requests as they are. Scrapy before 2.16 calls this, where other middlewares have no ``process_start``."""

@@ -18,6 +18,7 @@ from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Note
+from tbloom.bloom.claims.notes import Taken
 from tbloom.scrapy.compat import host_queues, is_downloading, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
@@ -31,6 +32,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: The most pages that one call takes, and that one call gives away. (200 take the server some 1 ms.)
 _TAKES, GIVES = 100, 200
+#: So many failed pages are taken at the start, before the first link. The others follow when the queue is empty.
+_MOST_FAILED = 1_000
 #: An idle crawler asks again after the first pause. Each further pause is longer by this factor, up to the longest (seconds), to
 #: which each crawler that waits adds some time, so that the server answers 50 of up to 1,000 a second.
 _FIRST_PAUSE, _FACTOR, _LONGEST_PAUSE, _EACH_ADDS, _MOST = 0.03, 1.5, 1.0, 0.02, 20.0
@@ -64,8 +67,8 @@ class Sharing:
         #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
         self._is_ready = False
         self._held: list[tuple[Request, Token]] = []
-        #: The notes of pages that have failed in earlier crawls.
-        self._have_failed: list[Note] = []
+        #: Whether pages that have failed in earlier crawls may be left, and the notes of those that are taken now.
+        self._more_failed, self._have_failed = True, list[Note]()
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self.is_asking: bool = True
         #: When a busy crawl may ask again; the next pause of an idle one, and the longest.
@@ -77,7 +80,10 @@ class Sharing:
         """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
         logger.debug("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
         # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
-        self._crawl.link_calls.begin(self._join, partial(self._answered, False))  # noqa: FBT003 - of a partial
+        self._crawl.link_calls.begin(
+            partial(self._take, 0, idle=False),
+            partial(self._answered, False),  # noqa: FBT003 - of a partial
+        )
 
     def ask_if_short(self) -> None:
         """Ask for pages, because the queue is empty; but not too often."""
@@ -117,14 +123,20 @@ class Sharing:
             return
         self._next_question = time.monotonic() + BUSY_PAUSE
         self.is_asking = True
-        question = partial(self._seen.take, _TAKES, self._crawl.queue, idle=idle)
+        question = partial(self._take, _TAKES, idle=idle)
         self._crawl.page_calls.begin(question, partial(self._answered, idle))
 
-    def _join(self) -> Any:
-        taken, queue = self._seen.take(0, self._crawl.queue, idle=False), self._crawl.failed_queue
-        while failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes:
-            self._have_failed += failed  # this is called again after an outage
-        taken.notes.extend(self._have_failed)
+    def _take(self, limit: int, *, idle: bool) -> Taken:
+        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls."""
+        taken = self._seen.take(limit, self._crawl.queue, idle=idle)
+        if self._more_failed and not taken.notes:
+            queue, some = self._crawl.failed_queue, self._have_failed
+            while len(some) < _MOST_FAILED and (
+                failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes
+            ):
+                some += failed  # this is called again after an outage
+            taken.notes.extend(some)
+            self._have_failed, self._more_failed = [], len(some) >= _MOST_FAILED
         return taken
 
     def _answered(self, idle: bool, asked: Future[Any]) -> None:  # noqa: FBT001 - of a partial
@@ -171,15 +183,13 @@ class Sharing:
 
     def _read(self, note: Note) -> tuple[Request, Token] | None:
         """Return the request of a note, and its token; None: it is not for this crawl."""
-        token = None
         try:
             token = read_token(note, self._seen.session)
             request = read_request(note.text, self._crawl.spider)
-        except ValueError as error:  # as of another version of the spider
+        except ValueError as error:
+            # Another version of the spider may read it: it is left once more when this session ends.
             logger.error("A page is not taken: %s: %r", error, note.text[:200])
             self._crawl.count("tbloom/not_taken")
-            if token:
-                self._committer.release(token.items[:1])
             return None
         # A page that has failed in this crawl, and any page once the crawl closes, is left to the next crawl.
         if self._failures.pauses(token.fingerprints[0]) is not None or not self._crawl.is_running:

@@ -52,8 +52,8 @@ class StoredItems:
         self._accepted = set[FeedSlot]()
         #: The holders that have stored their items (True), or have lost them (False). A holder that still keeps items is not here.
         self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-        #: The buffers, by their pipelines; None: all pipelines that send no ``pipeline``.
-        self._buffers: dict[object, Buffer] = {}
+        #: The buffers, by the identities of their pipelines (which may not be hashable), or of None for all that send no ``pipeline``.
+        self._buffers: dict[int, Buffer] = {}
         self._has_warned = False
         self._all_closed: Deferred[None] = Deferred()
         connect = crawler.signals.connect
@@ -141,10 +141,10 @@ class StoredItems:
         if pipeline is None and not self._has_warned:
             self._has_warned = True
             logger.warning(_UNNAMED)
-        self._buffers.setdefault(pipeline, Buffer())
+        self._buffers.setdefault(id(pipeline), Buffer())
 
     def _items_flushed(self, pipeline: object = None) -> None:
-        if buffer := self._buffers.pop(pipeline, None):
+        if buffer := self._buffers.pop(id(pipeline), None):
             self._has_stored[buffer] = True
             self._ended(buffer)
 

@@ -68,7 +68,7 @@ class Tracker:
 
     def continued(self, request: Request) -> Page | None:
         """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""
-        page = self.of(request)
+        page = self.of(request) if TOKEN in request.meta else None
         if page is None or page.replacement is not request:
             return None
         page.replacement = None
@@ -81,8 +81,8 @@ class Tracker:
 
         ``source``: the page whose callback or errback has yielded the request.
         """
-        page = self.of(request) or source
-        if page is None or page.repeat or page.replacement or not request.dont_filter:
+        page = (self.of(request) or source) if request.dont_filter else None
+        if page is None or page.repeat or page.replacement:
             return False
         last = page.request
         is_later = request.meta.get(RETRIES, 0) > last.meta.get(RETRIES, 0)
@@ -197,7 +197,7 @@ class Tracker:
         if goes_on:
             self._requeued[page.first] = page
         elif reason := self._failures.why_failed(page):
-            self._committer.leave(page, reason)
+            self._committer.fail(page, reason)
         else:
             self._committer.add(page)
         if again is not None:
@@ -210,10 +210,10 @@ class Tracker:
         page.counts_as_done = True
         self._finish(page)
 
-    def leave(self, page: Page, reason: str) -> None:
+    def fail(self, page: Page, reason: str) -> None:
         """Stop following a page that has failed."""
         self._in_work.pop(page.first, None)
-        self._committer.leave(page, reason)
+        self._committer.fail(page, reason)
 
     def report(self) -> None:
         """Log the pages that have failed, and those that are still in work."""
