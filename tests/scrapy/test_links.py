@@ -266,7 +266,7 @@ class ClosesInCallback(ClosesAtStart):
         yield {"page": path_of(response)}
 
 
-@by_mark_and_queue(MARKS)
+@by_mark_and_queue(DONE)
 def test_a_request_before_close_spider_in_start_is_fetched_by_the_next_crawl(
     project: Any, tmp_path: Path, mark: str, queue: str
 ) -> None:
@@ -541,12 +541,6 @@ def test_a_scheduler_that_asks_no_dupefilter_is_refused(
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     assert 1 == len(end.warnings(scheduler.__name__))
     assert end.warnings(scheduler.__name__)[0].startswith("ERROR")
-
-
-def test_the_class_alone_says_that_a_scheduler_does_not_ask_it(project: Any) -> None:
-    [end] = project(Twice, **SCRAPY, SCHEDULER=HasOne)
-    [line] = end.warnings(HasOne.__name__)
-    assert line.startswith("ERROR")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Game:
         )
         failures = Failures(Settings(), lambda _: None)
         committer: Any = SimpleNamespace(
-            add=self.committed.append, leave=lambda page, _: self.left.append(page)
+            add=self.committed.append, fail=lambda page, _: self.left.append(page)
         )
         self.pages = Tracker(crawler, failures, committer, self.enqueue)
         self.request: Any = None
