@@ -472,6 +472,25 @@ def test_a_suspect_is_taken_alone_though_several_shards_give_items(
         assert 1 == len(notes) or not any(note.deaths for note in notes)
 
 
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_suspect_stays_one_until_its_work_has_begun(
+    clockwork: Clockwork, open_one: Any, shards: int
+) -> None:
+    """mongoqueue#11: to take an item resets its count. Several shards give suspects, all but one of which are given back; and a
+    session may end before it has begun."""
+    own = {"session_ttl": LIFE, "shards": shards}
+    assert open_one(**own).push_many(ITEMS[:12], of("", ITEMS[:12], deaths=1))
+    first = open_one(**own)
+    first.note_history({note.text: History(deaths=1) for note in first.take().notes})
+    clockwork.go_on(2)
+    for _ in range(2):
+        taker = open_one(**own)
+        found = [taker.take().notes for _ in range(13)]
+        assert [[2]] * 12 + [[]] == [[note.deaths for note in notes] for notes in found]
+        taker.end_session()
+
+
 def test_a_session_that_ends_leaves_its_items_without_a_death(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:

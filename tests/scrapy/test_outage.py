@@ -24,7 +24,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.request import fingerprint
 
-from tbloom import TimeBloom
+from tbloom import Note, TimeBloom
 from tbloom.scrapy.outage import CrawlBloom, Outage
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
@@ -386,6 +386,43 @@ def test_an_outage_at_the_start_leaves_no_failed_page_behind(
         server.restart()
         assert "finished" == result(crawl)["finish_reason"]
     assert {"/0": 2, "/1": 2} == site.fetched
+
+
+class Held(Handler):
+    """Some pages wait until the test has opened them."""
+
+    def get(self) -> None:
+        site, number = self.server, int(self.path[1:])
+        site.asked[number] += 1
+        if number in site.doors:
+            site.doors[number].wait(100)
+        self.answer(200)
+
+
+def test_a_page_of_which_a_crawler_has_died_does_not_hold_up_the_end(
+    server: LocalRedis, start: Any, name: str, tmp_path: Path
+) -> None:
+    """Its response waits until Redis has counted this crawler, too."""
+    doors = [threading.Event(), threading.Event()]
+    with served(Held, pages=10, doors=dict(enumerate(doors, 20)), asked=Counter()) as site:
+        with TimeBloom.from_url(server.url, name, capacity=10_000) as other:
+            for deaths, page in enumerate(site.doors):
+                request = Request(f"{site.url}/{page}")
+                text = (
+                    f'{fingerprint(request).hex()}\n{{"url": "{request.url}", "callback": "parse"}}'
+                )
+                other.push(fingerprint(request), Note(text, "tree", deaths=deaths))
+        crawl = start(site, DONE)
+        while not site.asked.keys() >= site.doors.keys():
+            time.sleep(0.01)
+        server.kill()
+        doors[0].set()  # it is done, and can't be committed
+        wait_for_outage(crawl, tmp_path)
+        doors[1].set()
+        time.sleep(0.5)  # until the response is there
+        crawl.send_signal(signal.SIGTERM)
+        ended = result(crawl)
+    assert "shutdown" == ended["finish_reason"]
 
 
 def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(

@@ -209,16 +209,17 @@ class Deadly(Project):
 
 @pytest.mark.check
 @DONE_MARKS
+@pytest.mark.parametrize("linked", [False, True])
 def test_a_page_that_kills_its_crawler_is_taken_over_three_times(
-    project: Any, tmp_path: Path, mark: str
+    project: Any, tmp_path: Path, *, mark: str, linked: bool
 ) -> None:
-    """By the crawls that come next, without a link; then one line names it."""
+    """By the crawls that come next; then one line names it. A link to it does not begin its count again (activepieces#15130)."""
     notes = tmp_path / "notes"
     more = {**marked(mark, tmp_path), "NOTES": str(notes), "CONCURRENT_REQUESTS": 1}
     more |= {"TBLOOM_SESSION_TTL": None if mark == "done, local" else 1}
     ends = []
     for number in range(6):
-        ends.append(project(Deadly, **more, FIRST=not number))
+        ends.append(project(Deadly, **more, FIRST=not number or (linked and number < 5)))
         time.sleep(1.2)  # until the session has ended
     fetched = notes.read_text(encoding="utf-8").split()
     assert (1, 4) == (fetched.count("good"), fetched.count("deadly"))

@@ -457,7 +457,7 @@ class WindowAccount(Account):
         owner, given_up, note, _ = state.holder or (NOBODY, None, None, 0)
         if owner == NOBODY or self._is_dead(owner):
             # Where a session has died of it, only who takes left items gets it.
-            has_died = note is not None and (note[1] or owner != NOBODY)
+            has_died = note is not None and (any(note) or owner != NOBODY)
             return True, has_died or owner in self.heard_late or owner < NOBODY
         if given_up is None:
             return False, True
@@ -540,9 +540,11 @@ class WindowAccount(Account):
         if state.holder is None or state.holder[0] != NOBODY or state.holder[2] is None:
             return
         deaths, has_died = state.holder[2]
-        if idle or deaths + has_died < SUSPECT:
-            taken = (op.store, None, (deaths, False), op.number)
-            yield taken_after(deaths + has_died), state._replace(holder=taken)
+        known = deaths + has_died
+        if idle or known < SUSPECT:
+            note = (deaths if known < SUSPECT else known, False)
+            taken = (op.store, None, note, op.number)
+            yield taken_after(known), state._replace(holder=taken)
 
     def push(self, op: Op, item: str, state: Window, deaths: int = 0) -> Outcomes:
         is_left = state.holder is not None and state.holder[0] == NOBODY

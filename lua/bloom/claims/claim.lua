@@ -57,7 +57,8 @@ for at = 1, #items, item_bytes do
       is_free = until_ms <= now
       if is_free and not has_ended then owner = BEREFT end
     end
-    if is_free and owner == BEREFT and queue and string.sub(place, 1, 8) == queue then is_free = false end
+    local has_killed = is_left(owner) and deaths_of(owner, place) ~= '0'
+    if is_free and has_killed and queue and string.sub(place, 1, 8) == queue then is_free = false end
     if is_free then
       local host = not leaves and not is_replaced and queue == string.sub(note, 1, 8) and host_field(queue, note)
       local is_others = host and not may_own(claims, sessions, host, session, now)

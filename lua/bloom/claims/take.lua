@@ -87,9 +87,12 @@ local function take(first, after, most)
         from = '(' .. string.sub(member, 1, 13) .. string.rep('\255', 17) -- the next host
         break
       elseif is_valid then
+        local deaths = deaths_of(owner, place)
+        -- Whoever gives a suspect back, or ends, leaves a suspect.
+        if deaths >= SUSPECT then place = string.sub(place, 1, 8) .. deaths .. string.sub(place, 10) end
         redis.call('HSET', claims, digest, session .. call .. place .. note)
         if host then redis.call('HSET', claims, host, session) end
-        add(digest, deaths_of(owner, place), place, note)
+        add(digest, deaths, place, note)
       end
       gone[#gone + 1] = member
     end

@@ -238,6 +238,7 @@ class Committer:
             call.result()
         except Exception as error:  # noqa: BLE001 - the log has it
             self._crawl.fail(error)
+            self.send()  # nothing, but for what waits
             return
         for page in pages:
             self._forget(page)

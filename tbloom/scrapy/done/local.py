@@ -5,7 +5,7 @@
     seen.tbloom          the filter (tbloom.local)
     seen.tbloom.claims   a database of SQLite, which the process that claims has locked: the claims that have a note
 
-A claim lasts until it is committed or released, or the process ends. The next process takes over those with a note.
+A claim lasts until it is committed or released, or the process ends. The next process takes over those with a note, within a window.
 
 **Crash order.** A claim is in the database before it is answered. A commit adds the item to the filter, and then deletes its
 claim: what the filter has seen is not taken over. SQLite appends each change to its log (``seen.tbloom.claims-wal``) and does not wait
@@ -46,7 +46,7 @@ PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS claims (
     item BLOB PRIMARY KEY,
-    expires INTEGER NOT NULL, -- ms: when its slice leaves the window, or later
+    expires INTEGER NOT NULL, -- ms: if nobody has it, when the slice in which it was left leaves the window, or later
     within INTEGER NOT NULL,  -- the number of newest slices in which the item was looked for; 0: all
     queue TEXT NOT NULL,
     deaths INTEGER NOT NULL,
@@ -88,6 +88,8 @@ class CrawlLocal(LocalBloom):
         self.session: str = secrets.token_hex(8)
         #: The items that this process has claimed, each with the number of newest slices in which it was looked for; 0: all.
         self._claimed: dict[bytes, int] = {}
+        #: The queue whose requests this process takes; None: none so far.
+        self._queue: str | None = None
         self._database: sqlite3.Connection | None = None
         call_in_child(self._drop_database)
 
@@ -108,9 +110,9 @@ class CrawlLocal(LocalBloom):
             with self._naming_file():
                 self._database = _open(self.path)
             with self._changing() as database:
-                database.execute("UPDATE claims SET owner = 2 WHERE owner = 0")
                 now = self._protocol.clock()
-                database.execute("DELETE FROM claims WHERE expires <= ?", (now,))
+                database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
+                self._leave(database, 2)
                 claims = database.execute("SELECT within, item FROM claims").fetchall()
                 self._end(database, self._seen(claims))
                 # Commits, and makes the file shorter. By execute() it would free one page.
@@ -125,14 +127,15 @@ class CrawlLocal(LocalBloom):
         within: int | None = None,
         notes: Iterable[str | Note] | None = None,
     ) -> list[Claim]:
-        """See ``TimeBloom.claim_many``."""
+        """See ``TimeBloom.claim_many``. An item of which a process may have died stays left to ``take``, which tells of the deaths."""
         items = [*items]
         given = [""] * len(items) if notes is None else [*notes]
         claimed, answers = dict[bytes, Note](), list[Claim]()
         for item, note, is_seen in zip(
             items, given, self.contains_many(items, within), strict=True
         ):
-            is_busy = item in claimed or item in self._claimed
+            is_claimed = item in claimed or item in self._claimed
+            is_busy = not is_seen and (is_claimed or self._may_kill(item))
             answer = Claim.SEEN if is_seen else Claim.BUSY if is_busy else Claim.NEW
             answers.append(answer)
             if answer is Claim.NEW:
@@ -166,8 +169,10 @@ class CrawlLocal(LocalBloom):
         with self._changing() as database:
             self._end(database, [item for item in items if item in self._claimed])
 
-    def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:  # noqa: ARG002 - as CrawlBloom's
+    def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:
         """Claim requests of the queue that earlier processes have left; return their notes."""
+        if main:
+            self._queue = queue
         with self._changing() as database:
             rows = database.execute(
                 "SELECT item, within, note, deaths + (owner = 2), failures FROM claims WHERE owner > 0 AND queue = ?"
@@ -177,8 +182,10 @@ class CrawlLocal(LocalBloom):
             # It may kill this process, too, and is taken alone.
             suspects = rows[:1] if idle else []
             rows = [row for row in rows if row[3] < SUSPECT] or suspects
+            # Whoever ends without work on a suspect leaves a suspect.
             database.executemany(
-                "UPDATE claims SET owner = 0 WHERE item = ?", [row[:1] for row in rows]
+                "UPDATE claims SET deaths = iif(?1 < ?2, deaths, ?1), owner = 0 WHERE item = ?3",
+                [(row[3], SUSPECT, row[0]) for row in rows],
             )
         self._claimed.update(row[:2] for row in rows)
         notes = [
@@ -208,25 +215,38 @@ class CrawlLocal(LocalBloom):
         """See ``LocalBloom.close``. The next process takes over the claims."""
         if self._database is not None:
             with suppress(TBloomError), self._changing() as database:
-                database.execute("UPDATE claims SET owner = 1 WHERE owner = 0")
+                self._leave(database, 1)
             self._database.close()
         self._database = None
         super().close()
 
     def _claim(self, notes: Mapping[bytes, Note], within: int | None) -> None:
         """Claim the items, each with its note."""
-        now, window, asked = self._protocol.clock(), self.config.window, within or 0
-        expires = max(window.expires(window.slice_at(now)), now + _LEAST_MS)
+        asked = within or 0
         rows = [
-            (item, expires, asked, note.queue, note.deaths, note.failures, note.text)
+            (item, asked, note.queue, note.deaths, note.failures, note.text)
             for item, note in notes.items()
             if note.text
         ]
         with self._changing() as database:
             # A claim without a note is not in the table.
             self._end(database, [item for item, note in notes.items() if not note.text])
-            database.executemany("REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?, 0)", rows)
+            database.executemany("REPLACE INTO claims VALUES (?, 0, ?, ?, ?, ?, ?, 0)", rows)
         self._claimed.update(dict.fromkeys(notes, asked))
+
+    def _may_kill(self, item: bytes) -> bool:
+        """Return whether the item is left in this process's queue, and processes may have died of it."""
+        with self._changing() as database:
+            query = "SELECT 1 FROM claims WHERE item = ? AND queue = ? AND (owner = 2 OR owner = 1 AND deaths > 0)"
+            return database.execute(query, (item, self._queue)).fetchone() is not None
+
+    def _leave(self, database: sqlite3.Connection, owner: int) -> None:
+        """Leave the claims of a process that has ended."""
+        now, window = self._protocol.clock(), self.config.window
+        expires = max(window.expires(window.slice_at(now)), now + _LEAST_MS)
+        database.execute(
+            "UPDATE claims SET owner = ?, expires = ? WHERE owner = 0", (owner, expires)
+        )
 
     def _end(self, database: sqlite3.Connection, items: Collection[bytes]) -> None:
         """End claims of any process."""
