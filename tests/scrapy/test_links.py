@@ -17,7 +17,6 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 
 from tests.helpers import schedulers
-from tests.helpers.commands import tbloom_in
 from tests.helpers.crawl import Part
 from tests.helpers.projects import (
     Project,
@@ -28,7 +27,7 @@ from tests.helpers.projects import (
     times,
 )
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import SCHEDULED, SCRAPY
+from tests.helpers.schedulers import SCHEDULED
 
 MARKS, DONE = ("scheduled", "done", "done, local"), ("done", "done, local")
 EVERY = ("scheduled", "scheduled, local", *DONE)
@@ -541,21 +540,3 @@ def test_a_scheduler_that_asks_no_dupefilter_is_refused(
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     assert 1 == len(end.warnings(scheduler.__name__))
     assert end.warnings(scheduler.__name__)[0].startswith("ERROR")
-
-
-@pytest.mark.parametrize(
-    "settings", [SCRAPY, SCHEDULED, schedulers.DONE], ids=["the class alone", "scheduled", "done"]
-)
-def test_doctor_names_a_scheduler_that_asks_no_dupefilter(
-    url: str, tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    """And no other."""
-    place = AsksNobody.__module__
-    for scheduler, found in (("AsksNobody", 1), ("FailsToQueue", 0)):
-        given = {"REDIS_URL": url, **settings, "SCHEDULER": f"{place}.{scheduler}"}
-        (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
-        lines = [f"{key} = {value!r}\n" for key, value in given.items()]
-        (tmp_path / "settings.py").write_text("".join(lines))
-        done = tbloom_in(tmp_path, "doctor")
-        assert found == done.returncode, done.stderr
-        assert found == done.stdout.count("AsksNobody")

@@ -489,23 +489,6 @@ def test_doctor_compares_the_settings_with_a_file(tmp_path: Path, mark: str) -> 
     assert (1, True) == (code, "No such file or directory" in lines[0])
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "why"),
-    [
-        ("SCHEDULER_QUEUE_CLASS", "scrapy_redis.queue.Gone", " names what can't be imported: "),
-        ("SCHEDULER_QUEUE_CLASS", "builtins.dict", ": TypeError: "),
-        ("SCHEDULER_QUEUE_KEY", "%(spidr)s:requests", ": KeyError: 'spidr'"),
-    ],
-)
-def test_doctor_names_a_shared_queue_that_cannot_be_made(
-    url: str, setting: str, value: str, why: str
-) -> None:
-    queue = {"SCHEDULER_PERSIST": True, "REDIS_URL": url, setting: value}
-    [fault] = faults(Settings({**SCHEDULED, **SHARED, **queue}))
-    assert fault.startswith("SCHEDULER_QUEUE_")
-    assert why in fault
-
-
 def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_url: str) -> None:
     TimeBloom(own, "news").add("a")
     settings = {**ADDON, **COUNTED, "REDIS_URL": own_url, "TBLOOM_COUNT_MAPPING": "news"}
@@ -518,34 +501,22 @@ def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_
 def test_a_shared_queue_of_another_type_is_named(
     crawl: Any, own: redis.Redis, own_url: str
 ) -> None:
-    """By doctor, and by the crawl, which said that TBLOOM_KEY were wrong (scrapy-redis#63, #192)."""
+    """It said that TBLOOM_KEY were wrong (scrapy-redis#63, #192)."""
     queue = {"SCHEDULER_PERSIST": True, "SCHEDULER_QUEUE_KEY": "queue"}
     settings = {**SCHEDULED, **SHARED, **queue, "REDIS_URL": own_url}
-    assert [] == [*faults(Settings(settings))]
     own.rpush("queue", "what a FIFO queue has")
-    line = (
+    result = crawl("pages", settings, ["a"])
+    assert [] == result["fetched"]
+    [line] = said(result, "ERROR")
+    assert line.startswith(
         "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads"
     )
-    [fault] = faults(Settings(settings))
-    assert fault.startswith(line)
-    assert [] == [
-        *faults(Settings({**settings, "SCHEDULER_QUEUE_CLASS": "scrapy_redis.queue.FifoQueue"}))
-    ]
-    result = crawl("pages", settings, ["a"])
-    assert ([], [fault]) == (result["fetched"], said(result, "ERROR"))
 
 
-def test_doctor_looks_at_the_scheduler_and_the_dupefilter_of_each_spider(
-    url: str, tmp_path: Path
-) -> None:
+def test_doctor_looks_at_the_settings_of_each_spider(url: str, tmp_path: Path) -> None:
     """A misspelled setting in custom_settings, too (scrapy#4302, scrapy-redis#134)."""
     spiders = """import scrapy
 class A(scrapy.Spider): name = "a"
-class B(A):
-    name = "b"
-    custom_settings = {
-        "SCHEDULER": "scrapy.core.scheduler.BaseScheduler",
-    }
 class C(A):
     name = "c"
     custom_settings = {
@@ -565,8 +536,6 @@ class F(A):
 """
     code, lines = doctor_of(tmp_path, url, spiders)
     starts = (
-        "✗ spider b: SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS",
-        "  spiders.py: SCHEDULER",
         "✗ spider c: tbloom's add-on is off: DUPEFILTER_CLASS is 'scrapy.dupefi",
         "  spiders.py: DUPEFILTER_CLASS",
         f"✗ spider d: {OFF} (without effect: TBLOOM_SLCES)",
@@ -574,8 +543,8 @@ class F(A):
         "✗ spider e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
         "  spiders.py: TBLOOM_SLCES",
         "✗ spider f: the settings of a spider can't be made: TypeError: 'NoneType'",
-        "  spiders.py, line 23",
-        "5 faults",
+        "  spiders.py, line 18",
+        "4 faults",
     )
     assert len(starts) == len(lines)
     assert [] == [
@@ -624,23 +593,6 @@ def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Pa
     code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_LOADER_CLASS = 'shop.Gone'")
     assert lines[0].startswith("✗ SPIDER_LOADER_CLASS names what can't be imported: ")
     assert lines[1] == "  settings.py: SPIDER_LOADER_CLASS"
-
-
-def test_doctor_names_spiders_with_the_same_name(url: str, tmp_path: Path) -> None:
-    """Scrapy warns of them, and takes one."""
-    spiders = (
-        "import scrapy\nclass A(scrapy.Spider): name = 'a'\nclass B(scrapy.Spider): name = 'a'"
-    )
-    code, lines = doctor_of(tmp_path, url, spiders)
-    assert lines[0].startswith(
-        "✗ spiders have the same name, 'a': A (in spiders), B (in spiders). "
-    )
-    assert (1, 2) == (code, len(lines))
-    found_twice = "SPIDER_MODULES = ['spiders', 'spiders']"
-    code, _ = doctor_of(
-        tmp_path, url, spiders.replace("B", "B2").replace("'a'", "'b'", 1), found_twice
-    )
-    assert 0 == code
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,11 @@ import re
 import sys
 import traceback
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from difflib import get_close_matches
-from inspect import isclass, isfunction
+from inspect import isclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from redis import RedisError
@@ -32,9 +30,7 @@ from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.options import (
-    asks_nobody,
     error_line,
-    make_client,
     make_store,
     naming_redis,
     needs_no_shared_queue,
@@ -43,11 +39,6 @@ from tbloom.scrapy.options import (
 from tbloom.scrapy.settings import COUNTS, FILTER, MARK, STORE, expand
 
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
-#: The methods by which a scheduler asks a dupefilter, or hands requests on to another scheduler.
-_ASKS = {"request_seen", "enqueue_request"}
-#: Spiders in Scrapy's warning about those with the same name, and the fault.
-_NAMES = re.compile(r"^ *(\S+) named (.*) \(in (.*)\)$", re.MULTILINE)
-_ONE_NAME = "spiders have the same name, {}: {}. Scrapy knows only one of them, and they share a filter: rename the others"
 #: The classes of tbloom's that settings name.
 _OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 #: How many spiders a fault names.
@@ -63,22 +54,21 @@ def faults(settings: BaseSettings) -> Iterator[str]:
 
     A fault that only some spiders have names them.
     """
-    spiders, duplicates = list[type[Spider] | None](), list[str]()
+    spiders = list[type[Spider] | None]()
     try:
         _loaded("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
     except ImportError as error:
         yield f"{error}\n{_place('SPIDER_LOADER_CLASS', settings, None)}".rstrip()
         return
     try:
-        spiders += _spiders(settings, duplicates, warn_only=False)
+        spiders += _spiders(settings, warn_only=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
         others = settings.getbool(_WARN_ONLY)
         what = "a spider can't be imported" + ", so none can crawl" * (not others)
         place = _raised_at(error) or _place("SPIDER_MODULES", settings, None)
         yield f"{what}: {_why(error)}\n{place}".rstrip()
         if others:
-            spiders += _spiders(settings, duplicates, warn_only=True)
-    yield from duplicates
+            spiders += _spiders(settings, warn_only=True)
     #: By fault, the spiders that have it.
     found, away = dict[str, dict[str, None]](), dict[str, str]()
     for spider in spiders or [None]:
@@ -91,28 +81,12 @@ def faults(settings: BaseSettings) -> Iterator[str]:
         yield fault if len(names) >= len(spiders) else f"spider {shown}: {fault}"
 
 
-def _spiders(
-    settings: BaseSettings, duplicates: list[str], *, warn_only: bool
-) -> list[type[Spider]]:
-    """Return the project's spiders, and add a fault to ``duplicates`` if some have one name.
-
-    Raise what a spider raises that can't be imported; with ``warn_only``, leave it out.
-    """
+def _spiders(settings: BaseSettings, *, warn_only: bool) -> list[type[Spider]]:
+    """Return the project's spiders. Raise what a spider raises that can't be imported; with ``warn_only``, leave it out."""
     settings = settings.copy()
     settings.set(_WARN_ONLY, warn_only, "cmdline")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(action="ignore"):  # Scrapy makes a warning of a traceback
         loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings.frozencopy())
-    # (Scrapy also makes a warning of a traceback, and warns of a spider that it finds twice.)
-    by_name = defaultdict[str, dict[str, None]](dict)
-    for each in said:
-        for kind, name, module in _NAMES.findall(str(each.message)):
-            by_name[name][f"{kind} (in {module})"] = None
-    duplicates += [
-        _ONE_NAME.format(name, ", ".join(kinds))
-        for name, kinds in by_name.items()
-        if len(kinds) > 1
-    ]
     return [loader.load(name) for name in loader.list()]
 
 
@@ -153,7 +127,6 @@ def _until_one_hides_others(
 def _check_settings(settings: BaseSettings) -> Iterator[str]:
     """Yield faults that the settings alone show. Set what the add-on sets. Raise NotConfigured if tbloom is off."""
     _check_classes(settings)
-    scheduler = load_object(settings["SCHEDULER"])
     has_addon = Addon in _components("ADDONS", settings)
     if has_addon:
         try:
@@ -163,8 +136,6 @@ def _check_settings(settings: BaseSettings) -> Iterator[str]:
     if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
         names = sorted(name for name in settings if name.startswith("TBLOOM_"))
         raise NotConfigured(_OFF.format(f" (without effect: {', '.join(names)})" if names else ""))
-    if not _asks(scheduler):
-        yield str(asks_nobody(scheduler))
     is_done, is_shared = settings.get(MARK.name) == "done", _is_shared(settings)
     if is_done and is_shared:
         yield str(needs_no_shared_queue())
@@ -184,8 +155,6 @@ def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
         seen.contains_many([b"a"])  # raises if other parameters are stored
         if not isinstance(seen, LocalBloom):
             yield from seen.warnings()
-    if _is_shared(settings):
-        _check_queue(settings, name)
     if DistinctCounts in _components("EXTENSIONS", settings):
         counter = make_counters(settings, name)[KINDS[0]]
         with naming_redis(settings), closing(counter.client):
@@ -207,23 +176,6 @@ def _keep_from_making_a_file(settings: BaseSettings, name: str) -> None:
 def _is_shared(settings: BaseSettings) -> bool:
     kinds = load_object(settings["SCHEDULER"]).__mro__
     return any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
-
-
-def _check_queue(settings: BaseSettings, name: str) -> None:
-    """Raise RedisError if scrapy-redis' queue can't read what is stored; ImportError or ValueError if it can't be made."""
-    names = "SCHEDULER_QUEUE_CLASS", "SCHEDULER_QUEUE_KEY"
-    kind, key = (
-        settings.get(setting) or load_object(f"scrapy_redis.defaults.{setting}")
-        for setting in names
-    )
-    kind = _loaded(names[0], kind)
-    client, _ = make_client(settings)
-    with closing(client):
-        try:
-            queue = kind(client, SimpleNamespace(name=name), key)
-        except (LookupError, TypeError, ValueError) as error:
-            raise ValueError(f"{', '.join(names)}: {_why(error)}") from None
-        len(queue)
 
 
 # Where a fault is
@@ -267,17 +219,6 @@ def _relative(file: str) -> str:
 
 
 # Classes
-
-
-def _asks(scheduler: type[Any]) -> bool:
-    """Return whether the scheduler asks a dupefilter, or another scheduler, as far as its methods show."""
-    methods = [
-        vars(method).get("__wrapped__", method)
-        for kind in scheduler.__mro__
-        for method in vars(kind).values()
-        if isfunction(method)
-    ]
-    return any(not _ASKS.isdisjoint(method.__code__.co_names) for method in methods)
 
 
 def _check_classes(settings: BaseSettings) -> None:
