@@ -85,8 +85,6 @@ class PendingRequest:
     note: Note | str = ""
     #: The page whose callback or errback has yielded the request.
     source: Page | None = None
-    #: Whether it is a link to a page that has failed in this crawl, and whose pause is over.
-    tries_again: bool = False
 
     @property
     def is_to_ask(self) -> bool:

@@ -142,7 +142,7 @@ class ClaimedRequests(PendingRequests):
         elif pending.fingerprint is not None:
             hexed = pending.fingerprint.hex()
             self._check_failed(pending, hexed)
-            if pending.answer is None or pending.tries_again:
+            if pending.answer in (None, Claim.NEW):
                 failures = self._failures.failures_before(hexed)
                 pending.token = token = Token(self._seen.session, (hexed,), failures=failures)
                 pending.note = "" if pending.answer else self._note(request, token)
@@ -168,7 +168,6 @@ class ClaimedRequests(PendingRequests):
             pending.answer = Claim.BUSY
             return
         self._failures.try_again(fingerprint)
-        pending.tries_again = True
         # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
         if pending.answer is Claim.BUSY:
             pending.fingerprint, pending.answer = None, Claim.NEW
@@ -208,9 +207,6 @@ class ClaimedRequests(PendingRequests):
             if token and is_new:
                 self._not_queued(pending, token, type(error).__name__)
             raise
-        finally:
-            if pending.tries_again and token and not (is_new and queued):
-                self._failures.not_tried(token.fingerprints[0])
         self._sharing.queue_changes += queued
         if self._giving and token and queued:
             self._giving.queued(pending.request)
@@ -225,7 +221,7 @@ class ClaimedRequests(PendingRequests):
         return queued
 
     def _not_queued(self, pending: PendingRequest, token: Token, why: str) -> None:
-        """Give up a request that the project's scheduler has not queued.
+        """End a request that the project's scheduler has not queued.
 
         The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released. Any other request keeps its
         claim and its note: the next crawl takes it.

@@ -95,13 +95,8 @@ class Failures:
         return None if failed is None else time.monotonic() < failed.until
 
     def try_again(self, fingerprint: str) -> None:
-        """Let further links wait until the page, to which a link is followed, is done or fails again."""
+        """Follow no further link until the page, to which one is followed now, is done or fails again."""
         self._failed[fingerprint].until = math.inf
-
-    def not_tried(self, fingerprint: str) -> None:
-        """Pause again if the link was not followed. Do nothing if the page has not failed in this crawl."""
-        if failed := self._failed.get(fingerprint):
-            failed.until = time.monotonic() + failed.pause
 
     def failures_before(self, fingerprint: str) -> int:
         """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""
