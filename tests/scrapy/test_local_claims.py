@@ -172,7 +172,7 @@ def test_seen_pages_are_not_taken_over(start: Any) -> None:
 def test_a_claim_ends_a_window_after_it_was_left(
     start: Any, own: dict[str, Any], minutes: int | None
 ) -> None:
-    """But not within an hour. A process may have it for longer, and who has taken it leaves it anew."""
+    """But not within an hour. A process may have it for longer, and who has taken it leaves it anew (Find#299)."""
     now = DAY * 20_000
     first = start(now=now, **own)
     first.claim_many([A], notes=["A"])

@@ -402,7 +402,7 @@ class Held(Handler):
 def test_a_page_of_which_a_crawler_has_died_does_not_hold_up_the_end(
     server: LocalRedis, start: Any, name: str, tmp_path: Path
 ) -> None:
-    """Its response waits until Redis has counted this crawler, too."""
+    """bullmq#2430: its response waits until Redis has counted this crawler, too."""
     doors = [threading.Event(), threading.Event()]
     with served(Held, pages=10, doors=dict(enumerate(doors, 20)), asked=Counter()) as site:
         with TimeBloom.from_url(server.url, name, capacity=10_000) as other:
