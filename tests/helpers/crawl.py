@@ -253,6 +253,14 @@ SETTINGS = {
 }
 
 
+class LooksRarely(Part):
+    """Lets the engine look into its queue when it is woken, and otherwise once an hour, not every 5 s."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 3600
+
+
 def run(
     rounds: Iterable[list[tuple[type[scrapy.Spider], dict[str, Any]]]], **settings: Any
 ) -> list[dict[str, Any]]:

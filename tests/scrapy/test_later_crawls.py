@@ -186,7 +186,8 @@ def crawl_prepared(site: str, settings: Mapping[str, Any], *, ends: bool) -> lis
     given: list[Any] = [{"pages": "ab", "ends": True}, {"pages": "" if ends else "c", "ends": ends}]
     for each in given:
         each |= {"site": site, "fetched": []}
-    crawls.run([[(Prepared, each)] for each in given], **settings)
+    rarely = {"EXTENSIONS": {crawls.LooksRarely: 1}} if ends else {}
+    crawls.run([[(Prepared, each)] for each in given], **settings, **rarely)
     return [each["fetched"] for each in given]
 
 

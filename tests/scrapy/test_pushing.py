@@ -23,14 +23,12 @@ import pytest
 import redis
 import scrapy_redis.queue
 from scrapy import Request
-from scrapy.core.engine import ExecutionEngine
-from scrapy.crawler import Crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from tbloom import TimeBloom
 from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, started, tbloom_in
-from tests.helpers.crawl import Part
+from tests.helpers.crawl import LooksRarely
 from tests.helpers.documents import ROOT
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
@@ -154,14 +152,6 @@ def test_a_crawler_that_waits_takes_what_is_pushed_after_an_outage(
             project.stop()
             project.seen.close()
     assert ("later", 1) == (project.fetched()[0]["path"], ended["stats"]["tbloom/outages"])
-
-
-class LooksRarely(Part):
-    """Lets the engine look into its queue when it is woken, and otherwise once an hour, not every 5 s."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
-        ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 3600
 
 
 class SlowPage(Page):

@@ -104,6 +104,8 @@ class Sharing:
         held, self._held = self._held, []
         for request, token in held:
             self._enqueue(request, token)
+        if held:
+            wake_engine(self._crawl.crawler.engine)
         return bool(held)
 
     def is_finished(self) -> bool:
