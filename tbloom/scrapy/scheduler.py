@@ -76,7 +76,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         return bool(super().has_pending_requests()) or bool(self.pending and self.pending.is_busy)
 
     def __len__(self) -> int:
-        return int(super().__len__()) + (self.pending.waiting if self.pending else 0)
+        return self.queued + (self.pending.waiting if self.pending else 0)
 
     def close(self, reason: str) -> Deferred[None]:
         """Close the scheduler once no request waits: all that are left are in the queue."""
