@@ -51,23 +51,26 @@ class Addon:
         scheduler, downloader = (
             load_object(settings[name]) for name in ("SCHEDULER", "DOWNLOADER")
         )
-        # Scrapy refuses other classes, and says why.
+        # Scrapy refuses other classes, and says why. Its base has the methods that a scheduler may lack.
         if issubclass(scheduler, BaseScheduler):
-            _subclass(settings, "SCHEDULER", FilteringScheduler, scheduler)
+            bases = dict.fromkeys((scheduler, BaseScheduler))
+            _subclass(settings, "SCHEDULER", FilteringScheduler, *bases)
         if settings[MARK.name] == "done" and hasattr(downloader, "fetch"):
             _subclass(settings, "DOWNLOADER", PageDownloader, downloader)
         add = settings.setdefault_in_component_priority_dict
         add("SPIDER_MIDDLEWARES", PageSpiderMiddleware, _NEXT_TO_SPIDER)
 
 
-def _subclass(settings: BaseSettings, name: str, ours: type[Any], project: type[Any]) -> None:
-    """Set a subclass of the project's class.
+def _subclass(
+    settings: BaseSettings, name: str, ours: type[Any], project: type[Any], *bases: type[Any]
+) -> None:
+    """Set a subclass of the project's class, and of further ones.
 
     Scrapy's log shows it as ``tbloom.scrapy.FilteringScheduler[scrapy.core.scheduler.Scheduler]``.
     """
     shown = f"{ours.__name__}[{project.__module__}.{project.__qualname__}]"
     names = {"__module__": "tbloom.scrapy", "__qualname__": shown}
-    _set(settings, name, type(ours.__name__, (ours, project), names))
+    _set(settings, name, type(ours.__name__, (ours, project, *bases), names))
 
 
 def _set(settings: BaseSettings, name: str, value: Any) -> None:

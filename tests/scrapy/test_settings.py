@@ -126,8 +126,9 @@ _DEAD = f"REDIS_URL is {UNREACHABLE}: "
         ({**SHARED, "TBLOOM_MARK": None}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers"),
         ({**ADDON, **EXACT}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'exact' (the add-on's default is 'done')"),
         ({**SCRAPY_REDIS, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove"),
-        ({**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"},
-         "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s"),
+        *(({**DONE, "SCHEDULER": f"tests.helpers.schedulers.{kind}"},
+           "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s")
+          for kind in ("Plain", "Bare")),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_stops_the_crawl_at_the_start(
