@@ -70,6 +70,8 @@ class DupeFilter(RFPDupeFilter):
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawl, self._settings = crawl_of(crawler), crawler.settings
         self._shares_queue = shares_queue
+        #: Whether scrapy-redis-bloomfilter's stat is counted, too.
+        self._has_old_size = any(name in self._settings for name in OLD_SIZE)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
 
@@ -165,7 +167,7 @@ class DupeFilter(RFPDupeFilter):
         """Log a request that was filtered, as Scrapy does."""
         if request is not self._dropped:
             super().log(request, spider)
-            if any(name in self._settings for name in OLD_SIZE):
+            if self._has_old_size:
                 self._crawl.count("bloomfilter/filtered")
 
     def _first_call(self) -> Callable[[], object]:
