@@ -107,7 +107,7 @@ class CrawlStore(SyncDriver):
     outage: Outage | None = None
 
     def run(self, flow: Flow[T]) -> T:
-        """See ``SyncDriver.run``; raise ConnectionError if the crawl has given the server up."""
+        """See ``SyncDriver.run``; raise ConnectionError if the crawl no longer waits for the server."""
         if self.outage and self.outage.is_over:
             flow.close()
             raise RedisConnectionError("the server did not answer, and is not asked any more")

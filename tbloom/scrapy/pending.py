@@ -260,7 +260,10 @@ class PendingRequests:
                 self.crawl.log_once(logger.warning, _COPIED, key, request)
 
     def _enter_or_ask(self, pending: PendingRequest) -> bool:
-        """Let the request wait; but ask at once if the engine is idle: Scrapy would send ``spider_idle`` again and again."""
+        """Let the request wait; but ask at once if the engine is idle.
+
+        A handler of ``spider_idle`` that schedules a seen request would otherwise keep the crawl open for ever.
+        """
         if pending.is_to_ask and not self.waiting and is_idle(self.crawl.crawler.engine):
             try:
                 self._ask_for([pending])

@@ -258,8 +258,10 @@ def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
     seen.close()  # pytest's time-out would end it
 
 
-async def test_heartbeats_go_on_after_an_outage(make: Any, url: str) -> None:
-    """An error of a heartbeat does not end the thread or task that sends them (resque#1883)."""
+async def test_heartbeats_go_on_after_an_outage(
+    make: Any, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of a heartbeat does not end the thread or task that sends them (resque#1883). The log has the first one."""
     is_away, lost, received = False, 0, 0
 
     def choose(_: int) -> Fault | None:
@@ -278,6 +280,7 @@ async def test_heartbeats_go_on_after_an_outage(make: Any, url: str) -> None:
             while not received:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await ours.aclose()
+    assert 1 == caplog.text.count("a heartbeat failed")
 
 
 def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(

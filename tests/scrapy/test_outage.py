@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -140,8 +141,8 @@ def test_while_the_server_is_away_the_crawl_waits(
         items = [fingerprint(Request(f"{site.url}/{page}")) for page in range(1, 300)]
         assert dict.fromkeys(range(300), 1) == site.fetched
     assert ("finished", []) == (ended["finish_reason"], ended["errors"])
-    assert 1 == ended["log"].count(AWAY) == ended["log"].count("the server answers again")
-    assert 1 == ended["stats"]["tbloom/outages"]
+    outages = ended["stats"]["tbloom/outages"]  # on a busy machine, perhaps more than one
+    assert 1 <= outages == ended["log"].count(AWAY) == ended["log"].count("answers again")
     with TimeBloom.from_url(server.url, name, capacity=10_000) as seen:
         assert [True] * 299 == seen.contains_many(items)
         assert not seen.client.exists(f"{{{name}}}:claims")
@@ -452,3 +453,36 @@ def test_an_outage_takes_no_request_out_of_a_job(
         assert ended["stats"]["scheduler/dequeued"] > 0
         assert "finished" == result(start(site, settings))["finish_reason"]
         assert {*range(60)} == site.fetched.keys()
+
+
+def test_the_log_says_again_and_again_that_the_server_is_away(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here with each try; otherwise once a minute."""
+    monkeypatch.setattr("tbloom.scrapy.outage._SAID_EVERY", 0.0)
+    monkeypatch.setattr("tbloom.scrapy.outage._PAUSE", 0.0)
+    caplog.set_level(logging.INFO, "tbloom")
+    dead, back = redis.Redis.from_url(UNREACHABLE, retry=None), list[bool]()
+    away = Outage("REDIS_URL", None, lambda: False, lambda: back.append(True))
+    away.answered()
+    tries = iter([dead, dead, dead, client])
+    assert away.wait_for(lambda: next(tries).ping())
+    assert (3, True) == (caplog.text.count(AWAY), away.is_on)
+    away.answered()
+    assert (1, [True]) == (caplog.text.count("the server answers again"), back)
+
+
+@LONG
+def test_a_crawl_with_scrapy_redis_queue_goes_on_when_its_server_is_back(
+    server: LocalRedis, start: Any, tmp_path: Path
+) -> None:
+    """Scrapy logs an exception whenever the queue asks meanwhile."""
+    queue = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
+    with a_site(pages=100) as site:
+        crawl = start(site, {**SCHEDULED, **queue})
+        wait_for(30, site, crawl)
+        server.kill()
+        while crawl.is_running and "Exception in callback" not in (tmp_path / "log").read_text():
+            time.sleep(0.02)
+        server.restart()
+        assert "finished" == result(crawl)["finish_reason"]

@@ -135,7 +135,7 @@ class Committer:
             self._outbox.histories[item] = history
 
     def soon(self) -> None:
-        """Send within some milliseconds, so that pages that end until then share the call."""
+        """Send after ``GATHER``, so that pages that end until then share the call."""
         if (self._done or self._outbox) and not (self._timer or self._is_sending):
             self._timer = call_later(GATHER, self._gathered)
 

@@ -68,8 +68,8 @@ class ClaimsLocked(TBloomError):
     def __str__(self) -> str:
         return (
             f"{self.path} is in use by another process, and with TBLOOM_MARK = 'done' only one process may use it at a time: wait "
-            "for the end of that crawl, or stop it, or give this one another TBLOOM_PATH (or a TBLOOM_STORE on Redis, which "
-            "crawlers share)"
+            "for the end of that crawl, or stop it, or give this one another TBLOOM_PATH, or all TBLOOM_MARK = 'scheduled' (or a "
+            "TBLOOM_STORE on Redis, which crawlers share)"
         )
 
 
@@ -80,7 +80,6 @@ class CrawlLocal(LocalBloom):
     """
 
     #: There are no other sessions.
-    session_ttl: float = 60.0
     taken_over: int = 0
 
     def __init__(self, **arguments: Any) -> None:
@@ -199,10 +198,6 @@ class CrawlLocal(LocalBloom):
         if item in self._claimed:
             return Claim.BUSY
         return Claim.SEEN if self.contains(item) else None
-
-    def uncommitted(self, items: Iterable[bytes]) -> set[bytes]:  # noqa: ARG002 - as CrawlBloom's
-        """Return no item: a commit that fails ends the crawl."""
-        return set()
 
     def clear(self) -> None:
         """Forget everything; see ``LocalBloom.clear``."""
