@@ -160,7 +160,7 @@ def _described(settings: dict[str, Any]) -> list[Any]:
 def test_the_page_of_reports_has_those_that_tests_name_and_no_others() -> None:
     """Each row's test names the reports in its docstring, as ``project#number``."""
     link = re.compile(r"\[(([\w.-]+)#(\d+))\]\(https://github\.com/[\w-]+/\2/(?:issues|pull)/\3\)")
-    listed = set()
+    listed = set[tuple[str, ...]]()
     for line in (ROOT / "docs" / "reports.md").read_text(encoding="utf-8").splitlines():
         if shown := re.search(r"`([\w/]+\.py)::(\w+)`", line):
             reports = link.findall(line)
