@@ -52,7 +52,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add the files from outside this folder, and the report that monitoring.md shows."""
+    """Add the files from outside this folder, and the report that operating.md shows."""
     for source, name in PROJECT.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))

@@ -150,7 +150,7 @@ def test_a_slice_takes_little_more_than_a_perfect_estimate(
 
 @pytest.mark.parametrize(("items", "keys"), [(2_000_000, 1), (5_000_000, 5), (20_000_000, 13)])
 def test_without_a_capacity_a_large_slice_has_many_keys(items: int, keys: int) -> None:
-    """Of a slice after one with as many items. docs/scaling.md says so; with a capacity, each shard has one."""
+    """Of a slice after one with as many items. docs/operating.md says so; with a capacity, each shard has one."""
     config, label = configure("any"), "20190508"
     layout = Layout(config, f"1557273600000000;{label}={Layout(config).beginning(items)}")
     while sum(part.capacity for part in layout.parts(label)) < items:

@@ -1,4 +1,4 @@
-"""``tbloom metrics``, and Prometheus' part of docs/monitoring.md; ``tbloom report``: a page with all figures in one file."""
+"""``tbloom metrics``, and Prometheus' part of docs/operating.md; ``tbloom report``: a page with all figures in one file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import needed
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 DASHBOARD = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
 #: The metrics of the page's table.
 METRICS = set(re.findall(r"^\| `(tbloom_\w+)`", PAGE, re.MULTILINE))

@@ -45,7 +45,7 @@ def test_each_table_of_the_file_is_shown() -> None:
 def test_each_table_has_its_command_beside_it() -> None:
     """The last command before it measures the section that its name begins with."""
     named = set()
-    for page in (ROOT / "docs" / name for name in ("benchmarks.md", "scaling.md")):
+    for page in (ROOT / "docs" / name for name in ("benchmarks.md", "operating.md")):
         command = ""
         for only, table in re.findall(r'--only (\w+)"|<!--table:([\w-]+)-->', page.read_text()):
             command = only or command

@@ -1,4 +1,4 @@
-"""Scrapy's stats, and the log: those of docs/monitoring.md."""
+"""Scrapy's stats, and the log: those of docs/operating.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tbloom.scrapy.pending import NoAnswer
 from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 STATS = {
     stat
     for cell in re.findall(r"^\| (`\w+/[^|]*) \|", PAGE, re.MULTILINE)
