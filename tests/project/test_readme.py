@@ -162,6 +162,6 @@ def crawl_three_times(stranger: Stranger, settings: str, site: website.Server) -
         asked = {path: times for path, times in site.asked.items() if path != "/robots.txt"}
         assert fetched == asked, said
     assert "pages:tbloom" in stranger.type("tbloom list")
-    file.write_text(written)  # as docs/adopting.md says, to leave
+    file.write_text(written)  # as docs/comparison.md says, to leave
     stranger.type("scrapy crawl pages")
     assert (3, 2, 2) == (site.asked["/"], site.asked["/a"], site.asked["/b"])

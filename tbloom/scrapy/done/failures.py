@@ -54,7 +54,7 @@ class Failures:
     def why_failed(self, page: Page) -> str:
         """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done, unless its items are lost.
 
-        docs/scrapy-done.md has this as a table. ``done/committer.py`` knows later whether the items are lost.
+        docs/scrapy.md has this as a table. ``done/committer.py`` knows later whether the items are lost.
         """
         said = page.meta.get(DONE)
         if said is not None:
