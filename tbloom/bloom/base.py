@@ -76,32 +76,26 @@ class Base(Store[Client, Config]):
             have no TTL.
         :param slices: the number of periods, the current one included (7); none without a window. An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
-        :param capacity: distinct items expected per slice. None, the default: the first slice is made for 10,000, and
-            grows; each later slice is made for as many as the last one held. With ``bits`` and ``hashes``, the default
-            is the number of items that they hold at ``error_rate``; a larger capacity is refused.
+        :param capacity: distinct items expected per slice. None, the default: as many as the last slice held, and 10,000 in
+            the first one; or with ``bits`` and ``hashes``, what they hold at ``error_rate``.
         :param error_rate: the chance that an item never added is called seen, over the whole window.
             None, the default: 1e-4.
         :param tz: an IANA time zone (UTC).
-        :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
-            the default: as many as the stored filter has at the first call; if none is stored, the fewest that keep each
-            key at 8 MiB or less, in a multiple of the cluster's masters.
-        :param grow: whether a slice that holds its capacity grows. True, the default: it gets further
-            parts, and the error rate is kept. False: ``FilterFull`` is raised.
+        :param shards: independent parts of the filter; on a cluster they spread over its nodes. None, the default: those of
+            the stored filter; else the fewest that keep each key at 8 MiB or less, in a multiple of the cluster's masters.
+        :param grow: whether a full slice grows, and keeps the error rate (True), or raises ``FilterFull``.
         :param bits: size of a slice, instead of the size that follows from ``capacity``; needs ``hashes``.
         :param hashes: bits per item; needs ``bits``.
-        :param secret: 16 to 64 random bytes, the same for all clients. Without them, as by default, anybody can make an
-            item that the filter mistakes for a chosen other item.
-        :param prefix: the text with which each key begins, such as ``"app1:"``, for a server where an application may use
-            such keys only (none). Filters of the same name with different prefixes are different filters.
-        :param retry_for: how long (seconds) after its begin a failed call is retried, before its error is raised. The last try
-            may take as long as the client's time-outs. None, the default: 5 with a client that ``from_url`` made; 40 on a
-            cluster, or with a client of yours through a Sentinel; 0 with any other client of yours. Your client is not changed: its own retries come first.
+        :param secret: 16 to 64 random bytes, the same for all clients. Without them, anybody can make an item that the filter
+            mistakes for a chosen other item.
+        :param prefix: the text with which each key begins, such as ``"app1:"`` (none).
+        :param retry_for: how long (seconds) after its begin a failed call is retried, before its error is raised. None, the
+            default: 5 with a client that ``from_url`` made; 40 on a cluster or through a Sentinel; 0 with any other client of yours.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, so that it need not ask the
             server again (0); about 100 bytes each.
-        :param cache_ttl: how long (seconds) this process remembers seen items (60). It notices another client's ``clear()``
-            after this time at the latest.
+        :param cache_ttl: how long (seconds) it remembers them (60), and may not notice another client's ``clear()``.
         :raises ConfigError: if an argument can't be right.
         """
         super().__init__(client, retry_for=retry_for)

@@ -15,11 +15,8 @@ from tbloom.exact.verbs import ExactArguments, ExactVerbs
 class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     """An exact set of items, shared through Redis, that lets each item expire separately.
 
-    No item is mistaken for another one. Each item expires to the millisecond, by the server's clock. Later adds free its memory:
-    each add removes some expired entries, so that there is at most one for ten live entries. After a long time without adds, an
-    object needs 30 adds to reach that state, and one more for each 2,000 items in the filter (a batch counts as an add for each
-    150 items). If no adds follow, the items' memory is freed when the last of them expires. The few other keys are freed after
-    the same time again, but at least after an hour.
+    No item is mistaken for another one. Each item expires to the millisecond, by the server's clock. Later adds free its memory,
+    so that there is at most one expired entry for ten live ones. If no adds follow, it is freed when the last item expires.
 
     Objects are safe to use from many threads, and after a fork. Each method may raise redis-py's errors,
     ``ConfigMismatch`` if the name is stored with other parameters, and ``ConfigError`` for an argument

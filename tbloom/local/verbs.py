@@ -102,8 +102,7 @@ class LocalVerbs:
         Raise ConfigMismatch, with nothing changed, if their parameters differ. What does not fit into a slice's parts becomes
         further parts of it; with ``grow=False``, raise ``FilterFull``. From then on, ``info()`` has estimates of the items,
         which never exceed the sum of all filters' items. If more than two full filters are merged, the error rate may be above
-        the promised one. If the process is killed meanwhile, the filter has some of the others' items: merge again. A merge
-        takes a few times the memory of the filters.
+        the promised one. If the process is killed meanwhile, merge again. A merge takes a few times the filters' memory.
         """
         for i, other in enumerate(others):
             if not isinstance(other, LocalVerbs):

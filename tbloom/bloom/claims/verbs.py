@@ -50,13 +50,12 @@ class ClaimVerbs(Verbs[Client]):
         """Claim the item, so that no other process works on it.
 
         ``Claim.NEW``: you work on it; ``commit``, ``release`` or ``leave_many`` it at the end. ``Claim.SEEN``: it was
-        committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it,
-        perhaps another thread of yours; or it is left to a session that takes it. An item is new only once if all processes claim it: ``add`` does
-        not see claims, and says that a claimed item is new.
+        committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it, perhaps another thread of
+        yours; or it is left to a session that takes it. ``add`` does not see claims, and says that a claimed item is new.
 
         A process that claims items sends heartbeats from a thread of its own, or a task of its event loop. After
         ``session_ttl`` seconds without a heartbeat, other processes may claim its items, or ``take`` them. A ``note`` (a text of
-        at most 65,536 characters; the item, for example) is stored with the claim, for ``take``.
+        at most 65,536 characters) is stored with the claim, for ``take``.
         """
         self._keep_session()
         within, key = check_within(within, self.config.slices), self.config.digest(item)
@@ -102,9 +101,7 @@ class ClaimVerbs(Verbs[Client]):
         """Mark the item as seen, because the work on it is done. Return False if another session works on the item.
 
         It may do so after your process has sent no heartbeat for ``session_ttl`` seconds. The answer is False also if that session
-        has committed the item since, unless your first commit has ended in an error: then the item may have been found as you
-        committed it. The item is marked in any case, and a WARNING names the number of such items. A commit by the other session
-        into an earlier slice is not noticed.
+        has committed the item since. The item is marked in any case, and a WARNING names the number of such items.
 
         The item is written into the current slice, even if an older slice holds it. With ``keep``, it is written into the slice
         that leaves the window after that number of slices (see ``add``), unless a newer slice holds it. If this raises one of
@@ -160,10 +157,9 @@ class ClaimVerbs(Verbs[Client]):
         sessions have died. An item of which two have died may kill the next one, too: it is taken alone, and only by a session
         that is ``idle``, which has nothing else to do.
 
-        If nothing is left, an idle session waits for items: call again after some time. (Each shard gives at most its
-        share, and 400, so that there may be fewer than ``limit`` though more are left.) All work is done if the answer ``is_over``: no
-        session of the queue is at work any more. A session is of the queue that it named last with ``main``: call ``take(0)`` before
-        the work begins, so that the others wait for what you leave.
+        If nothing is left, an idle session waits for items: call again after some time. (Each shard gives at most its share, and
+        400.) All work is done if the answer ``is_over``: no session of the queue is at work any more. A session is of the queue
+        that it named last with ``main``: call ``take(0)`` before the work begins, so that the others wait for what you leave.
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
