@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+import scrapy as scrapy  # without it, the command says at once what to install
 from redis import Redis, RedisError
 
 from tbloom.demo.localredis import open_redis
