@@ -27,35 +27,25 @@ PACKAGES = (
 #: The sections, each a module, with the arguments of its ``measure`` for --quick. The defaults are for a full run.
 SECTIONS: dict[str, dict[str, Any]] = {
     "race": {"capacity": 50_000, "rounds": 2, "items": 500, "batches": 20_000},
-    "away": {"capacity": 50_000, "rounds": 2, "items": 500},
     "tasks": {"capacity": 50_000, "rounds": 2, "items": 1000},
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
-    "instructions": {"capacity": 50_000, "calls": 100},
-    "left": {"left": (10, 1000), "claims": 5000, "waiting": 50, "seconds": 2},
-    "lines": {"lines": 50_000},
-    "crawls": {"pages": 300, "rounds": 1, "requests": 2000},
+    "crawls": {"pages": 300, "rounds": 1},
     "fleet": {
         "ways": ["scrapy-redis", '`"scheduled"`', '`"done"`'],
         "folder": "java.base/java/util/concurrent/locks/",
-        "fleets": [2],
+        "crawlers": 2,
         "rounds": 1,
-        "delays": [0.05],
-        "seconds": 2,
     },
     "sharing": {
         "pages": 400,
         "fleets": [2],
         "sites": [((0.05, 0.1), ["scrapy-redis", '`"done"`'], 1)],
     },
-    "pushing": {"jobs": [(1000, 1, (0.05, 0.1))]},
-    "hosts": {"fleets": [2], "pages": 800},
-    "outages": {"away": [5], "hows": ["`kill -9`"], "pages": 300},
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
     "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2, "windows": [10_000]},
-    "reading": {"pages": 100, "rounds": 2},
     "scaling": {},
     "replay": {
         "folder": "java.base/java/util/concurrent/",
@@ -63,12 +53,15 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "links": 2 * 10**5,
     },
     "soak": {"minutes": 0.2, "crawlers": 4},
+    "paper": {"in_set": 10**6, "asked": 100_000, "raced": 500},
+    "largest": {"items": 30_000},
 }
 #: The arguments for --full. Without it, these sections run only if they are named.
 FULL: dict[str, dict[str, Any]] = {
-    "outages": {},
     "replay": {"links": 10**8, "slice_seconds": 60},
     "soak": {"minutes": 60},
+    "paper": {},
+    "largest": {},
 }
 #: Seconds for which the machine is watched before and after a section, and how busy it may be.
 WATCHED, BUSY = 2.0, 0.05

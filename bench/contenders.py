@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import redis
-from redis.client import NEVER_DECODE
 from scrapy_redis.connection import get_redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
@@ -17,7 +16,6 @@ from bench.contest import BATCH, Contender, fingerprints, in_batches, one_by_one
 from bench.serving import Server
 from tbloom import TimeBloom
 from tbloom.exact import ExactFilter
-from tests.helpers.flows import flow_of, sent
 from tests.helpers.localredis import BINARIES
 
 SLICES = 7
@@ -102,22 +100,11 @@ def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list
             Contender(contest.ADD, one_by_one(one.add)),
             Contender(contest.ADD_MANY, in_batches(many.add_many)),
             Contender(f"{contest.ADD}, local cache", one_by_one(cached.add)),
-            floor(server, one),
             *scrapy_redis(server, server.url, len(stock)),
             set_nx_ex(server.url, stock),
             scrapy_redis_bloomfilter(server.url),
             *(redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
         ]
-
-
-def floor(server: Server, seen: TimeBloom) -> Contender:
-    """Return what any call with the keys and arguments of an ``add`` takes: its script does nothing."""
-    *_, add = sent(server.client, flow_of(seen, "add", "the call"))
-    empty = server.client.script_load("return {0, '1'}")
-    words = "EVALSHA", empty, *add.command[2:]
-    client = redis.Redis.from_url(server.url)
-    run = one_by_one(lambda _: client.execute_command(*words, **{NEVER_DECODE: True}))
-    return Contender(contest.FLOOR, run, answers=False)
 
 
 def scrapy_redis(server: Server, url: str, size: int) -> Iterator[Contender]:

@@ -1,28 +1,37 @@
-"""Draw pictures for light and for dark pages: how a filter forgets, and charts of docs/benchmarks.json.
+"""Draw the pictures of README.md for light and for dark pages: how a filter forgets, and what four ways take: ``python -m bench.pictures``.
 
-``python -m bench --fill`` draws them all, as does a section of the bench once its figures are stored.
+That of the memory is measured first: of four ways to remember what was seen, if a crawl finds new URLs every day. A set forgets
+nothing, the others forget after seven days. For the filter, a day takes ten seconds. The others don't wait: what would have
+expired is deleted.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.fleet import CLASS, DONE, SCHEDULED, SCRAPY_REDIS, WITH_QUEUE
-from bench.tables import Table
+import redis
+
+from bench.contenders import SLICES, raw, set_many
+from bench.contest import fingerprints
+from bench.serving import Server, fresh
+from tbloom import TimeBloom
+from tbloom.engine.flow import chunks
 
 DOCS = Path(__file__).parents[1] / "docs"
-#: The ways to crawl in the chart of the fleet, and the rows of its table.
-CRAWLS = {
-    SCRAPY_REDIS: SCRAPY_REDIS,
-    "scrapy-redis-bloomfilter": "scrapy-redis-bloomfilter",
-    f"tbloom as {CLASS}": CLASS + WITH_QUEUE,
-    f"**tbloom, {SCHEDULED}**": SCHEDULED,
-    f"**tbloom, {DONE}**": DONE,
-}
+#: The width in inches. A phone shows a picture 3.6 inches wide, so the text is still large enough.
+WIDTH = 5.0
+DAYS, NEW_A_DAY, DAY_SECONDS = 28, 50_000, 10
+#: The URLs of one SADD, or of one pipeline.
+_CHUNK = 5000
+#: The ways. Daily sets have 16 raw bytes of each fingerprint, a set and keys its 40 digits.
+SET, KEYS = "a set, for ever", f"SET NX EX, {SLICES} days"
+DAILY, FILTER = f"{SLICES} daily sets", f"tbloom, {SLICES} days"
+#: The color of each.
+LINES = {SET: 1, KEYS: 3, DAILY: 2, FILTER: 0}
 Axes = Any
 
 
@@ -54,7 +63,6 @@ COLORS = {
         *("#1c4a80", "#2f81f7", "#ffb77c"),
     ),
 }
-SLICES = 7
 #: The day that a row of the picture shows, the day in whose slice the URL is, and the answer.
 ROWS = ((3, 3, "/a is new"), (6, 3, "/a was seen"), (9, 3, "/a was seen"), (10, 10, "/a is new"))
 
@@ -97,91 +105,53 @@ def window(axes: Axes, colors: Colors) -> None:
     axes.axis("off")
 
 
-def by_batch(axes: Axes, _: Colors, table: Table) -> None:
-    """Show how many items a second each way adds, by the number of items a call."""
-    rate = next(title for title in table.columns if title.endswith(": items/s"))
-    points = [row for row in table.records() if row[rate] is not None]
-    for name in dict.fromkeys(row[""] for row in points):
-        line = [(row["items a call"], row[rate]) for row in points if row[""] == name]
-        axes.plot(*zip(*line, strict=True), "o-", label=_plain(name))
-    sizes = sorted({row["items a call"] for row in points})
-    axes.set(xscale="log", yscale="log", xlabel="items a call", ylabel="items a second")
-    axes.set_xticks(sizes, [f"{size}" for size in sizes])
-    axes.minorticks_off()
+def measure_memory(server: Server) -> dict[str, list[float]]:
+    """Return the memory (MB) that each way takes at the end of each day."""
+    days = [fingerprints(f"day {day}", NEW_A_DAY) for day in range(DAYS)]
+    found = {name: list[float]() for name in LINES}
+    for name in (SET, KEYS, DAILY):
+        for number, new in enumerate(days):
+            _add(server.client, name, number, new)
+            if name != SET and number >= SLICES:
+                old = days[number - SLICES] if name == KEYS else [f"day {number - SLICES}"]
+                for some in chunks(old, _CHUNK):
+                    server.client.delete(*some)
+            found[name].append(server.bytes_of_data() / 1e6)
+        server.empty()
+    period = f"{DAY_SECONDS}s"
+    with TimeBloom.from_url(server.url, "news", granularity=period, slices=SLICES) as seen:
+        for new in days:
+            seconds, micros = server.client.time()
+            time.sleep(DAY_SECONDS - (seconds + micros / 1e6) % DAY_SECONDS)
+            key = seen.keys()[-1]
+            seen.add_many(new)
+            assert key == seen.keys()[-1], "a day was too short for this machine"
+            found[FILTER].append(server.bytes_of_keys() / 1e6)
+    return found
 
 
-def by_distance(axes: Axes, _: Colors, table: Table) -> None:
-    """Show how many pages a second two crawlers fetch, by the distance to Redis."""
-    titles = [title.removeprefix("pages/s ") for title in table.columns][1:]
-    for name, way in CRAWLS.items():
-        axes.plot(titles, [*table.row(way).values()][1:], "o-", label=_plain(name))
-    axes.set(ylabel="pages a second", ylim=(0, None))
+def _add(client: redis.Redis, name: str, day: int, urls: Sequence[str]) -> None:
+    """Add a day's URLs."""
+    for some in chunks(urls, _CHUNK):
+        if name == KEYS:
+            set_many(client, some)
+        elif name == DAILY:
+            client.sadd(f"day {day}", *map(raw, some))
+        else:
+            client.sadd("set", *some)
 
 
-def by_way(axes: Axes, colors: Colors, table: Table) -> None:
-    """Show the time of the server for a page of each way."""
-    times = [table.row(way)["server time per page (us)"] for way in CRAWLS.values()]
-    bars = axes.barh([_plain(name) for name in CRAWLS], times, color=colors.newest)
-    axes.bar_label(bars, [f"{time:,.0f} us" for time in times], padding=4)
-    axes.invert_yaxis()
-    axes.set(xticks=[], xlim=(0, 1.25 * max(times)))
-    axes.spines[["bottom", "left"]].set_visible(False)
-    axes.tick_params(length=0)
+def memory(axes: Axes, colors: Colors, found: dict[str, list[float]]) -> None:
+    """Draw a line for each way."""
+    for name, memory in found.items():
+        last = f"{memory[-1]:.{1 if memory[-1] < 10 else 0}f} MB"
+        color = colors.lines[LINES[name]]
+        axes.plot(range(1, DAYS + 1), memory, color=color, label=f"{name}: {last}")
+    axes.set(xlabel=f"days, with {NEW_A_DAY:,} new URLs each", ylabel="memory (MB)")
+    axes.set(xlim=(1, DAYS), ylim=(0, None))
 
 
-def _plain(name: str) -> str:
-    """Return a name without Markdown."""
-    return name.replace("`", "").replace("*", "")
-
-
-class Chart(NamedTuple):
-    """A chart of a table: its function, its height in inches, and its text for readers who can't see it."""
-
-    draw: Callable[[Axes, Colors, Table], None]
-    table: str
-    height: float
-    alt: str
-
-
-#: By the name of the file.
-CHARTS = {
-    "chart-fleet": Chart(by_way, "fleet", 1.9, "Server time of a page, for each way to crawl"),
-    "chart-away": Chart(by_distance, "fleet-away", 4.2, "Pages a second, by distance to Redis"),
-    "chart-batches": Chart(by_batch, "race-batches", 4.4, "Items a second, by items a call"),
-}
-#: The width in inches. A phone shows a picture 3.6 inches wide, so the text is still large enough.
-WIDTH = 5.0
-
-
-def markdown(name: str, tables: Mapping[str, Table]) -> str:
-    """Return the chart for a page in docs; nothing before its table is measured."""
-    if not tables[CHARTS[name].table].rows:
-        return ""
-    return f"""
-<picture>
-  <source media="(prefers-color-scheme: dark)" srcset="{name}-dark.svg">
-  <img src="{name}.svg" alt="{CHARTS[name].alt}">
-</picture>
-"""
-
-
-def facts(table: Table) -> str:
-    """Return the figures of a chart, which its file has as description: so a test sees that it is up to date."""
-    return json.dumps([[*table.columns], *table.rows])
-
-
-def draw(tables: Mapping[str, Table]) -> None:
-    """Draw all pictures; a chart only if its table has been measured."""
-    save("window", 2.6, "", window)
-    for name, chart in CHARTS.items():
-        table = tables[chart.table]
-        if table.rows:
-            save(name, chart.height, facts(table), partial(chart.draw, table=table))
-
-
-def save(
-    name: str, height: float, description: str, picture: Callable[[Axes, Colors], None]
-) -> None:
+def save(name: str, height: float, picture: Callable[[Axes, Colors], None]) -> None:
     """Draw a picture for light and for dark pages."""
     import matplotlib as mpl  # noqa: PLC0415 - tests run without it
     from matplotlib import pyplot as plt  # noqa: PLC0415
@@ -197,6 +167,15 @@ def save(
         picture(axes, colors)
         if (legend := axes.get_legend_handles_labels())[0]:
             figure.legend(*legend, loc="outside lower left", frameon=False)
-        metadata = {"Date": None, "Description": description}
+        metadata = {"Date": None}
         figure.savefig(DOCS / f"{name}{end}", metadata=metadata, transparent=True)
         plt.close(figure)
+
+
+if __name__ == "__main__":
+    save("window", 2.6, window)
+    with fresh() as its_server:
+        measured = measure_memory(its_server)
+    for number, figures in enumerate(zip(*measured.values(), strict=True), 1):
+        print(f"day {number}:", *(f"{each:.2f} MB" for each in figures))
+    save("memory", 4.4, partial(memory, found=measured))
