@@ -1,4 +1,4 @@
-"""Compare tbloom with what users choose today: ``make bench``. It takes an hour and forty minutes on an idle machine, without --full.
+"""Compare tbloom with what users choose today: ``make bench``. It takes about an hour on an idle machine, without --full.
 
 Print tables, put them into docs/benchmarks.json, and fill the pages from there (bench/results.py).
 """
@@ -70,9 +70,9 @@ WATCHED, BUSY = 2.0, 0.05
 def main() -> None:
     """Measure the sections. Store the figures of each as soon as it has ended."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute or two; only print")
+    parser.add_argument("--quick", action="store_true", help="small amounts; only print")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
-    parser.add_argument("--full", action="store_true", help="also what takes two more hours")
+    parser.add_argument("--full", action="store_true", help="also what takes hours")
     parser.add_argument("--fill", action="store_true", help="only fill the pages")
     arguments = parser.parse_args()
     if arguments.fill:

@@ -64,11 +64,9 @@ def arguments(capacity: int, **others: Any) -> dict[str, Any]:
     return {**sizes, "cache_size": 0, **others}
 
 
-def after_a_week(
-    server: Server, name: str, capacity: int, url: str = "", **others: Any
-) -> TimeBloom:
+def after_a_week(server: Server, name: str, capacity: int, **others: Any) -> TimeBloom:
     """Return a filter with ``capacity`` items in each older slice: the same in all, which takes a sixth of the time."""
-    seen = TimeBloom.from_url(url or server.url, name, **arguments(capacity, **others))
+    seen = TimeBloom.from_url(server.url, name, **arguments(capacity, **others))
     seen.add("the first")
     *older, _ = seen.keys()
     if not server.client.exists("full slice"):
@@ -100,16 +98,16 @@ def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list
             Contender(contest.ADD, one_by_one(one.add)),
             Contender(contest.ADD_MANY, in_batches(many.add_many)),
             Contender(f"{contest.ADD}, local cache", one_by_one(cached.add)),
-            *scrapy_redis(server, server.url, len(stock)),
+            *scrapy_redis(server, len(stock)),
             set_nx_ex(server.url, stock),
             scrapy_redis_bloomfilter(server.url),
             *(redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
         ]
 
 
-def scrapy_redis(server: Server, url: str, size: int) -> Iterator[Contender]:
+def scrapy_redis(server: Server, size: int) -> Iterator[Contender]:
     """Yield what ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines. Both have ``size`` items."""
-    client = get_redis(url=url)
+    client = get_redis(url=server.url)
     one, many = (set_of(server, f"{name}:dupefilter", size) for name in ("one", "many"))
 
     def sadd_many(items: Sequence[str]) -> list[int]:

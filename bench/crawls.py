@@ -60,9 +60,9 @@ class Site(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *requests, self._received = (self._received + data).split(b"\r\n\r\n")
         for request in requests:
-            self.answer(request, request.split(b" ", 2)[1])
+            self.answer(request.split(b" ", 2)[1])
 
-    def answer(self, _request: bytes, path: bytes) -> None:
+    def answer(self, path: bytes) -> None:
         """Send the answer to a request."""
         self._transport.write(self.answers[path])
 

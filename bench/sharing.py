@@ -30,7 +30,7 @@ class Generated(Site):
     #: The time that each page takes (s), by its path.
     delays: dict[bytes, float]
 
-    def answer(self, _request: bytes, path: bytes) -> None:
+    def answer(self, path: bytes) -> None:
         """Send the answer once its time has come."""
         loop = asyncio.get_running_loop()
         loop.call_later(self.delays[path], self._transport.write, self.answers[path])
