@@ -9,8 +9,8 @@ import contextlib
 import threading
 import time
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,23 +49,19 @@ def _pages() -> dict[str, bytes]:
 PAGES = _pages()
 
 
-class Site(ThreadingHTTPServer):
+class Site(ThreadingTCPServer):
     """The pages on a free loopback port."""
 
+    # It is no HTTPServer, which asks DNS for this host's name: that may take seconds.
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.url: str = f"http://127.0.0.1:{self.server_port}"
+        self.url: str = f"http://127.0.0.1:{self.server_address[1]}"
         self.links: int = sum(page.count(b"<a ") for page in PAGES.values())
         #: The User-Agent and the path of each request.
         self.hits: list[tuple[str, str]] = []
-
-    def server_bind(self) -> None:
-        """Bind without asking DNS for this host's name, which HTTPServer does and which may take seconds."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing about crawlers that have closed their connections."""
