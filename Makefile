@@ -20,16 +20,13 @@ core = $1/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine
     $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
     $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
-.PHONY: help demo paper test check accounts others oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench mutants clean
+.PHONY: help demo test check accounts others oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench mutants clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(VENV)/.demo ## A fleet of crawlers on a site of its own, and what tbloom saves them.
 	$(BIN)/tbloom demo $(ARGS)
-
-paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/paper.md; ten minutes. ARGS=--quick: in two; --full: the 600 million, in hours.
-	$(BIN)/python -m bench.paper $(ARGS)
 
 # Four processes, because tests often wait, each with a Redis of its own.
 test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. ARGS=-n0: in one process.

@@ -1,1 +1,1 @@
-"""The benchmarks (``make bench``), and the experiments of the papers behind tbloom (``make paper``)."""
+"""The benchmarks: ``make bench``."""

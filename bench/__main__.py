@@ -1,4 +1,4 @@
-"""Compare tbloom with what users choose today: ``make bench``. It takes an hour and forty minutes on an idle machine, without --full.
+"""Compare tbloom with what users choose today: ``make bench``. It takes about an hour on an idle machine, without --full.
 
 Print tables, put them into docs/benchmarks.json, and fill the pages from there (bench/results.py).
 """
@@ -27,35 +27,25 @@ PACKAGES = (
 #: The sections, each a module, with the arguments of its ``measure`` for --quick. The defaults are for a full run.
 SECTIONS: dict[str, dict[str, Any]] = {
     "race": {"capacity": 50_000, "rounds": 2, "items": 500, "batches": 20_000},
-    "away": {"capacity": 50_000, "rounds": 2, "items": 500},
     "tasks": {"capacity": 50_000, "rounds": 2, "items": 1000},
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
-    "instructions": {"capacity": 50_000, "calls": 100},
-    "left": {"left": (10, 1000), "claims": 5000, "waiting": 50, "seconds": 2},
-    "lines": {"lines": 50_000},
-    "crawls": {"pages": 300, "rounds": 1, "requests": 2000},
+    "crawls": {"pages": 300, "rounds": 1},
     "fleet": {
         "ways": ["scrapy-redis", '`"scheduled"`', '`"done"`'],
         "folder": "java.base/java/util/concurrent/locks/",
-        "fleets": [2],
+        "crawlers": 2,
         "rounds": 1,
-        "delays": [0.05],
-        "seconds": 2,
     },
     "sharing": {
         "pages": 400,
         "fleets": [2],
         "sites": [((0.05, 0.1), ["scrapy-redis", '`"done"`'], 1)],
     },
-    "pushing": {"jobs": [(1000, 1, (0.05, 0.1))]},
-    "hosts": {"fleets": [2], "pages": 800},
-    "outages": {"away": [5], "hows": ["`kill -9`"], "pages": 300},
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
     "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2, "windows": [10_000]},
-    "reading": {"pages": 100, "rounds": 2},
     "scaling": {},
     "replay": {
         "folder": "java.base/java/util/concurrent/",
@@ -63,12 +53,15 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "links": 2 * 10**5,
     },
     "soak": {"minutes": 0.2, "crawlers": 4},
+    "paper": {"in_set": 10**6, "asked": 100_000, "raced": 500},
+    "largest": {"items": 30_000},
 }
 #: The arguments for --full. Without it, these sections run only if they are named.
 FULL: dict[str, dict[str, Any]] = {
-    "outages": {},
     "replay": {"links": 10**8, "slice_seconds": 60},
     "soak": {"minutes": 60},
+    "paper": {},
+    "largest": {},
 }
 #: Seconds for which the machine is watched before and after a section, and how busy it may be.
 WATCHED, BUSY = 2.0, 0.05
@@ -77,9 +70,9 @@ WATCHED, BUSY = 2.0, 0.05
 def main() -> None:
     """Measure the sections. Store the figures of each as soon as it has ended."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute or two; only print")
+    parser.add_argument("--quick", action="store_true", help="small amounts; only print")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
-    parser.add_argument("--full", action="store_true", help="also what takes two more hours")
+    parser.add_argument("--full", action="store_true", help="also what takes hours")
     parser.add_argument("--fill", action="store_true", help="only fill the pages")
     arguments = parser.parse_args()
     if arguments.fill:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import redis
-from redis.client import NEVER_DECODE
 from scrapy_redis.connection import get_redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
@@ -17,7 +16,6 @@ from bench.contest import BATCH, Contender, fingerprints, in_batches, one_by_one
 from bench.serving import Server
 from tbloom import TimeBloom
 from tbloom.exact import ExactFilter
-from tests.helpers.flows import flow_of, sent
 from tests.helpers.localredis import BINARIES
 
 SLICES = 7
@@ -66,11 +64,9 @@ def arguments(capacity: int, **others: Any) -> dict[str, Any]:
     return {**sizes, "cache_size": 0, **others}
 
 
-def after_a_week(
-    server: Server, name: str, capacity: int, url: str = "", **others: Any
-) -> TimeBloom:
+def after_a_week(server: Server, name: str, capacity: int, **others: Any) -> TimeBloom:
     """Return a filter with ``capacity`` items in each older slice: the same in all, which takes a sixth of the time."""
-    seen = TimeBloom.from_url(url or server.url, name, **arguments(capacity, **others))
+    seen = TimeBloom.from_url(server.url, name, **arguments(capacity, **others))
     seen.add("the first")
     *older, _ = seen.keys()
     if not server.client.exists("full slice"):
@@ -102,27 +98,16 @@ def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list
             Contender(contest.ADD, one_by_one(one.add)),
             Contender(contest.ADD_MANY, in_batches(many.add_many)),
             Contender(f"{contest.ADD}, local cache", one_by_one(cached.add)),
-            floor(server, one),
-            *scrapy_redis(server, server.url, len(stock)),
+            *scrapy_redis(server, len(stock)),
             set_nx_ex(server.url, stock),
             scrapy_redis_bloomfilter(server.url),
             *(redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
         ]
 
 
-def floor(server: Server, seen: TimeBloom) -> Contender:
-    """Return what any call with the keys and arguments of an ``add`` takes: its script does nothing."""
-    *_, add = sent(server.client, flow_of(seen, "add", "the call"))
-    empty = server.client.script_load("return {0, '1'}")
-    words = "EVALSHA", empty, *add.command[2:]
-    client = redis.Redis.from_url(server.url)
-    run = one_by_one(lambda _: client.execute_command(*words, **{NEVER_DECODE: True}))
-    return Contender(contest.FLOOR, run, answers=False)
-
-
-def scrapy_redis(server: Server, url: str, size: int) -> Iterator[Contender]:
+def scrapy_redis(server: Server, size: int) -> Iterator[Contender]:
     """Yield what ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines. Both have ``size`` items."""
-    client = get_redis(url=url)
+    client = get_redis(url=server.url)
     one, many = (set_of(server, f"{name}:dupefilter", size) for name in ("one", "many"))
 
     def sadd_many(items: Sequence[str]) -> list[int]:

@@ -15,8 +15,6 @@ BATCH = 500
 ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
 SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
 SET = "`SET NX EX`, a key each"
-#: What redis-py takes to call a script with as many keys and arguments as ``add`` has: no ``add`` can be faster.
-FLOOR = "an empty script, called as `add` is"
 #: The columns that ``cells`` fills.
 COLUMNS = {
     "items/s": ",.0f",
@@ -38,8 +36,6 @@ class Contender(NamedTuple):
     run: Run
     #: False: the answers for an item that comes twice in one run may come in any order.
     in_order: bool = True
-    #: False: it answers nothing.
-    answers: bool = True
 
 
 def one_by_one(add: Callable[[str], Any]) -> Run:
@@ -110,7 +106,7 @@ def hold(
                     cost, answers = server.measure(contender.run, these)
                     if number:  # the first one warms up
                         costs.setdefault((placement, contender.name), []).append(cost)
-                    if number and contender.answers:
+                    if number:
                         order = list if contender.in_order else sorted
                         check(contender.name, order(answers), order(truth))
     return costs

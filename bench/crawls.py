@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 from scrapy.crawler import AsyncCrawlerProcess
-from scrapy.exceptions import CloseSpider
 from scrapy.http import TextResponse
 
 from bench.delay import child, delayed
@@ -61,9 +60,9 @@ class Site(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *requests, self._received = (self._received + data).split(b"\r\n\r\n")
         for request in requests:
-            self.answer(request, request.split(b" ", 2)[1])
+            self.answer(request.split(b" ", 2)[1])
 
-    def answer(self, _request: bytes, path: bytes) -> None:
+    def answer(self, path: bytes) -> None:
         """Send the answer to a request."""
         self._transport.write(self.answers[path])
 
@@ -90,63 +89,38 @@ class Pipeline:
 
 
 class Pages(Spider):
-    """Follow all links, and yield an item for each page.
-
-    Measure from the first request to the end. With ``queued``, measure from when that many requests wait, until ``pages``
-    more pages have been fetched, and close then.
-    """
+    """Follow all links, and yield an item for each page. Measure from the first request to the end."""
 
     name = "crawls"
     site: str
-    pages: int
-    queued: int
     parsed = 0
     longest = 0.0
-    began: tuple[int, float, float] | None = None
-    figures: Figures | None = None
 
     async def start(self) -> AsyncIterator[Request]:
         self._watching = asyncio.ensure_future(self._watch())
-        if not self.queued:
-            self._begin()
+        self._cpu, self._begun = time.process_time(), time.perf_counter()
         yield Request(f"{self.site}/0")
 
     async def _watch(self) -> None:
-        """Measure how late the event loop comes back, and begin once enough requests wait."""
+        """Measure how late the event loop comes back."""
         while True:
             before = time.perf_counter()
             await asyncio.sleep(0.005)
-            if self.began:
-                self.longest = max(self.longest, time.perf_counter() - before - 0.005)
-            elif self.crawler.stats.get_value("scheduler/enqueued", 0) >= self.queued:
-                self._begin()
+            self.longest = max(self.longest, time.perf_counter() - before - 0.005)
 
-    def _begin(self) -> None:
-        self.began = self.parsed, time.process_time(), time.perf_counter()
-
-    def end(self) -> None:
-        """Compute the figures since the beginning, unless that is done."""
-        if self.figures is None:
-            assert self.began, f"{self.queued} requests were never queued"
-            parsed, cpu, start = self.began
-            pages = self.parsed - parsed
-            self.figures = {
-                "cpu": 1000 * (time.process_time() - cpu) / pages,
-                "rate": pages / (time.perf_counter() - start),
-                "stall": 1000 * self.longest,
-            }
+    def figures(self) -> Figures:
+        """Return the figures since the first request."""
+        return {
+            "cpu": 1000 * (time.process_time() - self._cpu) / self.parsed,
+            "rate": self.parsed / (time.perf_counter() - self._begun),
+            "stall": 1000 * self.longest,
+        }
 
     def parse(self, response: TextResponse) -> Iterator[Any]:
         yield {"url": response.url}
-        links = response.css("a::attr(href)").getall()
-        if self.queued and not self.parsed:
-            links = [f"/{number}" for number in range(1, self.queued + LINKS)]
         self.parsed += 1
-        for link in links:
+        for link in response.css("a::attr(href)").getall():
             yield response.follow(link)
-        if self.queued and self.began and self.parsed == self.began[0] + self.pages:
-            self.end()
-            raise CloseSpider("enough")
 
 
 def crawl(job: dict[str, Any]) -> Figures:
@@ -165,15 +139,14 @@ def crawl(job: dict[str, Any]) -> Figures:
     process.crawl(crawler, **job["arguments"])
     process.start()
     spider: Any = crawler.spider
-    spider.end()
     assert crawler.stats
-    stats = crawler.stats.get_stats()
-    return {**spider.figures, "memory": peak(), "errors": stats.get("log_count/ERROR", 0)}
+    errors = crawler.stats.get_value("log_count/ERROR", 0)
+    return {**spider.figures(), "memory": peak(), "errors": errors}
 
 
-def peak(process: int | str = "self") -> float:
-    """Return the most memory that a process has had (MB). ``getrusage`` would count its parent's, too."""
-    [line] = re.findall(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text())
+def peak() -> float:
+    """Return the most memory that this process has had (MB). ``getrusage`` would count its parent's, too."""
+    [line] = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     return int(line) * 1024 / 1e6
 
 
@@ -192,30 +165,25 @@ async def _serve(pages: int) -> None:
     await loop.run_in_executor(None, sys.stdin.read)
 
 
-def measure(
-    server: Server, *, pages: int = 1500, rounds: int = 2, requests: int = 30_000
-) -> list[Table]:
-    """Return what crawls cost, what they cost while ``requests`` wait, and how fast they are with a distant Redis."""
+def measure(server: Server, *, pages: int = 1500, rounds: int = 2) -> list[Table]:
+    """Return what crawls cost, and how fast they are with a distant Redis."""
     near = _by_turns(server, server.url, WAYS, pages, rounds)
-    costs = _costs("crawls", near, _beside(server, pages, rounds))
-    third = pages // 3
-    waiting = _by_turns(server, server.url, WAYS, third, rounds, queued=requests)
-    queued = _costs("crawls-queued", waiting, _beside(server, third, rounds, queued=requests))
+    costs = _costs(near, _beside(server, pages, rounds))
     with delayed(server.port, AWAY / 2) as url:
         far = _by_turns(server, url, WAYS, pages, rounds)
         # Fewer pages, because a call for each link is slow.
         far |= _by_turns(server, url, PER_LINK, pages // 30, 1)
-    near |= _by_turns(server, server.url, PER_LINK, third, rounds)
-    return [costs, queued, _away(near, far)]
+    near |= _by_turns(server, server.url, PER_LINK, pages // 3, rounds)
+    return [costs, _away(near, far)]
 
 
 def _by_turns(
-    server: Server, url: str, ways: dict[str, Any], pages: int, rounds: int, *, queued: int = 0
+    server: Server, url: str, ways: dict[str, Any], pages: int, rounds: int
 ) -> dict[str, Figures]:
     """Return the fastest crawl of each way. The ways, which are settings, take turns."""
     found: dict[str, list[Figures]] = {way: [] for way in ways}
-    with site(queued + LINKS if queued else pages) as address:
-        arguments = {"site": address, "pages": pages, "queued": queued}
+    with site(pages) as address:
+        arguments = {"site": address}
         for number in shown(range(rounds), f"crawls of {pages} pages"):
             for way in [*ways] if number % 2 else reversed(ways):
                 job = {"settings": {"REDIS_URL": url, **ways[way]}, "arguments": arguments}
@@ -224,15 +192,15 @@ def _by_turns(
     return {way: max(crawls, key=itemgetter("rate")) for way, crawls in found.items()}
 
 
-def _beside(server: Server, pages: int, rounds: int, *, queued: int = 0) -> dict[str, float]:
+def _beside(server: Server, pages: int, rounds: int) -> dict[str, float]:
     """Return the processor time of each way (ms a page). The crawls run at the same time on one core.
 
     On a virtual machine, the speed of a core changes by a half within a minute: this way it changes for all of them.
     """
     spent: dict[str, list[float]] = {way: [] for way in WAYS}
     core = min(os.sched_getaffinity(0))
-    with site(queued + LINKS if queued else pages) as address:
-        arguments = {"site": address, "pages": pages, "queued": queued}
+    with site(pages) as address:
+        arguments = {"site": address}
         for _ in shown(range(rounds), f"crawls of {pages} pages beside each other"):
             crawls = {}
             for way, given in WAYS.items():
@@ -259,13 +227,13 @@ def _figures(way: str, crawling: subprocess.Popen[str]) -> Figures:
     return figures
 
 
-def _costs(name: str, figures: dict[str, Figures], spent: dict[str, float]) -> Table:
+def _costs(figures: dict[str, Figures], spent: dict[str, float]) -> Table:
     columns = {"": "", "processor time per page (ms)": ".2f", "x": ".2f", "memory (MB)": ".0f"}
     rows = [
         [way, cpu, cpu / spent[OWN], figures[way]["memory"], figures[way]["stall"]]
         for way, cpu in spent.items()
     ]
-    return Table(name, {**columns, "stall (ms)": ".0f"}, rows)
+    return Table("crawls", {**columns, "stall (ms)": ".0f"}, rows)
 
 
 def _away(near: dict[str, Figures], far: dict[str, Figures]) -> Table:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -28,8 +26,8 @@ from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.exceptions import DontCloseSpider
 from scrapy.http import HtmlResponse, TextResponse
 
-from bench.crawls import Site, peak
-from bench.delay import child, delayed
+from bench.crawls import Site
+from bench.delay import child
 from bench.pages import FOLDER
 from bench.progress import shown
 from bench.serving import Server, fresh
@@ -61,12 +59,8 @@ WAYS: dict[str, dict[str, Any]] = {
     SCHEDULED: {**_ADDON, "TBLOOM_MARK": "scheduled"},
     DONE: {**_ADDON, "TBLOOM_MARK": "done"},
 }
-#: The ways that are measured with every number of crawlers; the others are measured with the fewest and the most.
-EVERY = SCHEDULED, DONE
 #: A crawler with a shared queue ends after so many seconds without a page: others may still queue requests.
 PATIENCE = 2.0
-#: The number of crawlers whose rate is measured with Redis away, and for how many seconds.
-TWO, SECONDS = 2, 15
 #: Crawlers, each a process.
 Fleet = Sequence[subprocess.Popen[str]]
 
@@ -86,27 +80,6 @@ class Pages(NamedTuple):
     links: list[int]
 
 
-class Costs(NamedTuple):
-    """The costs of a crawl."""
-
-    #: For each page: processor time of the server (us), calls to it, bytes sent to it, and bytes of its log.
-    server: float
-    calls: float
-    received: float
-    log: float
-    #: For each page: processor time of the crawlers (ms).
-    crawler: float
-    #: The mean of the crawlers' peak memory (MB).
-    memory: float
-    #: Pages a second.
-    rate: float
-    #: The share of the crawler that fetched most (%).
-    busiest: float
-    #: How many requests fetched a page again, and how many pages no crawler fetched.
-    again: int
-    missed: int
-
-
 class Follower(Spider):
     """Follows the links within a folder. Each page is an item."""
 
@@ -114,12 +87,8 @@ class Follower(Spider):
     site: str
     folder: str
     first: list[str]
-    #: The first paths are requested so many times, with a number in place of ``{}``.
-    times: int
     #: Whether other crawlers may queue requests for this one.
     shared: bool
-    #: The crawl is cut off after so many seconds; 0: never.
-    seconds: float
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Follower:
@@ -129,27 +98,16 @@ class Follower(Spider):
 
     async def start(self) -> AsyncIterator[Request]:
         """Wait until all crawlers are ready; then yield the first requests."""
-        self.fetched, self.pages = list[str](), 0.0
+        self.fetched = list[str]()
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-        self.began, self.last, self.cpu = time.monotonic(), 0.0, time.process_time()
-        if self.seconds:
-            # Not by the event loop, which may wait for Redis.
-            timer = threading.Timer(self.seconds, self.leave)
-            timer.daemon = True
-            timer.start()
-        for number in range(self.times):
-            for path in self.first:
-                yield Request(self.site + path.format(number))
+        self.began, self.last = time.monotonic(), 0.0
+        for path in self.first:
+            yield Request(self.site + path)
 
     def parse(self, response: TextResponse) -> Iterator[Any]:
         yield {"url": response.url}
-        found = links(response, self.site + self.folder)
-        for url in found:
-            yield Request(url)
-            # A crawl that waits for Redis may have begun many pages, and finished none.
-            self.pages += 1 / len(found)
-        self.pages += not found
+        yield from map(Request, links(response, self.site + self.folder))
         self.fetched.append(response.url.removeprefix(self.site))
         self.last = time.monotonic()
 
@@ -157,19 +115,9 @@ class Follower(Spider):
         if self.shared and time.monotonic() - max(self.began, self.last) < PATIENCE:
             raise DontCloseSpider
 
-    def leave(self) -> None:
-        """Report what was done until now, and end the process."""
-        self.last = time.monotonic()
-        self.report()
-        os._exit(0)
-
-    def report(self, errors: int = 0) -> None:
-        cpu = time.process_time() - self.cpu
-        figures = {"began": self.began, "last": self.last, "cpu": cpu, "memory": peak()}
-        figures |= {"fetched": self.fetched, "pages": self.pages, "errors": errors}
-        assert self.crawler.stats
-        figures["reason"] = self.crawler.stats.get_value("finish_reason")
-        print(json.dumps(figures), flush=True)
+    def report(self, errors: int) -> None:
+        figures = {"began": self.began, "last": self.last, "fetched": self.fetched}
+        print(json.dumps({**figures, "errors": errors}), flush=True)
 
 
 def links(response: TextResponse, begin: str) -> list[str]:
@@ -257,41 +205,27 @@ def measure(
     *,
     ways: Sequence[str] = (*WAYS,),
     folder: str = "java.base/",
-    fleets: Sequence[int] = (1, 2, 4, 8),
+    crawlers: int = 8,
     rounds: int = 3,
-    delays: Sequence[float] = (0, 0.001, 0.05),
-    seconds: float = SECONDS,
 ) -> list[Table]:
-    """Measure a page's costs in fleets of so many crawlers; and for ``seconds``, how fast two crawl with Redis away (s).
-
-    The largest fleet crawls in several ``rounds``, because the speed of a core varies.
-    """
-    largest = max(fleets)
-    ends = min(fleets), largest
-    jobs = [(way, count) for count in fleets for way in ways if way in EVERY or count in ends]
-    jobs += (rounds - 1) * [(way, largest) for way in ways]
-    found = defaultdict[tuple[str, int], list[Costs]](list)
-    rates: dict[str, list[float]] = {way: [] for way in ways}
+    """Measure a page's costs for the server with so many crawlers: the medians of the rounds."""
+    costs = defaultdict[str, list[list[float]]](list)
     with _servers() as server, served(documents(), folder) as pages:
         idle = counts_when_idle(server)
-        for way, count in shown(jobs, f"crawls of {len(pages.reached)} pages"):
-            with ready(way, count, server.url, pages) as crawlers:
-                found[way, count].append(_costs(server, idle, crawlers, pages))
+        for way in shown(rounds * [*ways], f"crawls of {len(pages.reached)} pages"):
+            with ready(way, crawlers, server.url, pages) as fleet:
+                (*amounts, _), reported = spent(server, idle, fleet)
+            fetched = {page for report in reported for page in report["fetched"]}
+            costs[way].append([amount / len(fetched) for amount in amounts])
             server.empty()
-        for delay in shown(delays, "with Redis away"):
-            with delayed(server.port, delay / 2) as url:
-                for way in ways:
-                    # Without a delay, there is no proxy either.
-                    near = url if delay else server.url
-                    with ready(way, TWO, near, pages, seconds=seconds) as crawlers:
-                        rates[way].append(_rate(reports(crawlers)))
-                    server.empty()
-    titles = {
-        f"{1000 * delay:g} ms away" if delay else "pages/s nearby": ",.1f" for delay in delays
-    }
-    away = Table("fleet-away", {"": "", **titles}, [[way, *some] for way, some in rates.items()])
-    costs = {job: _median(some) for job, some in found.items()}
-    return [_site(pages), _largest(costs, largest), _by_crawlers(costs), away]
+    medians = {way: [*map(median, zip(*some, strict=True))] for way, some in costs.items()}
+    reference, *_ = medians[SCRAPY_REDIS]
+    rows = [
+        [way, cpu, 1e6 / cpu, reference / cpu, *others] for way, (cpu, *others) in medians.items()
+    ]
+    columns = {"": "", "server time per page (us)": ",.0f", "pages/s that fill one core": ",.0f"}
+    columns |= {"x scrapy-redis": ",.1f", "calls per page": ".2f", "bytes sent per page": ",.0f"}
+    return [_site(pages), Table("fleet", {**columns, "bytes logged per page": ",.0f"}, rows)]
 
 
 @contextmanager
@@ -314,20 +248,18 @@ def ready(
     pages: Pages,
     *,
     settings: Mapping[str, Any] = MappingProxyType({}),
-    times: int = 1,
-    seconds: float = 0,
 ) -> Iterator[Fleet]:
     """Yield so many crawlers, ready to begin. They begin with the first page; where they share no work, each has its share of the
-    first page's links. Each has a User-Agent of its own.
+    first page's links.
     """
     shares = "SCHEDULER" in WAYS[way] or WAYS[way].get("TBLOOM_MARK") == "done"
     with ExitStack() as stack:
         crawlers = []
         for number in range(count):
             first = pages.first[:1] if shares else pages.first[number::count]
-            arguments = arguments_of(way, pages, first, times=times, seconds=seconds)
-            own = {"REDIS_URL": url, "USER_AGENT": f"crawler {number}"}
-            job = {"settings": {**WAYS[way], **settings, **own}, "arguments": arguments}
+            arguments = {"site": pages.site, "folder": pages.folder, "first": first}
+            arguments |= {"shared": "SCHEDULER" in WAYS[way]}
+            job = {"settings": {**WAYS[way], **settings, "REDIS_URL": url}, "arguments": arguments}
             command = [sys.executable, "-m", "bench.fleet", "crawl", json.dumps(job)]
             pipe = subprocess.PIPE
             crawler = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
@@ -342,49 +274,21 @@ def ready(
         yield crawlers
 
 
-def arguments_of(
-    way: str, pages: Pages, first: Sequence[str], *, times: int = 1, seconds: float = 0
-) -> dict[str, Any]:
-    """Return the arguments of a crawler's spider."""
-    arguments = {"site": pages.site, "folder": pages.folder, "first": first, "times": times}
-    return {**arguments, "seconds": seconds, "shared": "SCHEDULER" in WAYS[way]}
-
-
-def begin(crawlers: Fleet) -> None:
-    """Let the crawlers crawl."""
+def reports(crawlers: Fleet) -> list[dict[str, Any]]:
+    """Let the crawlers crawl, and return their reports."""
     for crawler in crawlers:
         assert crawler.stdin
         crawler.stdin.write("go\n")
         crawler.stdin.flush()
-
-
-def finished(crawlers: Fleet) -> list[dict[str, Any]]:
-    """Return the crawlers' reports, once they have ended."""
-    return [json.loads(crawler.communicate(timeout=1200)[0]) for crawler in crawlers]
-
-
-def ended(crawlers: Fleet) -> list[dict[str, Any]]:
-    """Return the reports of crawlers without errors, once they have ended."""
-    reported = finished(crawlers)
+    reported = [json.loads(crawler.communicate(timeout=1200)[0]) for crawler in crawlers]
     assert not any(report["errors"] for report in reported), "the log has errors"
     return reported
-
-
-def reports(crawlers: Fleet) -> list[dict[str, Any]]:
-    """Let the crawlers crawl, and return their reports."""
-    begin(crawlers)
-    return ended(crawlers)
 
 
 def seconds_of(reported: Sequence[dict[str, Any]]) -> float:
     """Return the time from the first request until the last page (s)."""
     began = min(report["began"] for report in reported)
     return float(max(report["last"] for report in reported) - began)
-
-
-def _rate(reported: Sequence[dict[str, Any]]) -> float:
-    """Return the pages a second, from the first request until the last page."""
-    return float(sum(report["pages"] for report in reported) / seconds_of(reported))
 
 
 def counts_when_idle(server: Server, seconds: float = 20) -> list[float]:
@@ -405,27 +309,6 @@ def spent(
     return [after - begin - elapsed * alone for after, begin, alone in counted], reported
 
 
-def _costs(server: Server, idle: Sequence[float], crawlers: Fleet, pages: Pages) -> Costs:
-    (*amounts, _), reported = spent(server, idle, crawlers)
-    fetched = [page for report in reported for page in report["fetched"]]
-    pages_fetched = {*fetched}
-    return Costs(
-        *(amount / len(pages_fetched) for amount in amounts),
-        crawler=1000 * sum(report["cpu"] for report in reported) / len(pages_fetched),
-        memory=mean(report["memory"] for report in reported),
-        rate=_rate(reported),
-        busiest=100 * max(len(report["fetched"]) for report in reported) / len(fetched),
-        again=len(fetched) - len(pages_fetched),
-        missed=len(pages.reached - pages_fetched),
-    )
-
-
-def _median(some: Sequence[Costs]) -> Costs:
-    """Return the median of each of the costs; of what must not happen, the worst."""
-    *costs, again, missed = zip(*some, strict=True)
-    return Costs(*map(median, costs), again=max(again), missed=max(missed))
-
-
 def _counts(server: Server) -> list[float]:
     """Return processor time (us), calls, bytes received, bytes of the log, and bytes sent.
 
@@ -438,33 +321,15 @@ def _counts(server: Server) -> list[float]:
 
 
 def _site(pages: Pages) -> Table:
-    row = [len(pages.reached), mean(pages.links), median(pages.links), max(pages.links)]
-    columns = {"pages": ",d", "links a page": ".1f", "median of links": ".0f", "most links": ",d"}
+    row = ["the site", len(pages.reached), mean(pages.links), median(pages.links), max(pages.links)]
+    columns = {
+        "": "",
+        "pages": ",d",
+        "links a page": ".1f",
+        "median of links": ".0f",
+        "most links": ",d",
+    }
     return Table("fleet-site", columns, [row])
-
-
-def _largest(costs: dict[tuple[str, int], Costs], largest: int) -> Table:
-    reference = costs[SCRAPY_REDIS, largest].server
-    rows = [
-        [way, of.server, 1e6 / of.server, reference / of.server, *of[1:4]]
-        for (way, count), of in costs.items()
-        if count == largest
-    ]
-    columns = {"": "", "server time per page (us)": ",.0f", "pages/s that fill one core": ",.0f"}
-    columns |= {"x scrapy-redis": ",.1f", "calls per page": ".2f", "bytes sent per page": ",.0f"}
-    return Table("fleet", {**columns, "bytes logged per page": ",.0f"}, rows)
-
-
-def _by_crawlers(costs: dict[tuple[str, int], Costs]) -> Table:
-    rows = [
-        [way, count, of.server, of.calls, *of[4:]]
-        for (way, count), of in sorted(costs.items(), key=lambda cost: [*WAYS].index(cost[0][0]))
-    ]
-    columns = {"": "", "crawlers": "d", "server time per page (us)": ",.0f"}
-    columns |= {"calls per page": ".2f", "crawler time per page (ms)": ".1f"}
-    columns |= {"memory per crawler (MB)": ".0f", "pages/s": ".0f"}
-    columns |= {"% by the busiest": ".0f", "fetched again": ",d", "never fetched": ",d"}
-    return Table("fleet-crawlers", columns, rows)
 
 
 def main() -> None:

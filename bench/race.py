@@ -10,18 +10,16 @@ from typing import Any
 
 from bench import contenders, contest
 from bench.contenders import A_SET, DAYS, HSETEX, TIME_BLOOM
-from bench.contest import ADD, ADD_MANY, FLOOR, SADD, SADD_MANY, SET
+from bench.contest import ADD, ADD_MANY, SADD, SADD_MANY, SET
 from bench.serving import APART, Server, medians
 from bench.tables import Table
-from tbloom.exact import ExactFilter
 
 #: Shares of items that were seen before (%).
 HALF, SHARES = 50, (0, 50, 95)
 #: What is measured with all shares, and what each is compared with.
-REFERENCES = {ADD: SADD, FLOOR: SADD, ADD_MANY: SADD_MANY}
+REFERENCES = {ADD: SADD, ADD_MANY: SADD_MANY}
 #: Items a call: one, the links of a page, and the links of several pages.
-SIZES = 1, 10, 50, 100, 500
-EXACT = {f"`ExactFilter`: {ADD}": SADD, f"`ExactFilter`: {ADD_MANY}": SADD_MANY}
+SIZES = 1, 50, 500
 
 
 def measure(
@@ -38,30 +36,23 @@ def measure(
     """
     stock = contest.fingerprints("stock", capacity)
     costs: dict[int, contest.Costs] = {}
-    with (
-        contenders.all_of(server, capacity, stock) as everybody,
-        ExactFilter.from_url(server.url, "exact one") as one,
-        ExactFilter.from_url(server.url, "exact many") as many,
-    ):
-        adds = contest.one_by_one(one.add), contest.in_batches(many.add_many)
-        for exact in (one, many):
-            contest.in_batches(exact.add_many)(stock)
-        ours = [contest.Contender(name, add) for name, add in zip(EXACT, adds, strict=True)]
+    with contenders.all_of(server, capacity, stock) as everybody:
         some = [each for each in everybody if each.name in {*REFERENCES, *REFERENCES.values()}]
         for share in SHARES:
-            these = [*ours, *(everybody if share == HALF else some)]
+            these = everybody if share == HALF else some
             costs[share] = contest.hold(server, these, rounds, items, duplicates=share)
     server.empty()
     rows = [[each.name, *contest.cells(costs[HALF], each.name, SADD)] for each in everybody]
-    tables = [Table("race", {"": "", **contest.COLUMNS}, rows)]
-    for title, references in {"race-seen": REFERENCES, "race-exact": EXACT}.items():
-        seen: list[list[Any]] = [
-            [name, share, *contest.cells(costs[share], name, reference)]
-            for name, reference in references.items()
-            for share in SHARES
-        ]
-        tables.append(Table(title, {"": "", "% seen": "d", **contest.COLUMNS}, seen))
-    return [*tables, _by_sizes(server, batches, rounds, items)]
+    seen: list[list[Any]] = [
+        [name, share, *contest.cells(costs[share], name, reference)]
+        for name, reference in REFERENCES.items()
+        for share in SHARES
+    ]
+    return [
+        Table("race", {"": "", **contest.COLUMNS}, rows),
+        Table("race-seen", {"": "", "% seen": "d", **contest.COLUMNS}, seen),
+        _by_sizes(server, batches, rounds, items),
+    ]
 
 
 def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:

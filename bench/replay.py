@@ -27,7 +27,7 @@ from bench.fleet import documents, links
 from bench.progress import shown
 from bench.serving import Server, fresh
 from bench.tables import Table
-from tbloom.demo import guard
+from tests.helpers import guard
 
 CRAWLER, SERVER, REPLICA = "crawler", "server", "replica"
 #: Debian's packages, where each has its documents, and the folder that is crawled.

@@ -2,8 +2,7 @@
 
 A page has places for tables, ``<!--table:race-->...<!--end-->``, and for single figures,
 ``<!--figure:written; add; bytes-->267<!--end-->``, which name a table, the first cell of a row (without backticks), and the
-title of a column. A fourth word is a format to use in place of the column's. ``<!--chart:chart-fleet-->...<!--end-->`` is a
-place for a picture (bench/pictures.py), which is empty until its figures are measured.
+title of a column. A fourth word is a format to use in place of the column's.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import compared, pictures
+from bench import sharing
 from bench.tables import Table
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "benchmarks.json"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_PLACE = re.compile(r"(<!--(table|figure|chart):([^>]+)-->)(.*?)(<!--end-->)", re.DOTALL)
+_PLACE = re.compile(r"(<!--(table|figure):([^>]+)-->)(.*?)(<!--end-->)", re.DOTALL)
 
 
 class Result(NamedTuple):
@@ -63,12 +62,11 @@ def store(tables: Iterable[Table], **about: Any) -> None:
 
 
 def fill() -> None:
-    """Fill all pages, and draw all pictures."""
+    """Fill all pages."""
     results = read()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         page.write_text(filled(text, results), encoding="utf-8")
-    pictures.draw({name: result.table for name, result in results.items()})
 
 
 def filled(page: str, results: Mapping[str, Result]) -> str:
@@ -77,15 +75,13 @@ def filled(page: str, results: Mapping[str, Result]) -> str:
     machine = results["versions"].about.get("machine")
     parts = {name: result.markdown(machine) for name, result in results.items()}
     parts["versions"] = results["versions"].markdown()
-    for made, source in ((compared.crawls(tables), "sharing"), (compared.calls(tables), "race")):
-        parts[made.name] = Result(made, results[source].about).markdown(machine)
+    of_eight = Result(sharing.of_eight(tables["sharing"]), results["sharing"].about)
+    parts["sharing-readme"] = of_eight.markdown(machine)
 
     def part(place: re.Match[str]) -> str:
         begin, kind, named, _, end = place.groups()
         if kind == "table":
             return f"{begin}\n\n{parts[named]}\n\n{end}"
-        if kind == "chart":
-            return f"{begin}\n{pictures.markdown(named, tables)}\n{end}"
         name, row, column, *given = named.split("; ")
         own = given or [tables[name].columns[column]]
         return f"{begin}{tables[name].row(row)[column]:{own[0]}}{end}"
@@ -94,8 +90,8 @@ def filled(page: str, results: Mapping[str, Result]) -> str:
 
 
 def marked(page: str) -> list[str]:
-    """Return the names of the tables that the page has a place for."""
-    return [name for _, kind, name, _, _ in _PLACE.findall(page) if kind == "table"]
+    """Return the names of the tables that the page shows, or of which it has figures."""
+    return [named.partition(";")[0] for _, _, named, _, _ in _PLACE.findall(page)]
 
 
 def _rounded(cell: Any) -> Any:

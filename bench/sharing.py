@@ -1,24 +1,17 @@
-"""Measures how crawlers share a crawl that begins with one start page: a site of generated pages, which take their time to answer.
-
-bench/pushing.py and bench/hosts.py crawl this site, too.
-"""
+"""Measures how crawlers share a crawl that begins with one start page: a site of generated pages, which take their time to answer."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from statistics import mean, median
 from typing import Any, NamedTuple
-from urllib.request import urlopen
 
-from bench.crawls import Site, answered, page
+from bench.crawls import Site, page
 from bench.delay import child
 from bench.fleet import DONE, SCRAPY_REDIS, Pages, counts_when_idle, ready, seconds_of, spent
 from bench.progress import shown
@@ -29,34 +22,16 @@ WAYS = SCRAPY_REDIS, "scrapy-redis-bloomfilter", DONE
 SETTINGS = {"CONCURRENT_REQUESTS": 8, "CONCURRENT_REQUESTS_PER_DOMAIN": 8}
 #: Links of a page. The first ones lead to pages that no earlier page links in this way, so that all are reached.
 LINKS, BRANCHES = 8, 4
-#: The path that answers with what was asked for since it was asked last.
-_ASKED = b"/asked"
-
-
-class Asked(NamedTuple):
-    """A request for a page: when (s), of which host, and by whom."""
-
-    at: float
-    host: str
-    agent: str
 
 
 class Generated(Site):
-    """Numbered pages, on one host or on several."""
+    """Numbered pages."""
 
     #: The time that each page takes (s), by its path.
     delays: dict[bytes, float]
-    asked: list[Asked]
 
-    def answer(self, request: bytes, path: bytes) -> None:
+    def answer(self, path: bytes) -> None:
         """Send the answer once its time has come."""
-        if path == _ASKED:
-            self._transport.write(answered(json.dumps(self.asked)))
-            self.asked.clear()
-            return
-        [agent] = re.findall(rb"(?i)\r\nuser-agent: ([^\r]*)", request)
-        host, _ = self._transport.get_extra_info("sockname")
-        self.asked.append(Asked(time.monotonic(), host, agent.decode()))
         loop = asyncio.get_running_loop()
         loop.call_later(self.delays[path], self._transport.write, self.answers[path])
 
@@ -78,49 +53,29 @@ class Figures(NamedTuple):
 
 
 @contextmanager
-def generated(
-    count: int, *, hosts: int = 1, links: int = LINKS, delays: tuple[float, float] = (0, 0)
-) -> Iterator[Pages]:
-    """Yield so many pages, spread over so many hosts, while a separate process serves them.
+def generated(count: int, delays: tuple[float, float]) -> Iterator[Pages]:
+    """Yield so many pages, while a separate process serves them.
 
     Each takes a time between the two ``delays`` (s), always the same.
     """
-    words = map(str, (count, hosts, links, *delays))
-    with child("-m", "bench.sharing", *words) as port:
-        names = [_name(number, hosts, port) for number in range(count)]
-        yield Pages("http://127.0.0.", "", names[:1], {*names}, [links] * count)
+    with child("-m", "bench.sharing", *map(str, (count, *delays))) as port:
+        names = [f"/{number}.html" for number in range(count)]
+        yield Pages(f"http://127.0.0.1:{port}", "", names[:1], {*names}, [LINKS] * count)
 
 
-def asked_for(pages: Pages) -> list[Asked]:
-    """Return the requests that the site has received since this was called last."""
-    [host, *_] = pages.first[0].split("/")
-    with urlopen(f"{pages.site}{host}{_ASKED.decode()}") as answer:  # noqa: S310 - it is ours
-        return [Asked(*each) for each in json.loads(answer.read())]
-
-
-def _name(number: int, hosts: int, port: int) -> str:
-    """Return a page's URL without its beginning, which all pages share."""
-    return f"{1 + number % hosts}:{port}/{number}.html"
-
-
-async def _serve(count: int, hosts: int, links: int, low: float, high: float) -> None:
-    Generated.answers, Generated.delays, Generated.asked = {}, {}, []
+async def _serve(count: int, low: float, high: float) -> None:
+    Generated.answers, Generated.delays = {}, {}
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Generated, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    if hosts > 1:
-        await loop.create_server(Generated, [f"127.0.0.{n}" for n in range(2, 1 + hosts)], port)
     for number in range(count):
         random, path = Random(number), f"/{number}.html".encode()
         first = range(BRANCHES * number + 1, BRANCHES * (number + 1) + 1)
-        found = [linked for linked in first if linked < count][:links]
-        found += random.choices(range(count), k=links - len(found))
+        found = [linked for linked in first if linked < count]
+        found += random.choices(range(count), k=LINKS - len(found))
         # With a fragment, the spider does not see that two links of a page are the same.
-        Generated.answers[path] = page(
-            f"http://127.0.0.{_name(linked, hosts, port)}#{n}" for n, linked in enumerate(found)
-        )
+        Generated.answers[path] = page(f"/{linked}.html#{n}" for n, linked in enumerate(found))
         Generated.delays[path] = random.uniform(low, high)
-    print(port, flush=True)
+    print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 
 
@@ -142,11 +97,12 @@ def measure(
     for delays, ways, rounds in sites:
         jobs = [(DONE, 1), *((way, count) for count in fleets for way in ways)]
         found = defaultdict[tuple[str, int], list[Figures]](list)
-        with generated(pages, delays=delays) as site:
+        with generated(pages, delays) as site:
             for way, count in shown(rounds * jobs, f"crawls of {pages} pages"):
                 found[way, count].append(_crawl(server, idle, way, count, site))
                 server.empty()
-        rows += [[milliseconds(delays), *row] for row in _rows(found)]
+        takes = " to ".join(f"{1000 * delay:g}" for delay in delays)
+        rows += [[takes, *row] for row in _rows(found)]
     columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
     columns |= {"x scrapy-redis' time": ".2f", "x ideal": ".2f"}
     columns |= {"least busy, % of the mean": ".0f", "pages of each": ""}
@@ -156,9 +112,21 @@ def measure(
     return [Table("sharing", columns, rows)]
 
 
-def milliseconds(delays: tuple[float, float]) -> str:
-    """Return the times for a reader."""
-    return " to ".join(f"{1000 * delay:g}" for delay in sorted({*delays}))
+def of_eight(table: Table) -> Table:
+    """Return what README.md shows of the table: how fleets of eight share the pages that are fastest."""
+    titles = ["time (s)", "pages of each", "calls per page", "server time per page (us)"]
+    titles.append("bytes per page")
+    [takes, way, *_] = table.columns
+    records = table.records()
+    chosen = [row for row in records if row["crawlers"] == 8 and row[takes] == records[0][takes]]
+    return Table(
+        "sharing-readme",
+        {"": "", **{title: table.columns[title] for title in titles}},
+        [
+            [f"**tbloom, {DONE}**" if row[way] == DONE else row[way], *(row[t] for t in titles)]
+            for row in chosen
+        ],
+    )
 
 
 def _crawl(server: Server, idle: Sequence[float], way: str, count: int, pages: Pages) -> Figures:
@@ -208,8 +176,8 @@ def _ratio(costs: dict[tuple[str, int], float], way: str, count: int) -> float |
 
 def main() -> None:
     """Serve the site."""
-    count, hosts, links, *delays = sys.argv[1:]
-    asyncio.run(_serve(int(count), int(hosts), int(links), *map(float, delays)))
+    count, *delays = sys.argv[1:]
+    asyncio.run(_serve(int(count), *map(float, delays)))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ def measure(
 ) -> list[Table]:
     """Return the figures. Each contender has ``capacity`` items at first, in each older slice or in its set."""
     with (
-        by_tasks(server, server.url, capacity, 1) as one,
-        by_tasks(server, server.url, capacity, 100) as hundred,
+        by_tasks(server, capacity, 1) as one,
+        by_tasks(server, capacity, 100) as hundred,
         by_threads(server, capacity, 16) as threads,
     ):
         costs = contest.hold(server, [*one, *hundred, *threads], rounds, items)
@@ -39,12 +39,12 @@ def measure(
 
 
 @contextmanager
-def by_tasks(server: Server, url: str, capacity: int, count: int) -> Iterator[list[Contender]]:
+def by_tasks(server: Server, capacity: int, count: int) -> Iterator[list[Contender]]:
     """Yield a contender of ``count`` tasks that call ``add``, and one of as many that call SADD."""
     name = f"{TASKS} {count}"
     with after_a_week(server, name, capacity), asyncio.Runner() as runner:
-        seen = AsyncTimeBloom.from_url(url, name, **arguments(capacity))
-        client = redis.asyncio.Redis.from_url(url, max_connections=count)
+        seen = AsyncTimeBloom.from_url(server.url, name, **arguments(capacity))
+        client = redis.asyncio.Redis.from_url(server.url, max_connections=count)
         key = set_of(server, f"set of {name}", capacity)
 
         def contender(name: str, add: Callable[[str], Awaitable[object]]) -> Contender:

@@ -6,18 +6,18 @@ import contextlib
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.retry import Retry
 
 from tbloom.cli.kit.errors import CommandError
-from tbloom.demo import guard
+from tbloom.demo.processes import group
 from tbloom.engine.urls import make_client, single_server, without_secrets
 
 if TYPE_CHECKING:
@@ -37,32 +37,21 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
         url = single_server(url)
         yield url, f"{_version(url)} at {without_secrets(url)}"
         return
-    with tempfile.TemporaryDirectory(prefix="tbloom-redis-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tbloom-redis-") as folder, group() as start:
         path = Path(folder) / "socket"
-        # In a session of its own, so that Ctrl-C does not end the server before this process has cleaned up.
-        server = subprocess.Popen(  # noqa: S603 - our own words
-            [_binary(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder],
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        guard.watch(server.pid)
-        try:
-            _wait_until_it_listens(server, path)
-            url = f"unix://{path}?db=0"
-            yield url, f"{_version(url)}, started for this run"
-        finally:
-            server.terminate()
-            guard.reap(server)
+        words = [_binary(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder]
+        server = start(words, stdout=DEVNULL)
+        # Until it listens; if it ends before, or takes a minute, the next connection fails.
+        deadline = time.monotonic() + _START_SECONDS
+        while server.poll() is None and time.monotonic() < deadline and not _listens(path):
+            time.sleep(0.02)
+        url = f"unix://{path}?db=0"
+        yield url, f"{_version(url)}, started for this run"
 
 
-def _wait_until_it_listens(server: subprocess.Popen[bytes], path: Path) -> None:
-    """Return once the server accepts connections, has ended, or a minute has passed; then the next connection fails."""
-    deadline = time.monotonic() + _START_SECONDS
-    while server.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(str(path))
-            return
-        time.sleep(0.02)
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def in_wheel(package: str, pattern: str) -> str | None:

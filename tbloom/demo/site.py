@@ -1,170 +1,101 @@
-"""The site that the demo crawls: a folder on a loopback server, with a record of its requests."""
+"""The site of the demo: a local newspaper on a loopback server, which records who asks for which page.
+
+Pages link to each other as on a news site, so nearly all links that a crawler finds are duplicates.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
-from dataclasses import dataclass
-from functools import partial
+import time
 from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from socketserver import TCPServer
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.error import HTTPError
-from urllib.parse import quote
-from urllib.request import ProxyHandler, build_opener
-
-from scrapy.http import HtmlResponse, Response
-from scrapy.linkextractors import IGNORED_EXTENSIONS, LinkExtractor
-
-from tbloom.cli.kit.errors import CommandError
-from tbloom.demo import gazette
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-# Files that sites link to beside pages.
-_MORE_EXTENSIONS = "txt rst md py js css json xml csv inv whl gz tgz log diff patch".split()  # noqa: SIM905 - one line
-# Canonical URLs, because fingerprints ignore a fragment and the order of a query.
-_EXTRACTOR = LinkExtractor(
-    canonicalize=True, deny_extensions=[*IGNORED_EXTENSIONS, *_MORE_EXTENSIONS]
-)
-
-
-def links(response: Response, site: str) -> list[str]:
-    """Return the page's links within the site (``scheme://host:port``), each once; none if the response is not HTML."""
-    kind = bytes(response.headers.get("Content-Type") or b"")
-    if not isinstance(response, HtmlResponse) or not kind.startswith(b"text/html"):
-        return []
-    found = [link.url for link in _EXTRACTOR.extract_links(response)]
-    return [url for url in found if url.startswith(f"{site}/")]
+_ARTICLES = 240
+#: The lists that an article is in, of each kind of list. They have about the same length.
+_LISTS = {"section": 10, "author": 13, "month": 36}
+#: What a page takes (s), so that all crawlers have started before the first one is done.
+_SECONDS = 0.05
 
 
-class Hit(NamedTuple):
-    """A request to the server: its path and query, its User-Agent, and the status of the reply."""
-
-    path: str
-    agent: str
-    status: int
+def _page(title: str, links: Iterable[str]) -> bytes:
+    items = "".join(f'<li><a href="/{link}">{link or "home"}</a></li>' for link in links)
+    return f"<!doctype html><title>{title}</title><h1>{title}</h1><ul>{items}</ul>".encode("ascii")
 
 
-class Server(ThreadingHTTPServer):
-    """The files of a folder on a free loopback port, with a record of the requests."""
+def _pages() -> dict[str, bytes]:
+    """Return the HTML of each page by its path."""
+    articles = [f"article-{number}" for number in range(_ARTICLES)]
+    members = {
+        f"{kind}-{first}": articles[first::count]
+        for kind, count in _LISTS.items()
+        for first in range(count)
+    }
+    menu = ["", *(name for name in members if name.startswith("section"))]
+    found = {"": [*menu, *articles[::20]]}
+    found |= {name: [*menu, *listed] for name, listed in members.items()}
+    for number, article in enumerate(articles):
+        lists = [f"{kind}-{number % count}" for kind, count in _LISTS.items()]
+        related = [articles[(number + step) % _ARTICLES] for step in (1, 7, 20, 41, 60)]
+        found[article] = [*menu, *lists, *related]
+    return {f"/{name}": _page(name or "The Gazette", links) for name, links in found.items()}
 
+
+PAGES = _pages()
+
+
+class Site(ThreadingTCPServer):
+    """The pages on a free loopback port."""
+
+    # It is no HTTPServer, which asks DNS for this host's name: that may take seconds.
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
-        self.url: str = f"http://127.0.0.1:{self.server_port}"
-        #: The requests so far.
-        self.hits: list[Hit] = []
-        #: The path of the page that gets a 503.
-        self.failing = ""
-
-    def server_bind(self) -> None:
-        """Bind without asking DNS for this host's name, which HTTPServer does and which may take seconds."""
-        TCPServer.server_bind(self)
-        name, port = self.server_address[:2]
-        self.server_name: str = str(name)
-        self.server_port: int = port
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url: str = f"http://127.0.0.1:{self.server_address[1]}"
+        self.links: int = sum(page.count(b"<a ") for page in PAGES.values())
+        #: The User-Agent and the path of each request.
+        self.hits: list[tuple[str, str]] = []
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report errors, except those of a client that has closed its connection."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
+        """Say nothing about crawlers that have closed their connections."""
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # Head and body in one packet; in two, the client's delayed ACK costs 40 ms a page.
     wbufsize = -1
-    server: Server
+    server: Site
 
     def do_GET(self) -> None:
-        """Reply with a page, or with 503 for the one that fails."""
-        if self.path == self.server.failing:
-            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
-        else:
-            super().do_GET()
-
-    def list_directory(self, _path: Any) -> None:
-        """Answer 404: a folder without an index is not a page."""
-        self.send_error(HTTPStatus.NOT_FOUND)
-
-    def log_request(self, code: Any = 0, _size: Any = 0) -> None:
-        """Record the request."""
-        agent = self.headers["User-Agent"] or ""
-        self.server.hits.append(Hit(self.path, agent, int(code)))
+        """Reply with a page."""
+        time.sleep(_SECONDS)
+        self.server.hits.append((self.headers["User-Agent"], self.path))
+        page = PAGES.get(self.path, b"")
+        self.send_response(HTTPStatus.OK if page else HTTPStatus.NOT_FOUND)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
 
     def log_message(self, *_args: Any) -> None:
         """Log nothing."""
 
 
 @contextlib.contextmanager
-def serve(folder: str | None) -> Iterator[Server]:
-    """Yield a server of the folder, or of the demo's own site, that runs in a thread."""
-    with TemporaryDirectory(prefix="tbloom-site-") as own:
-        if folder is None:
-            gazette.write(Path(own))
-        with Server(Path(folder or own)) as server:
-            thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-            thread.start()
-            try:
-                yield server
-            finally:
-                server.shutdown()
-                thread.join()
-
-
-def first_page(folder: str | None) -> str:
-    """Return the path where a crawl of the folder begins. Raise CommandError if the folder has no HTML page."""
-    if folder is None:
-        return "/"
-    root = Path(folder)
-    if not root.is_dir():
-        raise CommandError(f"--site: there is no folder {folder}")
-    pages = [
-        path.relative_to(root) for ending in ("html", "htm") for path in root.rglob(f"*.{ending}")
-    ]
-    if not pages:
-        raise CommandError(f"--site: there is no HTML page in {folder}")
-    first = min(pages, key=lambda page: (len(page.parts), page.stem != "index", page))
-    return "/" + quote(first.as_posix())
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """A site, and what a crawl of it must find."""
-
-    server: Server
-    #: The paths of the pages that links lead to from the first one, which is included.
-    pages: list[str]
-    #: Number of distinct URLs, dead links and other files included.
-    targets: int
-    #: Number of links on all pages; a page's links to the same target count once.
-    links: int
-
-
-def survey(server: Server, start: str) -> Survey:
-    """Follow all links from the path ``start``, as the crawlers do."""
-    opener = build_opener(ProxyHandler({}))
-    pages: dict[str, None] = {}
-    count = 0
-    queue = [server.url + start]
-    known = {*queue}
-    for address in queue:  # the loop extends the list
-        with contextlib.suppress(HTTPError), opener.open(address) as reply:
-            known.add(reply.url)  # after a redirect, another URL than that of the link
-            if reply.headers.get_content_type() != "text/html" or reply.url in pages:
-                continue
-            response = HtmlResponse(reply.url, 200, dict(reply.headers), reply.read())
-            pages[reply.url.removeprefix(server.url)] = None
-            found = links(response, server.url)
-            count += len(found)
-            queue += [link for link in found if link not in known]
-            known.update(found)
-    return Survey(server, [*pages], len(known), count)
+def serve() -> Iterator[Site]:
+    """Yield the site, which runs in a thread."""
+    with Site() as site:
+        thread = threading.Thread(target=site.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield site
+        finally:
+            site.shutdown()
+            thread.join()

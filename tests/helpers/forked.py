@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tbloom.demo import guard
+from tests.helpers import guard
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.helpers.preloaded"])

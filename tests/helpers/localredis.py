@@ -17,8 +17,8 @@ from shutil import which
 from threading import Event
 from typing import Any, Self
 
-from tbloom.demo import guard
 from tbloom.demo.localredis import VALKEY, in_wheel
+from tests.helpers import guard
 
 _READY_SECONDS = 60.0
 #: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start. Long faults have the upper

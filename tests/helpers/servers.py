@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import redis
 
-from tbloom.demo import guard
+from tests.helpers import guard
 from tests.helpers.localredis import (
     BINARIES,
     MAIN,

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tbloom.demo import guard
+from tests.helpers import guard
 from tests.mutants.generator import Mutant, mutants_of
 
 ROOT = Path(__file__).parents[2]

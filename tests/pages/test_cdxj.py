@@ -20,9 +20,9 @@ import pytest
 from surt import surt
 from warcio.archiveiterator import ArchiveIterator
 
-from tbloom.demo import guard
 from tbloom.errors import TBloomError
 from tbloom.pages import Page, PageStore, cdxj
+from tests.helpers import guard
 from tests.helpers.localredis import free_port, wait_until_ready
 from tests.helpers.making import Child, made_once, missing
 from tests.helpers.pagestores import DAY, NOON, files, run_tool, url

@@ -1,18 +1,15 @@
-"""The benchmarks: one file has all figures, the documents show these, and each section of the page has its command. And ``make paper``."""
+"""The benchmarks: one file has all figures, the documents show these, and each section of the page has its command."""
 
 from __future__ import annotations
 
 import re
-from html import unescape
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from bench import pictures, results
+from bench import largest, paper, results, serving
 from bench.__main__ import SECTIONS
-from bench.paper import __main__ as paper
-from bench.paper import full
 from tbloom.bloom.config import configure
 from tbloom.cli.commands.plan import _KEY_BYTES, _SET_BYTES, _plan
 from tbloom.cli.kit.costs import PROBE, ROUND_TRIP, costs
@@ -27,19 +24,9 @@ def test_documents_show_the_figures_of_the_file(page: Path) -> None:
     assert results.filled(text, results.read()) == text
 
 
-def test_charts_show_the_figures_of_the_file() -> None:
-    """Each chart of a table that has been measured was drawn from it."""
-    for name, chart in pictures.CHARTS.items():
-        table = results.read()[chart.table].table
-        for file in (f"{name}{end}" for end in pictures.COLORS if table.rows):
-            drawn = (ROOT / "docs" / file).read_text(encoding="utf-8")
-            _, _, said = drawn.partition("<dc:description>")
-            assert pictures.facts(table) == unescape(said.partition("<")[0]), file
-
-
 def test_each_table_of_the_file_is_shown() -> None:
     shown = {name for page in results.PAGES for name in results.marked(page.read_text("utf-8"))}
-    assert shown - {"fleet-readme", "race-compared"} == results.read().keys()
+    assert shown - {"sharing-readme"} == results.read().keys()
 
 
 def test_each_table_has_its_command_beside_it() -> None:
@@ -47,7 +34,9 @@ def test_each_table_has_its_command_beside_it() -> None:
     named = set()
     for page in (ROOT / "docs" / name for name in ("benchmarks.md", "operating.md")):
         command = ""
-        for only, table in re.findall(r'--only (\w+)"|<!--table:([\w-]+)-->', page.read_text()):
+        for only, table in re.findall(
+            r'--only (\w+)"|<!--(?:table|figure):([a-z-]+?)(?:-->|;)', page.read_text()
+        ):
             command = only or command
             if table not in ("", "versions"):
                 assert command == table.partition("-")[0]
@@ -95,36 +84,40 @@ def test_plan_knows_what_shards_and_masters_cost() -> None:
 
 @pytest.mark.check
 @pytest.mark.timeout(1500)
-def test_the_paper_is_reproduced() -> None:
+def test_the_paper_is_repeated() -> None:
     """Crawls within a window share no page, others may; one process is told "new"; rates are the union's."""
-    _, plans, tables = paper.measure(quick=True)
-    for plan in plans.values():
-        overlaps = plan.overlaps
-        numbers = range(len(overlaps))
+    with serving.fresh() as server:
+        tables = paper.measure(server, **SECTIONS["paper"])
+    found = {table.name.removeprefix("paper-"): table for table in tables}
+    for noun, slices in {"hour": 2, "day": 3}.items():
+        rows = found[f"{noun}s"].rows
+        overlaps = [row[1:-1] for row in rows]
+        numbers = range(len(rows))
         for one, other in product(numbers, repeat=2):
-            if 0 < abs(one - other) < plan.slices:
+            if 0 < abs(one - other) < slices:
                 assert overlaps[one][other] == 0
         # An error of the filter may hide a page.
         assert all(95 <= overlaps[n][n] <= 100 for n in numbers)
-        assert plan.kept == [[*range(max(1, n - plan.slices + 2), n + 2)] for n in numbers]
+        for n, row in enumerate(rows):
+            live = range(max(1, n - slices + 2), n + 2)
+            assert row[-1] == ", ".join(f"{noun} {number}" for number in live)
     # 300 pages last for three days: the fourth has only those of the first.
-    assert all(plans["days"].overlaps[n][n + 3] >= 95 for n in range(3))
-    assert all(plans["hours"].overlaps[n][n + 2] > 0 for n in range(2))
-    found = {table.name: table.records() for table in tables}
-    papers, ours = (row["too many"] for row in found["raced"])
+    assert all(found["days"].rows[n][n + 4] >= 95 for n in range(3))
+    assert all(found["hours"].rows[n][n + 3] > 0 for n in range(2))
+    papers, ours = (row["too many"] for row in found["raced"].records())
     assert 0 == ours < papers
-    measured, union, _ = found["rates"]
+    measured, union, _ = found["rates"].records()
     assert measured["the daily crawls'"] < 1e-4
     assert measured["overfilled"] == pytest.approx(union["overfilled"], rel=0.15)
-    assert all(20 < row["set / window"] < 40 for row in found["memory"])
-    parts = {"about", "full", *found}
-    assert parts == set(results.marked(paper.PAGE.read_text(encoding="utf-8")))
+    assert all(20 < row["set / window"] < 40 for row in found["memory"].records())
 
 
 @pytest.mark.check
 def test_the_largest_figure_is_measured_at_any_size() -> None:
     """Two processes fill three slices, of which an RDB loses nothing."""
-    found = dict(row.values() for row in full.measure(30_000).records())
+    with serving.fresh() as server:
+        [table] = largest.measure(server, items=30_000)
+    found = dict(row.values() for row in table.records())
     assert 29_990 <= int(found["items called new"].replace(",", "")) <= 30_000
     assert "bytes an item" in found["memory of the keys"]
     assert {

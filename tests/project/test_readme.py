@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tbloom.demo import guard
-from tests.helpers import website
+from tests.helpers import guard, website
 from tests.helpers.documents import ROOT, blocks, checked, trimmed
 from tests.helpers.localredis import free_port, wait_until_ready
 from tests.helpers.making import missing

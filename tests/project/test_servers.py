@@ -55,12 +55,19 @@ def test_a_server_ends_with_the_run_however_that_ends(number: signal.Signals) ->
             os.kill(child, signal.SIGKILL)
 
 
-def test_the_demos_server_ends_with_it_though_it_is_killed() -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_of_the_demo_runs_on_however_it_ends(number: signal.Signals) -> None:
+    """The crawlers have its output, which ends with the last of them."""
     environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
     # (A socket's path is at most 107 bytes long.)
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         with started("demo", env={**environment, "TMPDIR": folder}) as demo:
             assert demo.stdout.readline().endswith(b", started for this run\n")
             [address] = Path(folder).glob("*/socket")
-            demo.kill()
-        _wait_until_refused(str(address))
+            assert demo.stdout.readline().startswith(b"Site:")
+            assert demo.stdout.readline().startswith(b"Fleet:")
+            demo.send_signal(number)
+            demo.stdout.read()
+        assert number == signal.SIGKILL or [] == [*Path(folder).iterdir()]
+        if address.exists():
+            _wait_until_refused(str(address))

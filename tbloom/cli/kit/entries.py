@@ -55,7 +55,7 @@ GROUPS = {
     },
     "Development": {
         "demo": Entry(
-            "development.demo", "Crawl a site three times, and show what was fetched.", "demo"
+            "development.demo", "Let a fleet of crawlers share a site, then run again.", "demo"
         ),
         "completion": Entry(
             "development.completion", "Print a script that completes commands in a shell."

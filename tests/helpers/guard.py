@@ -23,7 +23,7 @@ def watch(pid: int) -> None:
         # In a session of its own, so that a signal to this process' group does not reach it.
         # Isolated: this folder's modules must not hide Python's own.
         words = [sys.executable, "-IS", __file__]
-        subprocess.Popen(words, stdin=reader, start_new_session=True)  # noqa: S603 - our own words
+        subprocess.Popen(words, stdin=reader, start_new_session=True)
         os.close(reader)
         _pipe.append(writer)
     _tell("+", pid)
