@@ -46,7 +46,6 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "distinct": {"space": 10**6, "rounds": 2},
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
     "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2, "windows": [10_000]},
-    "scaling": {},
     "replay": {
         "folder": "java.base/java/util/concurrent/",
         "packages": ["openjdk-17-doc"],
