@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
@@ -17,9 +17,6 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 from tbloom.window import window_of
-
-if TYPE_CHECKING:
-    from tbloom.cli.kit.filters import Server
 
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory and false positives".
@@ -39,13 +36,6 @@ _BUSY = 0.7
 _DAY_SECONDS = 86_400
 #: Fewer links a second are printed with digits after the point.
 _LEAST_WHOLE = 1000
-_BITS = range(2, 33)
-_HASHES = range(1, 9)
-_NOTE = (
-    "The rate of one full filter, by its bits per item and number of hashes (k), as the classic formula has it. "
-    "*: tbloom's number of hashes for this size; the last column is the rate that it has then, in its blocks. "
-    "best: the k of the lowest classic rate. Over a window the slices' rates add up: each of 7 slices may have a seventh."
-)
 _COSTS_NOTE = "A Redis uses one core. Each replica gets what goes to the log, too."
 
 
@@ -55,11 +45,6 @@ _COSTS_NOTE = "A Redis uses one core. Each replica gets what goes to the log, to
     "--memory",
     type=numbers.size,
     help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
-)
-@click.option(
-    "--table",
-    is_flag=True,
-    help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, and tbloom's choice",
 )
 @click.option(
     "--links",
@@ -81,27 +66,22 @@ _COSTS_NOTE = "A Redis uses one core. Each replica gets what goes to the log, to
     help=f"share of the links that were seen before ({_SEEN:.0%})",
 )
 @options.as_json
-@options.optional_server
-def command(*, memory: int | None, table: bool, server: Server | None, **parameters: Any) -> None:
+def command(*, memory: int | None, **parameters: Any) -> None:
     """Compute a filter's memory, or the Redis that a crawl needs.
 
     Without --capacity, --bits, --memory, --links and --pages, each slice is for 1,000,000 items. With --links or --pages, the
-    processor time is that of the benchmarks' server, or of the one at --url.
+    processor time is that of the benchmarks' server.
     """
-    given, traffic = options.given(parameters), _traffic(parameters, server)
+    given, traffic = options.given(parameters), _traffic(parameters)
     if traffic is not None:
         others = given.keys() & {"capacity", "bits"}
-        others |= {name for name, value in {"memory": memory, "table": table}.items() if value}
+        others |= {"memory"} if memory else set()
         if others:
             raise CommandError(
                 f"--{min(others)}: expected no {traffic.option}, from which the capacity follows"
             )
-        carried = _carrying(traffic, given, server)
+        carried = _carrying(traffic, given)
         output.show(carried, lambda: _carrying_text(carried))
-        return
-    if table:
-        rows = error_rates()
-        output.show(rows, lambda: _table(rows))
         return
     if given.get("capacity", 0) is None:
         del given["capacity"]
@@ -159,7 +139,7 @@ class Traffic:
         return 1 - self.seen
 
 
-def _traffic(given: dict[str, Any], server: Server | None) -> Traffic | None:
+def _traffic(given: dict[str, Any]) -> Traffic | None:
     """Return the links that the options name; None if they name none."""
     links, pages, per_page, seen = map(given.get, ("links", "pages", "links_per_page", "seen"))
     per_page, share = per_page or _LINKS_PER_PAGE, _SEEN if seen is None else seen
@@ -169,22 +149,21 @@ def _traffic(given: dict[str, Any], server: Server | None) -> Traffic | None:
         return Traffic("--links", links, share, per_page)
     if pages is not None:
         return Traffic("--pages", pages * per_page, share, per_page)
-    alone = {"links-per-page": given.get("links_per_page"), "seen": seen, "url": server}
+    alone = {"links-per-page": given.get("links_per_page"), "seen": seen}
     for name in [name for name, value in alone.items() if value is not None]:
         raise CommandError(f"--{name}: expected --links or --pages with it, such as --links 250k/s")
     return None
 
 
-def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) -> dict[str, Any]:
+def _carrying(traffic: Traffic, given: dict[str, Any]) -> dict[str, Any]:
     """Return the plan of the filter that has room for these links, with what they cost: by the number of links a call."""
     config = _for_rate(traffic, given)
-    slower = 1.0 if server is None else costs.times_slower(server)
 
     def cost(size: int) -> costs.Costs:
         return costs.costs(config, size, traffic.new, masters)
 
     def cores(size: int) -> float:
-        return traffic.links * cost(size).server_us * slower / 1e6
+        return traffic.links * cost(size).server_us / 1e6
 
     masters = 1
     while (needed := math.ceil(cores(traffic.links_per_page) / _BUSY)) > masters:
@@ -201,8 +180,6 @@ def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) ->
         "links_per_second": traffic.links,
         "seen": traffic.seen,
         "links_per_page": traffic.links_per_page,
-        "server_time": slower,
-        "is_measured": server is not None,
         "masters": masters,
         "by_links_per_call": [
             {
@@ -239,7 +216,6 @@ def _for_rate(traffic: Traffic, given: dict[str, Any]) -> Config:
 def _carrying_text(made: dict[str, Any]) -> str:
     links, per_page, seen = made["links_per_second"], made["links_per_page"], made["seen"]
     digits = 0 if links >= _LEAST_WHOLE else 3
-    measured = "as measured" if made["is_measured"] else "--url measures yours"
     rows = {
         "links": (
             f"{links:,.{digits}f}/s",
@@ -255,7 +231,6 @@ def _carrying_text(made: dict[str, Any]) -> str:
         "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
         "pages lost": _lost(made),
         "shards": (f"{made['shards']:,}", _keys(made)),
-        "server's time": (f"{made['server_time']:.2f} x", f"the benchmarks' Redis; {measured}"),
         "Redis servers": (
             f"{made['masters']}",
             f"each at most {_BUSY:.0%} busy, with a page's links a call".replace("%", " %"),
@@ -271,7 +246,7 @@ def _carrying_text(made: dict[str, Any]) -> str:
         for row in made["by_links_per_call"]
     ]
     return "\n\n".join(
-        [_plan_table(rows), output.table(costs_of_calls), output.sentence(_COSTS_NOTE, dim=True)]
+        [_plan_table(rows), output.table(costs_of_calls), output.sentence(_COSTS_NOTE, "dim")]
     )
 
 
@@ -349,61 +324,3 @@ def _text(made: dict[str, Any]) -> str:
         "as SET NX EX": compared(made["keys_bytes"]),
     }
     return _plan_table(rows)
-
-
-def classic_rate(items: float, bits: int, hashes: int) -> float:
-    """Return the rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
-    return float((-math.expm1(-hashes * items / bits)) ** hashes)
-
-
-def error_rates() -> list[dict[str, Any]]:
-    """Return the table: for each number of bits per item, the classic rates for 1 to 8 hashes, the number of hashes with the
-    lowest one, and tbloom's number of hashes with the rate of its blocks."""
-    return [
-        {
-            "bits_per_item": bits,
-            "rates": [classic_rate(1, bits, hashes) for hashes in _HASHES],
-            "best_hashes": min(range(1, bits + 1), key=lambda k: classic_rate(1, bits, k)),
-            "tbloom_hashes": (hashes := _tbloom_hashes(bits)),
-            "tbloom_rate": _tbloom_rate(bits, hashes),
-        }
-        for bits in _BITS
-    ]
-
-
-def _tbloom_hashes(bits: int) -> int:
-    """Return the number of hashes that tbloom takes for the rate that it has with them; the lowest such rate."""
-
-    def missed(hashes: int) -> tuple[int, float]:
-        rate = _tbloom_rate(bits, hashes)
-        return abs(sizing.hashes_for(rate) - hashes), rate
-
-    return min(range(1, bits + 1), key=missed)
-
-
-def _tbloom_rate(bits: int, hashes: int) -> float:
-    return sizing.rate_of_load(sizing.block_step(hashes) * sizing.COLUMNS / bits, hashes)
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    """Return the table, with three digits as the sources have it; on 80 columns, its last columns are in a second one."""
-    shown = []
-    for row in rows:
-        rates = {f"k={k}": _three(rate) for k, rate in zip(_HASHES, row["rates"], strict=True)}
-        if (chosen := f"k={row['tbloom_hashes']}") in rates:
-            rates[chosen] = f"*{rates[chosen]}"
-        shown.append(
-            {
-                "bits": str(row["bits_per_item"]),
-                **rates,
-                "best": str(row["best_hashes"]),
-                "tbloom": str(row["tbloom_hashes"]),
-                "rate": _three(row["tbloom_rate"]),
-            }
-        )
-    return "\n".join([output.table(shown), "", output.sentence(_NOTE, dim=True)])
-
-
-def _three(rate: float) -> str:
-    """Return a rate with three digits, zeros included: ``0.400``, ``1.23e-06``."""
-    return f"{rate:#.3g}"

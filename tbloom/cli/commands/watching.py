@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from tbloom.cli.kit import filters, formats, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
+from tbloom.exact import ExactInfo
 from tbloom.version import __version__
 
 PORT, EVERY = 9185, 5.0
@@ -33,8 +33,8 @@ _KB = 1024
 _MOST_OF_A_YEAR = timedelta(days=300)
 
 
-@click.command(cls=Command, example="tbloom metrics news --port 9185")
-@options.some_names
+@click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
+@options.names(required=True)
 @options.server
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"0: any free port ({PORT})"
@@ -50,25 +50,15 @@ _MOST_OF_A_YEAR = timedelta(days=300)
 def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every: float) -> None:
     """Serve the metrics of filters, for Prometheus.
 
-    Without names, of all filters, which are looked up at each scrape.
+    A filter that does not exist yet, or no longer, has the metric tbloom_filter_up = 0.
     """
     import prometheus_client as prometheus  # noqa: PLC0415 - the help does without
 
     from tbloom.metrics import FilterCollector  # noqa: PLC0415 - the same
 
-    # A wrong name is an error now; later it would only be tbloom_filter_up.
-    list(map(server.filter, names))
-    # A scrape of ten thousand filters makes half a million samples. By default, Python looks for cycles after each 700 objects.
-    gc.set_threshold(100_000)
     registry = prometheus.CollectorRegistry()
-    registry.register(
-        FilterCollector.reading(
-            # Read the parameters at each scrape, because they may change.
-            lambda: server.infos(names or server.names(filters.WITH_SLICES)),
-            every,
-            names,
-        )
-    )
+    # The parameters are read at each scrape, because they may change.
+    registry.register(FilterCollector.reading(lambda: server.infos(names), names, every))
     try:
         served, thread = prometheus.start_http_server(port, host, registry)
     except (OSError, UnicodeError) as error:
@@ -84,8 +74,8 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     served.server_close()
 
 
-@click.command(cls=Command, example="tbloom report news images -o report.html")
-@options.some_names
+@click.command(cls=Command, extra="cli", example="tbloom report news images -o report.html")
+@options.names()
 @options.server
 @click.option(
     "-o",
@@ -100,14 +90,12 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
 
     Without names, about all filters with slices. Exit code 1: one of them can't be read.
     """
-    infos, code = list[FilterInfo](), 0
-    for name, info in server.infos(names or server.names(filters.WITH_SLICES)):
-        if isinstance(info, FilterInfo):
-            infos.append(info)
-        elif names:
-            raise info if isinstance(info, Exception) else server.exact_filter_error(name)
-        else:  # of a filter that was not named
-            _, code = output.readable([(name, info)])
+    answers = server.infos(names or server.names(filters.WITH_SLICES))
+    found, code = output.readable(
+        (name, server.exact_filter_error(name) if isinstance(info, ExactInfo) else info)
+        for name, info in answers
+    )
+    infos = [info for info in found if isinstance(info, FilterInfo)]
     if code and not infos:
         return code
     if not infos:
