@@ -121,7 +121,7 @@ def test_each_example_of_the_help_is_recorded() -> None:
 )
 def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, str]) -> None:
     """On a full disk, or where the shell has closed it, and Python says nothing of it at its end; a reader that has ended is
-    none."""
+    none: click#625."""
     command = shlex.join([*TBLOOM, *words_of(line, place)])
     shell = f"{command} >&-; echo $?; {command} >/dev/full; echo $?; {command} | :"
     done = subprocess.run(

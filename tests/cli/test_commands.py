@@ -27,7 +27,8 @@ from tests.helpers.proxy import Fault, Proxy
 def test_planted_names_are_no_commands_to_a_terminal(
     own: redis.Redis, own_url: str, tmp_path: Path
 ) -> None:
-    """Escapes, also of eight bits, text from right to left, further lines: they are shown escaped. JSON has the name."""
+    """Escapes, also of eight bits, text from right to left, further lines: they are shown escaped. JSON has the name. What would
+    be rich's markup is a name like others: zabbix-cli#199."""
     odd, file = "a\x1b[2J\x9b2J\u202e\r\x07\nb [red]:bug:", tmp_path / "file"
     with TimeBloom(own, odd, capacity=1000) as seen:
         seen.add_many(map(str, range(5000)))
@@ -211,6 +212,26 @@ def test_wide_characters_keep_columns_aligned() -> None:
         [{"name": name, "next": "x"} for name in names], left=["name"]
     ).splitlines()
     assert {14} == {cell_len(line) for line in lines[1:]}
+
+
+@pytest.mark.parametrize("given", [{}, {"TERM": "dumb", "FORCE_COLOR": "1"}], ids=str)
+def test_a_table_in_a_pipe_is_as_wide_as_it_is(
+    own: redis.Redis, own_url: str, given: dict[str, str]
+) -> None:
+    """rich#501, Gym#2949"""
+    TimeBloom(own, "n" * 200).add("a")
+    done = tbloom("list", "--url", own_url, COLUMNS="40", **given)
+    heading, row = done.stdout.splitlines()
+    assert ["n" * 200, "error"] == [row.split()[0], heading.split()[-2]]
+
+
+def test_a_locale_without_the_character_is_no_error(own: redis.Redis, own_url: str) -> None:
+    """labgrid#486"""
+    TimeBloom(own, "新闻").add("a")
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = process("list", "--url", own_url, env=ascii_only)
+    assert (0, b"") == (done.returncode, done.stderr)
+    assert done.stdout.splitlines()[1].startswith(b"??")
 
 
 @pytest.mark.parametrize(

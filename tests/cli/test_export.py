@@ -296,7 +296,7 @@ def test_ctrl_c_ends_a_restore_at_any_moment(url: str, client: redis.Redis, larg
 
 @pytest.mark.parametrize("end", ["full disk", "Ctrl-C", "kill"])
 def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str) -> None:
-    """The limit of a file's size stands for the end of a disk."""
+    """typer#1918. The limit of a file's size stands for the end of a disk."""
     assert main(["restore", "--url", url, large]) == 0
     target = Path(large).with_name("second")
     target.write_bytes(b"before")

@@ -240,7 +240,7 @@ def _report(url: str, *names: str) -> str:
 
 
 def test_the_report_has_the_figures(url: str, name: str) -> None:
-    """Totals, parameters, a row for each slice, charts, warnings; time, version and server. It loads nothing."""
+    """Totals, parameters, a row for each slice, warnings; time, version and server. It loads nothing."""
     with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
         seen.add_many(map(str, range(2345)))
         info = seen.info()
@@ -249,17 +249,12 @@ def test_the_report_has_the_figures(url: str, name: str) -> None:
     newest = info.slices[-1]
     assert all(f'<th scope="row">{slice.label}' in html for slice in info.slices)
     for part in (
-        *(name, "Items remembered 2,345", f"{formats.rate(info.error_rate)} at most "),
-        *(f"Bits of a slice {info.bits:,}", f"{newest.label} {newest.parts} parts", "2,345 235 %"),
-        *(formats.size(info.bytes), "Made 20", "by tbloom ", f"from {url}"),
+        *(name, "Items remembered 2,345", f"{formats.rate(info.error_rate)}, at most "),
+        *(f"Bits of a slice {info.bits:,}", f"{newest.label} ({newest.parts} parts)"),
+        *("2,345 234 %", formats.size(info.bytes), "Made 20", "by tbloom ", f"from {url}"),
     ):
         assert part in text, part
-    # Axes end at a round number; a bar that is above the line is in two colours.
-    assert "Items capacity: 1,000 3 k 2 k 1 k 0" in text
-    assert '<i class="over" style="height: 44.83%"></i><i style="height: 33.33%">' in html
-    assert '<hr style="bottom: 33.33%">' in html
-    assert " ".join(f"{slice.start:%d %b}" for slice in info.slices) in text
-    assert html.count("<figure>") == html.count('<div class="bars" role="img" aria-label=') == 4
+    assert 'high="1" max="2.345" value="2.345"' in html
     with TimeBloom.from_url(url, f"{name}-2", capacity=100, grow=False) as fixed:
         fixed.add_many(map(str, range(100)))
     assert "100 % full, and doesn't grow" in _text(_report(url, fixed.name))
@@ -275,26 +270,8 @@ def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
         seen.add("a")
     text = _text(_report(url, name))
     assert f"{name} never forgets Items remembered 1" in text
-    assert "Window never forgets Capacity of a slice grows Error rate promised" in text
+    assert "Capacity of a slice grows" in text
     assert "None" not in text
-
-
-def test_the_page_of_a_filter_with_few_items_says_no_bytes_an_item(url: str, name: str) -> None:
-    """They would be those of an empty filter, shared by ten."""
-    with TimeBloom.from_url(url, name) as seen:
-        for items, said in ((10, "few items so far"), (50_000, "bytes an item")):
-            seen.add_many(map(str, range(items)))
-            tile = re.search(r"<dt>Memory</dt>.*", _report(url, name))
-            assert tile
-            assert [said] == re.findall("few items so far|bytes an item", tile[0])
-
-
-def test_fill_ratios_have_the_same_digits_on_the_line_and_on_the_axis(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
-        seen.add_many(map(str, range(900)))
-    assert re.search(
-        r"Fill ratio at capacity: \d\d\.\d % 40 % 30 % 20 % 10 % 0", _text(_report(url, name))
-    )
 
 
 def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
@@ -305,5 +282,4 @@ def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
     html = _report(url, name + HOSTILE, name + "other")
     assert HOSTILE not in html
     assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
-    assert _text(html).count(name + HOSTILE) == 2  # in the list of filters, and above its figures
-    assert re.findall(r'href="#([^"]+)"', html) == re.findall(r'<section id="([^"]+)"', html)
+    assert _text(html).count(name + HOSTILE) == 1

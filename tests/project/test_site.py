@@ -74,8 +74,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, str]) -
 def test_an_example_of_a_report_is_shown(site: Path, pages: dict[Path, str]) -> None:
     assert f'src="{REPORT}"' in pages[Path("monitoring.html")]
     report = (site / REPORT).read_text(encoding="utf-8")
-    titles = re.findall(r"<figcaption><strong>(.*?)</strong>", report)
-    assert ["Items", "Error rate", "Fill ratio", "Memory"] == titles
+    assert 7 == report.count("<meter ")
     assert re.findall(r"(\d+) parts", report) == ["2"]
 
 

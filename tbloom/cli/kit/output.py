@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
-from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import FAILED, CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
 
 T = TypeVar("T")
-#: Wider than any line.
-_WIDE = 10_000
+#: Wider than any line. Without a height, rich takes 80 columns where TERM=dumb.
+_ANY_SIZE = {"width": 10_000, "height": 25}
 
 
 def is_on(flag: str) -> bool:
@@ -133,25 +132,8 @@ def _drawn(what: Any) -> str:
     """Return what rich draws: for a terminal, in its colours and its width; else plainly, in lines of any width."""
     from rich.console import Console  # noqa: PLC0415 - what prints lines does without rich
 
-    width = None if sys.stdout.isatty() else _WIDE
-    console = Console(file=sys.stdout, width=width, highlight=False)
+    size: Any = {} if sys.stdout.isatty() else _ANY_SIZE
+    console = Console(file=sys.stdout, **size, highlight=False)
     with console.capture() as drawn:
         console.print(what)
     return "\n".join(line.rstrip() for line in drawn.get().splitlines())
-
-
-def page(template: str, **values: Any) -> bytes:
-    """Return an HTML page in UTF-8, of a template beside the commands. Values are escaped: names of filters are not trusted."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - of an extra
-
-    environment = Environment(
-        loader=PackageLoader("tbloom.cli", "commands"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    shown = {"size": formats.size, "rate": formats.rate, "moment": formats.moment}
-    environment.filters |= {"number": "{:,}".format, **shown}
-    html = environment.get_template(template).render(**values)
-    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8
