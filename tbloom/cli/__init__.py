@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
@@ -53,10 +54,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, function = COMMANDS[cmd_name]
-        source = files("tbloom.cli.commands").joinpath(f"{module}.py").read_text(encoding="utf-8")
-        nodes = [each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)]
-        docs = {each.name: ast.get_docstring(each) or "" for each in nodes}
-        return click.Command(cmd_name, short_help=docs[function].partition("\n")[0])
+        return click.Command(cmd_name, short_help=_docstrings(module)[function].partition("\n")[0])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -65,6 +63,14 @@ class _Lazy(click.Group):
         if name in COMMANDS:
             found = command(name)
         return name, found, rest
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of a module's functions."""
+    source = files("tbloom.cli.commands").joinpath(f"{module}.py").read_text(encoding="utf-8")
+    nodes = [each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)]
+    return {each.name: ast.get_docstring(each) or "" for each in nodes}
 
 
 def command(name: str) -> Any:

@@ -35,6 +35,8 @@ def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Callable[[in
                 shown.update(shown.task_ids[0], completed=done)
 
         yield advance
+        if shown:  # the total was an estimate
+            shown.update(shown.task_ids[0], total=done)
 
 
 def _progress(unit: str) -> Any:
