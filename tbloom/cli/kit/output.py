@@ -40,12 +40,10 @@ def confirm(question: str, failed: str) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError("--yes: needed where standard input is no terminal")
-    try:
-        is_yes = click.confirm(printable(question), err=True)
-    except click.Abort:  # Ctrl-C or Ctrl-D
-        click.echo(err=True)
-        is_yes = False
-    if not is_yes:
+    # Not by click.confirm, which writes the end of the question to standard output.
+    click.echo(f"{printable(question)} [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline()  # "" after Ctrl-D
+    if answer.strip().lower() not in {"y", "yes"}:
         raise CommandFailed(failed)
 
 
