@@ -43,6 +43,7 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
 
     from tbloom.metrics import FilterCollector  # noqa: PLC0415 - the same
 
+    server.kind(names[0])  # a wrong server is an error now; later it would only be tbloom_up
     registry = prometheus.CollectorRegistry()
     # The parameters are read at each scrape, because they may change.
     registry.register(FilterCollector.reading(lambda: server.infos(names), names, every))

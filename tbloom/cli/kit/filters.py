@@ -102,7 +102,10 @@ class Server:
 
     def stored(self, name: str) -> str | None:
         """Return the stored parameters of the store with this name."""
-        found = self.client.get(root_of(name, self.prefix))
+        try:
+            found = self.client.get(root_of(name, self.prefix))
+        except redis.exceptions.MovedError:
+            raise CommandError(f"{self.place}: {NODE}") from None
         return None if found is None else text(found)
 
     def kind(self, name: str) -> str | None:
