@@ -9,9 +9,11 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from mkdocs.structure.files import File
 
 from tbloom import LocalBloom
+from tbloom.cli import COMMANDS, command, tbloom
 from tbloom.cli.commands.watching import report_page
 
 if TYPE_CHECKING:
@@ -53,10 +55,11 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add the files from outside this folder, and the report that operating.md shows."""
+    """Add the files from outside this folder, the help of the commands, and the report that operating.md shows."""
     for source, name in PROJECT.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, "reference/commands.md", content=_commands()))
     files.append(File.generated(config, "example-report.html", content=_example_report()))
 
 
@@ -79,6 +82,22 @@ def on_page_content(html: str, **_: object) -> str:
     """Return the HTML with the column's title in each cell of text, which narrow screens show (site.css)."""
     html = re.sub(r"<table>.*?</table>", _of_words, html, flags=re.DOTALL)
     return re.sub(r"<code>[^<\n]+</code>", _with_options, html)
+
+
+def _commands() -> str:
+    """Return the help of each command, as it is printed on 80 columns."""
+    root = tbloom.make_context("tbloom", [], resilient_parsing=True, terminal_width=80)
+    parts = ["# Commands\n\n[Command line](docs/cli.md) says what they share.", _help(root)]
+    for name in COMMANDS:
+        context = click.Context(command(name), root, name)
+        parts += [f"## `tbloom {name}`", _help(context)]
+        for verb, each in getattr(context.command, "commands", {}).items():
+            parts.append(_help(click.Context(each, context, verb)))
+    return "\n\n".join(parts)
+
+
+def _help(context: click.Context) -> str:
+    return f"```text\n$ {context.command_path} --help\n{context.get_help()}\n```"
 
 
 def _example_report() -> bytes:

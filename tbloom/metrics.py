@@ -95,8 +95,8 @@ class FilterCollector(Collector):
         self._troubles: dict[str, type[Exception]] = {}
 
     @classmethod
-    def reading(cls, infos: Callable[[], Infos], max_age: float, names: Sequence[str] = ()) -> Self:
-        """Return a collector of the filters that ``infos`` finds at each scrape, and of these ``names`` in any case."""
+    def reading(cls, infos: Callable[[], Infos], names: Sequence[str], max_age: float) -> Self:
+        """Return a collector of the filters with these ``names``, which ``infos`` reads at each scrape."""
         made = cls(max_age=max_age)
         made._infos, made._names = infos, names
         return made

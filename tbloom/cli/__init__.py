@@ -2,55 +2,85 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
-from typing import cast
+from importlib.resources import files
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, shell_complete
+from click.shell_completion import shell_complete
 
 from tbloom.cli.kit import errors, interrupts
-from tbloom.cli.kit.entries import COMMANDS, GROUPS, install
 from tbloom.version import __version__
 
 #: Set by the shell's function when a user presses Tab.
 COMPLETE = "_TBLOOM_COMPLETE"
+#: The commands in the order of the help, each with its module in ``commands`` and its function there.
+COMMANDS = {
+    "list": ("listing", "list_filters"),
+    "info": ("listing", "info"),
+    "plan": ("plan", "command"),
+    "add": ("lookup", "add"),
+    "check": ("lookup", "check"),
+    "clear": ("listing", "clear"),
+    "reconfigure": ("reconfigure", "command"),
+    "import": ("importing", "command"),
+    "export": ("export", "export"),
+    "restore": ("export", "restore"),
+    "push": ("pushing", "push"),
+    "queue": ("pushing", "queue"),
+    "doctor": ("development", "doctor"),
+    "metrics": ("watching", "metrics"),
+    "report": ("watching", "report"),
+    "pages": ("pages", "command"),
+    "count": ("count", "command"),
+    "demo": ("development", "demo"),
+    "completion": ("development", "completion"),
+}
 
 
-class _Group(click.Group):
-    """The group of all commands. It imports a command only to run it: names and help are in ``entries``."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if (entry := COMMANDS.get(cmd_name)) is None:
-            return None
-        module, _, function = entry.place.partition(".")
-        commands = import_module(f"tbloom.cli.commands.{module}")
-        return cast("click.Command", getattr(commands, function or "command"))
+class _Lazy(click.Group):
+    """A group that imports a command only to run it. The list of commands has the docstrings' first lines, read as text."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*COMMANDS]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        width = max(map(len, COMMANDS))
-        for title, group in GROUPS.items():
-            with formatter.section(title):
-                rows = [(name.ljust(width), entry.help) for name, entry in group.items()]
-                formatter.write_dl(rows)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        module, function = COMMANDS[cmd_name]
+        return click.Command(cmd_name, short_help=_docstrings(module)[function].partition("\n")[0])
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [
-            CompletionItem(name, help=entry.help)
-            for name, entry in COMMANDS.items()
-            if name.startswith(incomplete)
-        ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, found, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS:
+            found = command(name)
+        return name, found, rest
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of a module's functions."""
+    source = files("tbloom.cli.commands").joinpath(f"{module}.py").read_text(encoding="utf-8")
+    nodes = [each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)]
+    return {each.name: ast.get_docstring(each) or "" for each in nodes}
+
+
+def command(name: str) -> Any:
+    """Return the command of this name."""
+    module, function = COMMANDS[name]
+    return getattr(import_module(f"tbloom.cli.commands.{module}"), function)
 
 
 @click.group(
-    cls=_Group,
+    cls=_Lazy,
     commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for "Did you mean"
     invoke_without_command=True,
     subcommand_metavar="[COMMAND] [ARGS]...",  # click before 8.5 says that the command is needed
@@ -104,8 +134,6 @@ def _print_expected(error: Exception, words: list[str]) -> int:
     if isinstance(error, click.UsageError):
         place = error.ctx.command_path if error.ctx else "tbloom"
         return _failed(errors.one_line(error.format_message(), words), errors.USER_ERROR, place)
-    if isinstance(error, ImportError):
-        return _failed(_missing(error, words), errors.USER_ERROR)
     if not isinstance(error, errors.expected()):
         raise error
     code = error.exit_code if isinstance(error, errors.CommandError) else errors.USER_ERROR
@@ -115,19 +143,6 @@ def _print_expected(error: Exception, words: list[str]) -> int:
 def _failed(text: str, code: int, place: str = "tbloom") -> int:
     click.echo(f"{place}: {text}", err=True)  # prints nothing if standard error is closed
     return code
-
-
-def _missing(error: ImportError, words: list[str]) -> str:
-    """Return which extra installs the missing module, or that Scrapy is too old. Raise any other error."""
-    if not isinstance(error, ModuleNotFoundError):
-        if error.name != "scrapy":
-            raise error
-        return str(error)
-    module = (error.name or "").partition(".")[0]
-    command = next((word for word in words if word in COMMANDS), None)
-    if module in {"", "tbloom"} or command is None:
-        raise error
-    return f"{command!r} needs {module}: {install(command)}"
 
 
 def _drop_unwritable() -> None:

@@ -1,29 +1,25 @@
-"""``tbloom list``, ``info``, ``plan``, ``rate``, ``add``, ``check``; tables and numbers; ``tbloom pages`` with bytes that no recorded
+"""``tbloom list``, ``info``, ``plan``, ``add``, ``check``; tables and numbers; ``tbloom pages`` with bytes that no recorded
 session can have. (The rest: recorded/lookup.txt, plan.txt, secret.txt, pages.txt.)"""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
 import signal
 import time
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 import pytest
 import redis
+from rich.cells import cell_len
 
 from tbloom import TimeBloom
-from tbloom.cli.commands.lookup import interval
-from tbloom.cli.commands.plan import classic_rate
 from tbloom.cli.kit import filters, output, streams
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.keys import MappingKeys
 from tbloom.pages import PageStore
-from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
 from tests.helpers.proxy import Fault, Proxy
 
@@ -31,7 +27,8 @@ from tests.helpers.proxy import Fault, Proxy
 def test_planted_names_are_no_commands_to_a_terminal(
     own: redis.Redis, own_url: str, tmp_path: Path
 ) -> None:
-    """Escapes, also of eight bits, text from right to left, further lines: they are shown escaped. JSON has the name."""
+    """Escapes, also of eight bits, text from right to left, further lines: they are shown escaped. JSON has the name. What would
+    be rich's markup is a name like others: zabbix-cli#199."""
     odd, file = "a\x1b[2J\x9b2J\u202e\r\x07\nb [red]:bug:", tmp_path / "file"
     with TimeBloom(own, odd, capacity=1000) as seen:
         seen.add_many(map(str, range(5000)))
@@ -121,7 +118,7 @@ def test_a_line_that_is_too_long_is_refused_by_its_number(
     monkeypatch.setattr(streams, "_LONGEST", 1 << 20)
     (tmp_path / "long").write_bytes(b"a\n\nb\n" + b"x" * (1 << 21) + b"\nc\n")
     done = tbloom("add", "--url", url, filled.name, str(tmp_path / "long"), "--quiet")
-    assert (2, "a\nb\n") == (done.returncode, done.stdout)
+    assert (1, "a\nb\n") == (done.returncode, done.stdout)
     assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
 
 
@@ -188,31 +185,6 @@ def test_pages_go_through_pipes(tmp_path: Path) -> None:
     assert b"HTTP/1.1 200 OK\r\n\r\n" + body == tbloom_bytes(*get, "--headers").stdout
 
 
-TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"
-
-
-def test_the_table_is_the_sources_table() -> None:
-    """Each printed rate and optimum of table 14-1 is in it, to half of its last digit; and is printed with its digits."""
-    rows = {
-        row["bits_per_item"]: row for row in json.loads(tbloom("plan", "--table", "--json").stdout)
-    }
-    with TABLE.open(encoding="utf-8") as file:
-        cells = list(csv.DictReader(file))
-    assert {int(cell["bits_per_item"]) for cell in cells} == rows.keys()
-    for cell in cells:
-        row = rows[int(cell["bits_per_item"])]
-        rate = row["rates"][int(cell["hashes"]) - 1]
-        printed = Decimal(cell["false_positive_rate"])
-        last_digit = 10.0 ** int(printed.as_tuple().exponent)
-        assert float(printed) == pytest.approx(rate, rel=0, abs=last_digit / 2)
-        assert float(printed) == pytest.approx(rate, rel=0.005)
-        assert abs(float(cell["optimal_hashes"]) - row["best_hashes"]) < 1
-        assert rate >= classic_rate(1, row["bits_per_item"], row["best_hashes"])
-    printed = tbloom("plan", "--table").stdout.replace("*", "").splitlines()
-    cells_of = {line.split()[0]: line.split() for line in printed[1:32]}
-    assert (["0.393", "0.400"], "2.50e-05") == (cells_of["2"][1:3], cells_of["32"][6])
-
-
 @pytest.mark.parametrize("links", ["10", "50"])
 @pytest.mark.parametrize("seen", ["99.99%", "99.9999%"])
 def test_plan_keeps_each_server_as_idle_as_it_says(links: str, seen: str) -> None:
@@ -233,59 +205,38 @@ def test_plan_refuses_fewer_shards_than_servers() -> None:
     refused(tbloom(*line, "--shards", "1"), "--shards", "expected 3 or more", "got 1")
 
 
-def test_plan_measures_a_server_and_leaves_no_key(own: redis.Redis, own_url: str) -> None:
-    """By a filter with the prefix, for a user who may use no other keys. Its time is a factor of all cores, and of no bytes."""
-    own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", "~app1:*", "+@all")
-    # So few links that one Redis is enough, even a slow one: with two, the plan would have more shards.
-    line = ["plan", "--links", "100/s", "--json"]
-    url = own_url.replace("//", "//app1:pw@")
-    before = {*own.keys()}
-    measured = json.loads(tbloom(*line, "--url", url, "--prefix", "app1:").stdout)
-    assert before == {*own.keys()}
-    planned = json.loads(tbloom(*line).stdout)
-    assert (True, False, 1) == (
-        measured["is_measured"],
-        planned["is_measured"],
-        planned["server_time"],
-    )
-    assert measured["server_time"] > 0
-    for ours, theirs in zip(
-        measured["by_links_per_call"], planned["by_links_per_call"], strict=True
-    ):
-        assert ours["cores"] == pytest.approx(theirs["cores"] * measured["server_time"], rel=0.02)
-        assert ours["log_bytes_per_day"] == pytest.approx(theirs["log_bytes_per_day"], rel=0.01)
-
-
-def test_plan_measures_the_node_of_a_cluster(cluster: servers.Cluster) -> None:
-    before = [{*master.keys()} for master in cluster.masters()]
-    measured = json.loads(tbloom("plan", "--links", "1k/s", "--url", cluster.url, "--json").stdout)
-    assert measured["server_time"] > 0
-    assert before == [{*master.keys()} for master in cluster.masters()]
-
-
-def test_plan_refuses_a_server_that_tells_no_times(own: redis.Redis, own_url: str) -> None:
-    own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", "~*", "+@all", "-info")
-    url = own_url.replace("//", "//app1:pw@")
-    refused(
-        tbloom("plan", "--links", "250k/s", "--url", url),
-        "--url",
-        "refuses INFO",
-        "leave --url out",
-    )
-    assert [] == own.keys()
-
-
 def test_wide_characters_keep_columns_aligned() -> None:
     """As a terminal shows them: an ideograph takes two columns, a combining accent none."""
     names = ["news", "ニュース", "新闻🚀", "e\u0301te\u0301"]
-    rows = [{"name": name, "next": "x"} for name in names]
-    lines = output.table(rows, left=["name"]).splitlines()[1:]
-    assert {13} == {output.columns_of(line[:-1]) for line in lines}
+    lines = output.table(
+        [{"name": name, "next": "x"} for name in names], left=["name"]
+    ).splitlines()
+    assert {14} == {cell_len(line) for line in lines[1:]}
+
+
+@pytest.mark.parametrize("given", [{}, {"TERM": "dumb", "FORCE_COLOR": "1"}], ids=str)
+def test_a_table_in_a_pipe_is_as_wide_as_it_is(
+    own: redis.Redis, own_url: str, given: dict[str, str]
+) -> None:
+    """rich#501, Gym#2949"""
+    TimeBloom(own, "n" * 200).add("a")
+    done = tbloom("list", "--url", own_url, COLUMNS="40", **given)
+    heading, row = done.stdout.splitlines()
+    assert ["n" * 200, "error"] == [row.split()[0], heading.split()[-2]]
+
+
+def test_a_locale_without_the_character_is_no_error(own: redis.Redis, own_url: str) -> None:
+    """labgrid#486"""
+    TimeBloom(own, "新闻").add("a")
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = process("list", "--url", own_url, env=ascii_only)
+    assert (0, b"") == (done.returncode, done.stderr)
+    assert done.stdout.splitlines()[1].startswith(b"??")
 
 
 @pytest.mark.parametrize(
     ("terminal", "is_styled"),
-    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), (None, False)],
+    [({}, True), ({"TERM": "dumb"}, False), (None, False)],
 )
 def test_styles_are_for_terminals_that_take_them(
     terminal: dict[str, str] | None, *, is_styled: bool
@@ -295,51 +246,32 @@ def test_styles_are_for_terminals_that_take_them(
     assert is_styled is (b"\x1b" in done.stdout)
 
 
-def test_rate_measures_what_is_predicted(url: str, name: str, client: redis.Redis) -> None:
-    """Beside the promise, with an interval; it changes nothing."""
-    with TimeBloom.from_url(url, name, capacity=1000, error_rate=0.05, slices=1) as seen:
-        seen.add_many(map(str, range(1000)))
-        before, stored = seen.info(), [*map(client.dump, seen.keys())]
-        found = json.loads(tbloom("rate", name, "--url", url, "--sample", "50k", "--json").stdout)
-        assert stored == [*map(client.dump, seen.keys())]
-    low, high = found["interval"]
-    assert (50_000, 0.05) == (found["sample"], found["promised"])
-    assert found["predicted"] == before.error_rate
-    assert 0 < low < found["rate"] == found["false_positives"] / 50_000 < high < 0.07
-    assert found["rate"] == pytest.approx(found["predicted"], rel=0.25)
-    text = tbloom("rate", name, "--url", url, "--sample", "1k").stdout
-    assert re.search(r"measured +\S+  \S+ to \S+ \(95 %\)\n", text)
+def test_no_color_leaves_no_colour(own: redis.Redis, own_url: str) -> None:
+    """(no-color.org; bold is none.)"""
+    fixed = TimeBloom(own, "fixed", capacity=100, grow=False)
+    fixed.add_many(map(str, range(100)))
+    words = ["info", "fixed", "--url", own_url]
+    for given, is_coloured in ({}, True), ({"NO_COLOR": "1"}, False):
+        done = tbloom_bytes(*words, is_terminal=True, TERM="xterm", **given)
+        assert is_coloured is (b"\x1b[33m" in done.stdout)
 
 
-def test_the_interval_is_wilsons() -> None:
-    """Newcombe 1998 (Statistics in Medicine 17), table I."""
-    rows = {(81, 263): (0.2553, 0.3662), (0, 20): (0, 0.1611), (1, 29): (0.0061, 0.1718)}
-    for counts, expected in rows.items():
-        assert expected == pytest.approx(interval(*counts), abs=0.0001)
-
-
-@pytest.mark.parametrize("missing", [["fchmod", "fchown", "chown"], ["O_CLOEXEC"]], ids=str)
-def test_files_are_written_where_the_system_lacks_a_call_of_unix(
-    url: str,
-    filled: TimeBloom,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    missing: list[str],
+def test_the_other_lists_are_read_where_one_can_t_be(
+    url: str, filled: TimeBloom, tmp_path: Path
 ) -> None:
-    """As Windows does. A file that is replaced keeps its permissions."""
-    for call in missing:
-        monkeypatch.delattr(os, call)
-    for words in ["export", filled.name], ["report", filled.name, "-o"]:
-        file = tmp_path / words[0]
-        for mode in (0o640, 0o600):
-            done = tbloom(*words, file, "--url", url)
-            assert (0, 1) == (done.returncode, done.stderr.count("\n")), done.stderr
-            file.chmod(mode)
-        assert 0 == tbloom(*words, file, "--url", url).returncode
-        assert 0o600 == file.stat().st_mode & 0o777
-    assert {"export", "report"} == {file.name for file in tmp_path.iterdir()}
-    with PageStore(tmp_path / "pages") as store:
-        store.put("https://example.com/", b"page")
-    assert (
-        b"page" == tbloom_bytes("pages", "get", tmp_path / "pages", "https://example.com/").stdout
-    )
+    """Of ``add``, ``check`` and ``count add``: it is named, and the exit code is 1."""
+    (tmp_path / "one").write_text("a\nb\n")
+    (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08")
+    (tmp_path / "three").write_text("b\nc\n")
+    lists = [tmp_path / each for each in ("one", "packed", "none", ".", "three")]
+    for words in ["add", filled.name], ["check", filled.name, "--seen"], ["count", "add", "lists"]:
+        done = tbloom(*words, *lists, "--url", url)
+        assert 1 == done.returncode
+        if words[0] == "count":
+            assert "4 members read, 3 counted for the first time\n" == done.stdout
+        else:
+            assert {*"abc"} == {*done.stdout.split()}
+        packed, none, folder = done.stderr.splitlines()[:3]
+        assert packed.startswith(f"tbloom: {tmp_path / 'packed'}: expected lines of text, got gzip")
+        assert f"tbloom: {tmp_path / 'none'}: No such file or directory" == none
+        assert f"tbloom: {tmp_path}: Is a directory" == folder

@@ -4,13 +4,10 @@ A line that begins with ``$`` is a command, ``&`` another one that prints the sa
 stands for nine lines, ``{a,b}`` for two), ``!`` what they print on standard error, ``=`` their exit code if that is not 0; ``x`` is what
 refuses them, on standard error and with exit code 2. Other lines are their output, in which ``...`` stands for anything.
 ``OTHER`` in a command is the URL of another database. ``@`` sets the server's clock; ``>`` is Python, for what has no command.
-
-And the commands' help, in docs/reference/commands.md.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -18,23 +15,16 @@ from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import redis
 
 from tbloom import ExactFilter, TimeBloom
-from tbloom.cli import tbloom as group
-from tbloom.cli.kit.entries import COMMANDS
-from tbloom.cli.kit.options import Parameter, Shared
 from tbloom.distinct import DistinctCounter
 from tbloom.pages import PageStore
-from tests.helpers.commands import WORDS, command_of, tbloom, tbloom_bytes
+from tests.helpers.commands import tbloom_bytes
 from tests.helpers.contents import keys_of
 
 FLAGS = ELLIPSIS | NORMALIZE_WHITESPACE
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
-#: What is behind it in the page is recorded.
-RECORDED = "<!-- recorded by tests/cli/test_recorded.py -->"
 SESSIONS = sorted((Path(__file__).parent / "recorded").glob("*.txt"))
 
 
@@ -122,48 +112,3 @@ def test_a_session_prints_what_was_recorded(
                     assert is_right, f"$ {given}\n{got}"
                     is_refused = got.startswith("!") and got.endswith("= 2\n")
                     assert before == stored(client) or not is_refused, given
-
-
-def without_common(match: re.Match[str]) -> str:
-    """The names of a section's options."""
-    names = re.findall(r"^  (?:-h, )?(--[\w-]+)", match[2], re.MULTILINE)
-    named = " ".join(name for name in names if name != "--help")
-    return f"{match[1]}: {named}\n\n" if named else ""
-
-
-def help_of(words: tuple[str, ...]) -> str:
-    """The help of a command on 80 columns, with only the names of common options."""
-    line = [*words, "--help"] if words else []
-    text = tbloom(*line, COLUMNS="80").stdout
-    assert max(map(len, text.splitlines())) <= 80
-    titles = "|".join(kind.section for kind in (Parameter, Shared))
-    short = re.sub(rf"({titles}):\n((?: .*\n)*)\n", without_common, text)
-    return f"\n```text\n$ {' '.join(['tbloom', *line])}\n{short}```\n"
-
-
-def common_options() -> str:
-    """Those of all commands, each once."""
-    formatter = click.HelpFormatter(width=80)
-    for kind in (Parameter, Shared):
-        params = [param for words in WORDS for param in command_of(words).params]
-        rows = (
-            param.get_help_record(click.Context(group))
-            for param in params
-            if isinstance(param, kind)
-        )
-        with formatter.section(kind.section):
-            formatter.write_dl([*dict.fromkeys(rows)])
-    return f"\n```text\n{formatter.getvalue().strip()}\n```\n"
-
-
-def test_the_documentation_has_each_help() -> None:
-    """As it is printed. With TBLOOM_RECORD=1, it is written there."""
-    before, mark, recorded = PAGE.read_text(encoding="utf-8").partition(RECORDED)
-    sections = [help_of(()), "\n## Common options\n", common_options()]
-    for words in sorted(WORDS, key=lambda words: [*COMMANDS].index(words[0])):
-        sections += [f"\n## `tbloom {words[0]}`\n"] * (not words[1:]) + [help_of(words)]
-    text = "".join(sections)
-    if os.environ.get("TBLOOM_RECORD"):
-        PAGE.write_text(f"{before}{mark}\n{text}", encoding="utf-8")
-    else:
-        assert recorded.strip() == text.strip(), "TBLOOM_RECORD=1 records it"

@@ -91,7 +91,7 @@ def test_commands_show_what_is_known(empty: str, tmp_path: Path) -> None:
             )
         assert 0 == tbloom("report", "--url", empty, "-o", tmp_path / "page").returncode
         page = (tmp_path / "page").read_text(encoding="utf-8")
-        assert "not told by the server" in page
+        assert "<dt>Memory</dt><dd>unknown" in page
         assert 1 == page.count(NO_MEMORY[1:])
 
         registry = CollectorRegistry()

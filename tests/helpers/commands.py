@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import click
-
-from tbloom.cli import main
-from tbloom.cli import tbloom as group
-from tbloom.cli.kit.entries import COMMANDS
+from tbloom.cli import COMMANDS, command, main
 from tests.helpers.forked import Forked
 
 TBLOOM = [sys.executable, "-m", "tbloom"]
@@ -24,21 +20,17 @@ _PIPE_BYTES = 1 << 16
 
 
 #: The commands with sub-commands, with each of these.
-VERBS = [
-    (name, verb)
-    for name in ("count", "pages")
-    for verb in sorted(group.get_command(click.Context(group), name).commands)  # type: ignore[union-attr]
-]
+VERBS = [(name, verb) for name in ("count", "pages") for verb in sorted(command(name).commands)]
 
 #: All commands, each with its sub-commands after it.
 WORDS = sorted([*((name,) for name in COMMANDS), *VERBS])
 
 
-def command_of(words: tuple[str, ...]) -> click.Command:
+def command_of(words: tuple[str, ...]) -> Any:
     """The command, or sub-command, with this name."""
-    found: Any = group
-    for word in words:
-        found = found.get_command(click.Context(group), word)
+    found = command(words[0])
+    for word in words[1:]:
+        found = found.commands[word]
     return found
 
 

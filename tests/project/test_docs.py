@@ -55,6 +55,10 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
     """To a file, and to a heading where it names one."""
     text = path.read_text(encoding="utf-8")
     for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        if target.endswith(
+            "reference/commands.md"
+        ):  # MkDocs makes it, and finds links that lead nowhere
+            continue
         file = path.parent / target if target else path
         assert file.exists(), target
         if heading:

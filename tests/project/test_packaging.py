@@ -34,6 +34,7 @@ echo a > lines
 tbloom plan --capacity 1000000
 tbloom add $NAME-new lines --create
 tbloom check $NAME-new --seen lines
+tbloom list
 tbloom list --json
 tbloom info $NAME-new
 tbloom export $NAME-new file
@@ -44,7 +45,7 @@ tbloom count add $NAME lines --mapping $NAME-plain
 tbloom count show $NAME --mapping $NAME-plain
 needs() { (tbloom $2 || true) 2>&1 | grep "needs .*: pip install 'tbloom\\[$1\\]'"; }
 needs cli "report $NAME-new"
-needs metrics metrics
+needs metrics "metrics $NAME"
 needs pages "pages ls a"
 needs demo demo
 needs distinct "count and $NAME $NAME --mapping $NAME-plain"

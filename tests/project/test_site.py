@@ -50,6 +50,7 @@ def test_every_document_is_a_page(pages: dict[Path, str]) -> None:
     documents = {path.relative_to(ROOT / "docs") for path in ROOT.glob("docs/**/*.md")}
     documents |= {Path(path.name.lower()) for path in ROOT.glob("*.md")}
     documents = documents - {Path("readme.md")} | {Path("index.md")}
+    documents.add(Path("reference/commands.md"))  # docs/site.py makes it
     assert documents == {path.with_suffix(".md") for path in pages}
 
 
@@ -73,8 +74,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, str]) -
 def test_an_example_of_a_report_is_shown(site: Path, pages: dict[Path, str]) -> None:
     assert f'src="{REPORT}"' in pages[Path("operating.html")]
     report = (site / REPORT).read_text(encoding="utf-8")
-    titles = re.findall(r"<figcaption><strong>(.*?)</strong>", report)
-    assert ["Items", "Error rate", "Fill ratio", "Memory"] == titles
+    assert 7 == report.count("<meter ")
     assert re.findall(r"(\d+) parts", report) == ["2"]
 
 

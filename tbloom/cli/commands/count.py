@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 from redis import ResponseError
@@ -22,7 +20,9 @@ from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
 
 
-@click.group(cls=Group, example="tbloom count or urls pages", no_args_is_help=False)
+@click.group(
+    cls=Group, example="tbloom count or urls pages", extra="distinct", no_args_is_help=False
+)
 def command() -> None:
     """Count distinct members exactly, and combine counters.
 
@@ -50,28 +50,31 @@ _name = click.argument("name", type=options.text_of)
 def add(
     counters: Counters,
     name: str,
-    files: tuple[BinaryIO, ...],
+    files: tuple[str, ...],
     at: str | None,
     *,
     keep_members: bool,
     **parameters: Any,
-) -> None:
+) -> int:
     """Count the lines of files, and print how many are new.
 
-    A missing counter is created. An instant without an offset is one in the counter's time zone.
+    A missing counter is created. An instant without an offset is one in the counter's time zone. Exit code 1: a file could
+    not be read.
     """
     given = {key: value for key in PARAMETERS if (value := parameters[key]) is not None}
     total = new = 0
     counter = counters.open_or_create(name, given, keep_members=keep_members)
     instant = None if at is None else instant_of(counter.config, at)
-    with progress.bar("lines", streams.lines_in(files)) as advance:
-        for members in streams.batches(*files):
+    inputs = streams.Inputs(files)
+    with progress.bar("lines", inputs.lines()) as advance:
+        for members in inputs:
             new += sum(counter.add_many(members, instant))
             total += len(members)
             advance(len(members))
     read = formats.counted(total, "member")
     shown = f"{read} read, {new:,} counted for the first time"
     output.show({"read": total, "new": new}, lambda: shown)
+    return 1 if inputs.failed else 0
 
 
 @command.command(example="tbloom count show urls")
@@ -112,37 +115,6 @@ for _verb, _help in (
         verb = click.get_current_context().info_name
         number = getattr(first, f"count_{verb}")(*others)
         output.show({"count": number}, lambda: f"{number}")
-
-
-@command.command(example="tbloom count export pages --members pages.csv")
-@click.argument("name", metavar="NAME[@LABEL]", type=options.text_of)
-@of_mapping
-@click.option(
-    "--members",
-    "file",
-    required=True,
-    type=click.Path(),
-    help="the table, as CSV; -: standard output",
-)
-@options.quiet
-def export(counters: Counters, name: str, file: str) -> None:
-    """Write ids and members of a counter, or a slice, as a table.
-
-    The mapping must keep its members (tbloom count add --keep-members); of a counter of integers, both columns are the same.
-    """
-    pairs = counters.operand(name).members().pairs()
-    with streams.writing(file) as out:
-        # Members that are not UTF-8 are written as the bytes that they are.
-        text_of_rows = SimpleNamespace(
-            write=lambda row: out.write(row.encode(errors="surrogateescape"))
-        )
-        table = csv.writer(text_of_rows, lineterminator="\n")
-        table.writerow(("id", "member"))
-        for id, member in pairs:
-            shown = member.decode(errors="surrogateescape") if isinstance(member, bytes) else member
-            table.writerow((id, shown))
-    if file != "-":
-        output.summary(f"{file}: {name}")
 
 
 @command.command("list", example="tbloom count list")

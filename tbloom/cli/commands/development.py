@@ -13,7 +13,7 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED
 
 
-@click.command(cls=Command, example="tbloom doctor")
+@click.command(cls=Command, extra="scrapy", example="tbloom doctor")
 def doctor() -> int:
     """Say what is wrong with a Scrapy project's settings.
 
@@ -42,7 +42,7 @@ def doctor() -> int:
     return 0
 
 
-@click.command(cls=Command, example="tbloom demo --crawlers 4")
+@click.command(cls=Command, extra="demo", example="tbloom demo --crawlers 4")
 @click.option("--redis", metavar="URL", help="the Redis to use (REDIS_URL, or one that is started)")
 @click.option("--crawlers", type=click.IntRange(1, 32), default=3, help="crawler processes (3)")
 def demo(**given: Any) -> int:

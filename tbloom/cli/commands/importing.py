@@ -80,7 +80,7 @@ def command(
         elif from_seen is not None:
             batches, expected = _seen_file(stack, from_seen), 0
         elif from_lines is not None:
-            batches, expected = streams.batches(from_lines), streams.lines_in([from_lines])
+            batches, expected = streams.batches(from_lines), streams.lines_in(from_lines)
         own = {"retry_for": filters.RETRY_FOR, "secret": secret}
         target = server.open_or_create(name, given, **own)
         target.import_many([], label)  # raises if there is no such slice

@@ -134,7 +134,7 @@ def as_text(info: FilterInfo | ExactInfo, *, empty: bool) -> str:
     lines = [sentence(_parameters(info) + shards), "", _table(info, slices)]
     if hidden:
         text = f"{formats.counted(hidden, 'empty slice')} not shown (--all)"
-        lines.append(sentence(text, dim=True))
+        lines.append(sentence(text, "dim"))
     return "\n".join([*lines, *warnings(advice(info))])
 
 

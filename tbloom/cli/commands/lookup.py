@@ -1,27 +1,21 @@
-"""``tbloom add`` and ``check``, which print the lines that are new or seen; ``tbloom rate``, which measures false positives."""
+"""``tbloom add`` and ``check``, which print the lines that are new or seen."""
 
 from __future__ import annotations
 
-import math
-import secrets
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 from redis.exceptions import OutOfMemoryError
 
-from tbloom import FilterFull, Period, TimeBloom
+from tbloom import FilterFull, TimeBloom
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.hasher import Secret
-from tbloom.cli.kit import filters, formats, interrupts, numbers, options, output, progress, streams
+from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 
-#: Items in a request, which take a millisecond or two of the server's time.
-_SAMPLED_AT_ONCE = 1000
-#: The quantile of the standard normal distribution for a confidence of 95 %.
-_Z = 1.96
 _lookup = options.all_of(
     options.name,
     options.files,
@@ -39,7 +33,7 @@ _lookup = options.all_of(
 @options.creation
 def add(
     name: str,
-    files: tuple[BinaryIO, ...],
+    files: tuple[str, ...],
     server: Server,
     secret: Secret | None,
     within: int | None,
@@ -48,15 +42,18 @@ def add(
     exit_code: bool,
     **parameters: Any,
 ) -> int:
-    """Add the lines of files, and print the new ones."""
+    """Add the lines of files, and print the new ones.
+
+    Exit code 1: a file could not be read.
+    """
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
     filter = server.open_or_create(name, options.creation_parameters(parameters), **own)
 
     def ask(items: list[bytes]) -> Iterator[bytes]:
         return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
 
-    printed = _run(files, ask, kind="seen" if seen else "new", line="answer")
-    return 1 if exit_code and not printed else 0
+    printed, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
+    return 1 if failed or (exit_code and not printed) else 0
 
 
 def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tuple[bytes, bool]]:
@@ -79,27 +76,19 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
 
 @click.command(cls=Command, example="tbloom check news urls.txt")
 @_lookup
-@click.option(
-    "--when",
-    is_flag=True,
-    help="print the seen items, each after the newest slice that holds it: label, start, end and item, with tabs between",
-)
 def check(
     name: str,
-    files: tuple[BinaryIO, ...],
+    files: tuple[str, ...],
     server: Server,
     secret: Secret | None,
     within: int | None,
     *,
     seen: bool,
-    when: bool,
 ) -> int:
     """Print the new lines of files, without adding them.
 
-    Exit code 1: no line was printed.
+    Exit code 1: no line was printed, or a file could not be read.
     """
-    if when and within is not None:
-        raise CommandError("--when: expected no --within")
     filter = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
     if maker := checked(filter.client.get(filter.config.keys.fingerprinter())):
         output.summary(
@@ -107,30 +96,29 @@ def check(
         )
 
     def ask(items: list[bytes]) -> Iterator[bytes]:
-        if when:
-            found = zip(items, filter.last_seen_many(items), strict=True)
-            return (_dated(item, period) for item, period in found if period)
         known = zip(items, filter.contains_many(items, within), strict=True)
         return (item for item, is_known in known if is_known is seen)
 
-    return 0 if _run(files, ask, kind="seen" if seen or when else "new") else 1
+    printed, failed = _run(files, ask, kind="seen" if seen else "new")
+    return 1 if failed or not printed else 0
 
 
 def _run(
-    files: tuple[BinaryIO, ...],
+    files: tuple[str, ...],
     ask: Callable[[list[bytes]], Iterable[bytes]],
     kind: str,
     line: str = "",
-) -> int:
-    """Print what ``ask`` returns for the files' lines, batch by batch, and return the number of printed lines.
+) -> tuple[int, int]:
+    """Print what ``ask`` returns for the files' lines, batch by batch. Return how many lines were printed, and how many files
+    could not be read.
 
     If ``line`` is given, output that can't be printed is an error, which calls a line by this name.
     """
     printed = total = 0
-    lines = streams.lines_in(files)
+    inputs = streams.Inputs(files)
     try:
-        with progress.bar("lines", lines, prints=True) as advance:
-            for items in streams.batches(*files):
+        with progress.bar("lines", inputs.lines(), prints=True) as advance:
+            for items in inputs:
                 with interrupts.step():
                     wanted: list[bytes] = []
                     try:
@@ -145,67 +133,4 @@ def _run(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None
     output.summary(f"{formats.counted(total, 'line')}, {printed:,} {kind}")
-    return printed
-
-
-def _dated(item: bytes, period: Period) -> bytes:
-    """Return a line of the slice's label, start and end, and the item."""
-    times = [at.isoformat() if at else "" for at in (period.start, period.end)]
-    return "\t".join([period.label, *times, ""]).encode() + item
-
-
-@click.command(cls=Command, example="tbloom rate news --sample 100000")
-@options.name
-@options.server
-@options.secret
-@click.option("--sample", type=numbers.count, default="100000", help="items to ask for (100000)")
-@options.as_json
-def rate(name: str, server: Server, secret: Any, sample: int) -> None:
-    """Measure how often a filter takes new items for seen.
-
-    It asks for random items, which were never added, in small batches, and changes nothing. The interval has the true rate
-    with a confidence of 95 % (Wilson's score interval).
-    """
-    token = secrets.token_hex(8)
-    found = 0
-    seen = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
-    with progress.bar("items", sample) as advance:
-        for begin in range(0, sample, _SAMPLED_AT_ONCE):
-            items = [f"{token}/{n}" for n in range(begin, min(begin + _SAMPLED_AT_ONCE, sample))]
-            found += sum(seen.contains_many(items))
-            advance(len(items))
-    info = seen.info()
-    low, high = interval(found, sample)
-    made = {
-        "sample": sample,
-        "false_positives": found,
-        "rate": found / sample,
-        "interval": [low, high],
-        "predicted": info.error_rate,
-        "promised": info.promised_error_rate,
-    }
-    output.show(made, lambda: _rate_text(info.name, made))
-
-
-def interval(found: int, sample: int) -> tuple[float, float]:
-    """Return Wilson's score interval of a proportion (JASA 22, 1927), for a confidence of 95 %."""
-    rate, z = found / sample, _Z
-    centre = rate + z * z / (2 * sample)
-    half = z * math.sqrt(rate * (1 - rate) / sample + (z / (2 * sample)) ** 2)
-    whole = 1 + z * z / sample
-    return max(0.0, (centre - half) / whole), min(1.0, (centre + half) / whole)
-
-
-def _rate_text(name: str, made: dict[str, Any]) -> str:
-    low, high = map(formats.rate, made["interval"])
-    counts = f"{made['false_positives']:,} of {formats.counted(made['sample'], 'item')}"
-    rows = [
-        {"error rate": kind, "value": formats.rate(value), "remark": remark}
-        for kind, value, remark in (
-            ("measured", made["rate"], f"{low} to {high} (95 %)"),
-            ("predicted", made["predicted"], "by the bits that are set"),
-            ("promised", made["promised"], "at most, with every slice full"),
-        )
-    ]
-    first = output.sentence(f"{name}: {counts} that were never added are called seen")
-    return f"{first}\n\n{output.table(rows, left=('error rate', 'remark'))}"
+    return printed, inputs.failed

@@ -20,7 +20,7 @@ from tbloom.cli.kit.errors import CommandFailed
 #: A little more than a page may have.
 _MOST_BYTES = (1 << 30) + 1
 #: Commands that continue after pages that they can't read.
-_WARNING = {"ls", "import", "export", "cdxj", "rebuild"}
+_WARNING = {"ls", "import", "export", "rebuild"}
 
 
 class _Warnings(logging.Handler):
@@ -46,7 +46,9 @@ class _Pages(Group):
         return 1 if warnings.count and ctx.invoked_subcommand in _WARNING else code
 
 
-@click.group(cls=_Pages, example="tbloom pages ls pages --long", no_args_is_help=False)
+@click.group(
+    cls=_Pages, extra="pages", example="tbloom pages ls pages --long", no_args_is_help=False
+)
 def command() -> None:
     """Store pages by URL in WARC files, and read them.
 
@@ -56,7 +58,6 @@ def command() -> None:
 
 command.add_command(warcs.import_pages)
 command.add_command(warcs.export)
-command.add_command(warcs.cdxj)
 
 
 def _header(text: str) -> tuple[bytes, bytes]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -18,9 +17,6 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 from tbloom.window import window_of
 
-if TYPE_CHECKING:
-    from tbloom.cli.kit.filters import Server
-
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory and false positives".
 _SET_BYTES, _KEY_BYTES = 97, 134
@@ -30,36 +26,19 @@ _KEY_OVERHEAD = 10
 _MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
 _EXAMPLE = 1_000_000
-#: The share of links that were seen before, and the links of a page, unless they are given.
-_SEEN, _LINKS_PER_PAGE = 0.9, 50
 #: The links of a call for which a plan has the costs, beside those of a page.
 _BATCHES = 1, 500, 5000
 #: How busy a core of Redis may be, so that a peak makes nobody wait.
 _BUSY = 0.7
 _DAY_SECONDS = 86_400
-#: Fewer links a second are printed with digits after the point.
-_LEAST_WHOLE = 1000
-_BITS = range(2, 33)
-_HASHES = range(1, 9)
-_NOTE = (
-    "The rate of one full filter, by its bits per item and number of hashes (k), as the classic formula has it. "
-    "*: tbloom's number of hashes for this size; the last column is the rate that it has then, in its blocks. "
-    "best: the k of the lowest classic rate. Over a window the slices' rates add up: each of 7 slices may have a seventh."
-)
 _COSTS_NOTE = "A Redis uses one core. Each replica gets what goes to the log, too."
 
 
 @click.command(cls=Command, example="tbloom plan --capacity 1e8 --slices 7")
-@options.parameters
 @click.option(
     "--memory",
     type=numbers.size,
-    help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
-)
-@click.option(
-    "--table",
-    is_flag=True,
-    help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, and tbloom's choice",
+    help="memory for the window, such as 2GB: computes the capacity that fits",
 )
 @click.option(
     "--links",
@@ -72,43 +51,49 @@ _COSTS_NOTE = "A Redis uses one core. Each replica gets what goes to the log, to
     "--links-per-page",
     type=numbers.count,
     metavar="N",
-    help=f"links of a page, which one call asks about ({_LINKS_PER_PAGE})",
+    default="50",
+    help="links of a page, which one call asks about (50)",
 )
 @click.option(
     "--seen",
     type=numbers.share,
     metavar="PERCENT",
-    help=f"share of the links that were seen before ({_SEEN:.0%})",
+    default="90%",
+    help="share of the links that were seen before (90%)",
 )
+@options.parameters
 @options.as_json
-@options.optional_server
-def command(*, memory: int | None, table: bool, server: Server | None, **parameters: Any) -> None:
+def command(
+    *,
+    memory: int | None,
+    links: float | None,
+    pages: float | None,
+    links_per_page: int,
+    seen: float,
+    **parameters: Any,
+) -> None:
     """Compute a filter's memory, or the Redis that a crawl needs.
 
-    Without --capacity, --bits, --memory, --links and --pages, each slice is for 1,000,000 items. With --links or --pages, the
-    processor time is that of the benchmarks' server, or of the one at --url.
+    Without --capacity, --bits, --memory, --links and --pages, each slice is for 1,000,000 items. Processor times are those of
+    the benchmarks' server.
     """
-    given, traffic = options.given(parameters), _traffic(parameters, server)
-    if traffic is not None:
-        others = given.keys() & {"capacity", "bits"}
-        others |= {name for name, value in {"memory": memory, "table": table}.items() if value}
-        if others:
-            raise CommandError(
-                f"--{min(others)}: expected no {traffic.option}, from which the capacity follows"
-            )
-        carried = _carrying(traffic, given, server)
-        output.show(carried, lambda: _carrying_text(carried))
-        return
-    if table:
-        rows = error_rates()
-        output.show(rows, lambda: _table(rows))
-        return
-    if given.get("capacity", 0) is None:
+    given = options.given(parameters)
+    sizes = {f"--{name}": name in given for name in ("capacity", "bits")}
+    sizes |= {"--memory": bool(memory), "--links": bool(links), "--pages": bool(pages)}
+    named = [option for option, is_given in sizes.items() if is_given]
+    if len(named) > 1:
+        raise CommandError(f"{named[0]}: expected no {named[1]}: one of them says the capacity")
+    if given.get("capacity", 0) is None:  # auto
         del given["capacity"]
-    if memory is None and "bits" not in given:
-        given.setdefault("capacity", _EXAMPLE)
-    config = configure("plan", **given) if memory is None else _within(memory, given)
-    made = _plan(config)
+    links = pages * links_per_page if pages else links
+    if links:
+        config = _for_rate(links * (1 - seen), given, named[0])
+        made = _carrying(config, links, links_per_page, seen, may_shard="shards" not in given)
+    elif memory:
+        made = _plan(_within(memory, given))
+    else:
+        size = {} if "bits" in given else {"capacity": _EXAMPLE}
+        made = _plan(configure("plan", **size | given))
     output.show(made, lambda: _text(made))
 
 
@@ -143,66 +128,51 @@ def _plan(config: Config) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """The links a second that crawlers ask about, the share of them that was seen before, and the links of a page."""
-
-    #: The option that gave the links.
-    option: str
-    links: float
-    seen: float
-    links_per_page: int
-
-    @property
-    def new(self) -> float:
-        """The share of the links that are new."""
-        return 1 - self.seen
-
-
-def _traffic(given: dict[str, Any], server: Server | None) -> Traffic | None:
-    """Return the links that the options name; None if they name none."""
-    links, pages, per_page, seen = map(given.get, ("links", "pages", "links_per_page", "seen"))
-    per_page, share = per_page or _LINKS_PER_PAGE, _SEEN if seen is None else seen
-    if links is not None and pages is not None:
-        raise CommandError("--links: expected no --pages, from which the links follow")
-    if links is not None:
-        return Traffic("--links", links, share, per_page)
-    if pages is not None:
-        return Traffic("--pages", pages * per_page, share, per_page)
-    alone = {"links-per-page": given.get("links_per_page"), "seen": seen, "url": server}
-    for name in [name for name, value in alone.items() if value is not None]:
-        raise CommandError(f"--{name}: expected --links or --pages with it, such as --links 250k/s")
-    return None
+def _for_rate(new: float, given: dict[str, Any], option: str) -> Config:
+    """Return the filter whose slices have room for so many new links a second."""
+    window = window_of(given.get("granularity", "d"), given.get("slices"), given.get("tz", "UTC"))
+    if window.granularity is None:
+        raise CommandError(
+            f"{option}: expected a window, because a filter that never forgets gets full; got --granularity none"
+        )
+    period = window.slice_at(0)
+    capacity = max(1, round(new * (period.end - period.start) / 1000))
+    try:
+        return configure("plan", capacity=capacity, **given)
+    except ConfigError as error:
+        if error.argument != "capacity":
+            raise
+        raise CommandError(
+            f"{option}: expected fewer new links than {capacity:,} in a slice: {error.expected}"
+        ) from None
 
 
-def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) -> dict[str, Any]:
-    """Return the plan of the filter that has room for these links, with what they cost: by the number of links a call."""
-    config = _for_rate(traffic, given)
-    slower = 1.0 if server is None else costs.times_slower(server)
+def _carrying(
+    config: Config, links: float, links_per_page: int, seen: float, *, may_shard: bool
+) -> dict[str, Any]:
+    """Return the plan of the filter, with the Redis servers for these links, and their costs by the number of links a call."""
+    masters = 1
 
     def cost(size: int) -> costs.Costs:
-        return costs.costs(config, size, traffic.new, masters)
+        return costs.costs(config, size, 1 - seen, masters)
 
     def cores(size: int) -> float:
-        return traffic.links * cost(size).server_us * slower / 1e6
+        return links * cost(size).server_us / 1e6
 
-    masters = 1
-    while (needed := math.ceil(cores(traffic.links_per_page) / _BUSY)) > masters:
+    while (needed := math.ceil(cores(links_per_page) / _BUSY)) > masters:
         masters = needed
         # The masters of a cluster share the shards evenly. More shards take more calls, so the loop computes again.
-        if "shards" not in given:
+        if may_shard:
             config = replace(config, shards=config.shards_over(masters))
     if config.shards < masters:
         raise CommandError(
             f"--shards: expected {masters} or more, one for each Redis server that these links need, got {config.shards}"
         )
-    daily = traffic.links * traffic.new * _DAY_SECONDS
+    daily = links * (1 - seen) * _DAY_SECONDS
     return _plan(config) | {
-        "links_per_second": traffic.links,
-        "seen": traffic.seen,
-        "links_per_page": traffic.links_per_page,
-        "server_time": slower,
-        "is_measured": server is not None,
+        "links_per_second": links,
+        "seen": seen,
+        "links_per_page": links_per_page,
         "masters": masters,
         "by_links_per_call": [
             {
@@ -212,109 +182,25 @@ def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) ->
                 "log_bytes_per_new_link": cost(size).log_bytes,
                 "log_bytes_per_day": daily * cost(size).log_bytes,
             }
-            for size in sorted({traffic.links_per_page, *_BATCHES})
+            for size in sorted({links_per_page, *_BATCHES})
         ],
     }
 
 
-def _for_rate(traffic: Traffic, given: dict[str, Any]) -> Config:
-    """Return the filter whose slices have room for the new links."""
-    window = window_of(given.get("granularity", "d"), given.get("slices"), given.get("tz", "UTC"))
-    if window.granularity is None:
-        raise CommandError(
-            f"{traffic.option}: expected a window, because a filter that never forgets gets full; got --granularity none"
-        )
-    period = window.slice_at(0)
-    capacity = max(1, round(traffic.links * traffic.new * (period.end - period.start) / 1000))
-    try:
-        return configure("plan", capacity=capacity, **given)
-    except ConfigError as error:
-        if error.argument != "capacity":
-            raise
-        raise CommandError(
-            f"{traffic.option}: expected fewer new links than {capacity:,} in a slice: {error.expected}"
-        ) from None
-
-
-def _carrying_text(made: dict[str, Any]) -> str:
-    links, per_page, seen = made["links_per_second"], made["links_per_page"], made["seen"]
-    digits = 0 if links >= _LEAST_WHOLE else 3
-    measured = "as measured" if made["is_measured"] else "--url measures yours"
-    rows = {
-        "links": (
-            f"{links:,.{digits}f}/s",
-            f"{links / per_page:,.{digits}f} pages a second, {formats.counted(per_page, 'link')} each",
-        ),
-        "new links": (
-            f"{links * (1 - seen):,.{digits}f}/s",
-            f"{100 * seen:.4g} % were seen before",
-        ),
-        "capacity": (f"{made['capacity']:,}", "new links per slice"),
-        "window": (formats.window(made["slices"], made["granularity"]), ""),
-        "error rate": (formats.rate(made["error_rate"]), "at most, over the whole window"),
-        "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
-        "pages lost": _lost(made),
-        "shards": (f"{made['shards']:,}", _keys(made)),
-        "server's time": (f"{made['server_time']:.2f} x", f"the benchmarks' Redis; {measured}"),
-        "Redis servers": (
-            f"{made['masters']}",
-            f"each at most {_BUSY:.0%} busy, with a page's links a call".replace("%", " %"),
-        ),
-    }
-    costs_of_calls = [
-        {
-            "links a call": f"{row['links_per_call']:,}",
-            "script calls": f"{row['calls_per_link'] * row['links_per_call']:,.0f}",
-            "cores of Redis": f"{row['cores']:.2f}",
-            "to the log a day": formats.size(row["log_bytes_per_day"]),
-        }
-        for row in made["by_links_per_call"]
-    ]
-    return "\n\n".join(
-        [_plan_table(rows), output.table(costs_of_calls), output.sentence(_COSTS_NOTE, dim=True)]
-    )
-
-
-def _keys(made: dict[str, Any]) -> str:
-    size = formats.size(made["slice_bytes"] / made["shards"])
-    return f"a key each, {size}" if made["shards"] > 1 else ""
-
-
-def _lost(made: dict[str, Any]) -> tuple[str, str]:
-    return f"{made['lost_per_slice_at_most']:,.1f} a slice", "at most, with every slice full"
-
-
-def _plan_table(rows: dict[str, tuple[str, str]]) -> str:
-    """Return a table of values, each with its name and a remark."""
-    left = ("plan", "remark")
-    cells = [
-        dict(zip((left[0], "value", left[1]), (name, *row), strict=True))
-        for name, row in rows.items()
-    ]
-    return output.table(cells, left=left)
-
-
 def _within(memory: int, given: dict[str, Any]) -> Config:
-    """Return the filter of the largest capacity that fits into the memory; with a given capacity, that of the lowest error rate."""
-    if given.keys() & {"bits", "hashes"} or {"capacity", "error_rate"} <= given.keys():
-        raise CommandError(
-            "--memory: expected no --bits or --hashes, and only one of --capacity and --error-rate; the other is computed"
-        )
-    name, values = "capacity", cast("Sequence[float]", range(1, _MOST))
-    if name in given:
-        name, values = "error_rate", [10 ** (exponent / 100) for exponent in range(-1, -1501, -1)]
+    """Return the filter of the largest capacity that fits into the memory."""
     found = bisect_right(
-        values, x=False, key=lambda value: not _fits(memory, {**given, name: value})
+        range(1, _MOST), x=False, key=lambda capacity: not _fits(memory, capacity, given)
     )
     if not found:
         raise CommandError(f"--memory: {formats.size(memory)} is too little for such a filter")
-    return configure("plan", **{**given, name: values[found - 1]})
+    return configure("plan", capacity=found, **given)
 
 
-def _fits(memory: int, given: dict[str, Any]) -> bool:
+def _fits(memory: int, capacity: int, given: dict[str, Any]) -> bool:
     """Return whether the window of the filter fits into the memory."""
     try:
-        config = configure("plan", **given)
+        config = configure("plan", capacity=capacity, **given)
     except ConfigError as error:
         if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
             return False
@@ -323,87 +209,47 @@ def _fits(memory: int, given: dict[str, Any]) -> bool:
 
 
 def _text(made: dict[str, Any]) -> str:
-    def compared(size: int) -> tuple[str, str]:
-        times = size / made["window_bytes"]
-        return formats.size(size), f"{times:.0f} times as much, fingerprints in hex"
+    def compared(size: int) -> str:
+        return f"{size / made['window_bytes']:.0f} times as much, fingerprints in hex"
 
-    rows = {
-        "capacity": (f"{made['capacity']:,}", "distinct items per slice"),
-        "window": (formats.window(made["slices"], made["granularity"]), ""),
-        "error rate": (formats.rate(made["error_rate"]), "at most, over the whole window"),
-        "bits": (f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
-        "hashes": (f"{made['hashes']}", ""),
-        "shards": (f"{made['shards']:,}", _keys(made)),
-        "memory of a slice": (formats.size(made["slice_bytes"]), ""),
-        "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
-        "pages lost": _lost(made),
-        "to the log": (
+    size, shards = formats.size, made["shards"]
+    rows = [
+        ("capacity", f"{made['capacity']:,}", "distinct items per slice"),
+        ("window", formats.window(made["slices"], made["granularity"]), ""),
+        ("error rate", formats.rate(made["error_rate"]), "at most, over the whole window"),
+        ("bits", f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
+        ("hashes", f"{made['hashes']}", ""),
+        ("shards", f"{shards:,}", f"a key each, {size(made['slice_bytes'] / shards)}"),
+        ("memory of a slice", size(made["slice_bytes"]), ""),
+        ("memory of the window", size(made["window_bytes"]), "when every slice is full"),
+        ("pages lost", f"{made['lost_per_slice_at_most']:,.1f} a slice", "at most, if it is full"),
+        (
+            "to the log",
             f"{made['log_bytes']} B",
             f"a new item, replicas too; {made['log_bytes_in_batches']} B in batches",
         ),
-        "server's time": (
+        (
+            "server's time",
             f"{made['server_us']} us",
             f"a new item, about; {made['server_us_in_batches']} us in batches",
         ),
-        "as a Redis set": compared(made["set_bytes"]),
-        "as SET NX EX": compared(made["keys_bytes"]),
-    }
-    return _plan_table(rows)
-
-
-def classic_rate(items: float, bits: int, hashes: int) -> float:
-    """Return the rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
-    return float((-math.expm1(-hashes * items / bits)) ** hashes)
-
-
-def error_rates() -> list[dict[str, Any]]:
-    """Return the table: for each number of bits per item, the classic rates for 1 to 8 hashes, the number of hashes with the
-    lowest one, and tbloom's number of hashes with the rate of its blocks."""
-    return [
-        {
-            "bits_per_item": bits,
-            "rates": [classic_rate(1, bits, hashes) for hashes in _HASHES],
-            "best_hashes": min(range(1, bits + 1), key=lambda k: classic_rate(1, bits, k)),
-            "tbloom_hashes": (hashes := _tbloom_hashes(bits)),
-            "tbloom_rate": _tbloom_rate(bits, hashes),
-        }
-        for bits in _BITS
+        ("as a Redis set", size(made["set_bytes"]), compared(made["set_bytes"])),
+        ("as SET NX EX", size(made["keys_bytes"]), compared(made["keys_bytes"])),
     ]
-
-
-def _tbloom_hashes(bits: int) -> int:
-    """Return the number of hashes that tbloom takes for the rate that it has with them; the lowest such rate."""
-
-    def missed(hashes: int) -> tuple[int, float]:
-        rate = _tbloom_rate(bits, hashes)
-        return abs(sizing.hashes_for(rate) - hashes), rate
-
-    return min(range(1, bits + 1), key=missed)
-
-
-def _tbloom_rate(bits: int, hashes: int) -> float:
-    return sizing.rate_of_load(sizing.block_step(hashes) * sizing.COLUMNS / bits, hashes)
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    """Return the table, with three digits as the sources have it; on 80 columns, its last columns are in a second one."""
-    shown = []
-    for row in rows:
-        rates = {f"k={k}": _three(rate) for k, rate in zip(_HASHES, row["rates"], strict=True)}
-        if (chosen := f"k={row['tbloom_hashes']}") in rates:
-            rates[chosen] = f"*{rates[chosen]}"
-        shown.append(
-            {
-                "bits": str(row["bits_per_item"]),
-                **rates,
-                "best": str(row["best_hashes"]),
-                "tbloom": str(row["tbloom_hashes"]),
-                "rate": _three(row["tbloom_rate"]),
-            }
-        )
-    return "\n".join([output.table(shown), "", output.sentence(_NOTE, dim=True)])
-
-
-def _three(rate: float) -> str:
-    """Return a rate with three digits, zeros included: ``0.400``, ``1.23e-06``."""
-    return f"{rate:#.3g}"
+    calls = made.get("by_links_per_call", [])
+    if calls:
+        busy = f"{100 * _BUSY:.0f} % busy at most, with a page's links a call"
+        rows.append(("Redis servers", f"{made['masters']}", busy))
+    costs_of_calls = [
+        {
+            "links a call": f"{row['links_per_call']:,}",
+            "script calls": f"{row['calls_per_link'] * row['links_per_call']:,.0f}",
+            "cores of Redis": f"{row['cores']:.2f}",
+            "to the log a day": size(row["log_bytes_per_day"]),
+        }
+        for row in calls
+    ]
+    shown = [dict(zip(("plan", "value", "remark"), row, strict=True)) for row in rows]
+    parts = [output.table(shown, left=("plan", "remark")), output.table(costs_of_calls)]
+    parts += [output.sentence(_COSTS_NOTE, "dim")] if calls else []
+    return "\n\n".join(filter(None, parts))

@@ -51,7 +51,7 @@ _of_spider = options.all_of(
 )
 
 
-@click.command(cls=Command, example="tbloom push shop urls.txt -a country=de")
+@click.command(cls=Command, extra="scrapy", example="tbloom push shop urls.txt -a country=de")
 @_of_spider
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option(
@@ -92,7 +92,7 @@ def push(spider: str, arguments: dict[str, str], file: BinaryIO, old_key: str | 
 
 def _push_lines(queue: SpiderQueue, file: BinaryIO) -> None:
     total = new = 0
-    expected = streams.lines_in([file])
+    expected = streams.lines_in(file)
     lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape")
     numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
     given = ((number, line) for number, line in numbered if line)
@@ -155,7 +155,7 @@ def _saying_so_far(count: int, noun: str) -> Iterator[None]:
         raise CommandError(f"{error} ({before})") from None
 
 
-@click.command(cls=Command, example="tbloom queue shop -a country=de --watch")
+@click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de --watch")
 @_of_spider
 @click.option("--watch", is_flag=True, help=f"again every {_PAUSE:g} seconds, until Ctrl-C")
 @options.as_json

@@ -1,4 +1,4 @@
-"""``tbloom pages import``, ``export`` and ``cdxj``."""
+"""``tbloom pages import`` and ``export``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +72,17 @@ def import_pages(
     return 1 if done.damaged else 0
 
 
-#: The file that a command writes.
-_target = partial(click.option, "-o", "--output", "target", type=click.Path(), required=True)
-
-
 @click.command(cls=Command, example="tbloom pages export pages -o june.warc.gz --since 2026-06-01")
 @pagetext.path_argument
 @click.argument("names", metavar="[URL]...", nargs=-1)
-@_target(help="the WARC file, with zstd if its name is FILE.warc.zst; -: standard output")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(),
+    required=True,
+    help="the WARC file, with zstd if its name is FILE.warc.zst; -: standard output",
+)
 @click.option("--since", type=numbers.time, help="only pages fetched then or later")
 @click.option("--until", type=numbers.time, help="only pages fetched before")
 @options.quiet
@@ -116,27 +118,3 @@ def export(
         )
     output.summary(f"{formats.counted(done.pages, 'page')} written")
     return 1 if done.missing or done.shortened else 0
-
-
-@click.command(cls=Command, example="tbloom pages cdxj pages -o pages.cdxj")
-@pagetext.path_argument
-@_target(help="the CDXJ file; -: standard output")
-@options.quiet
-def cdxj(*, path: str, target: str) -> None:
-    """Write a CDXJ index of the WARC files for pywb.
-
-    It has all pages, and no replaced or deleted ones. It needs the package surt. Exit code 1: a page can't be read, or
-    is in a .warc.zst file, which pywb does not read.
-    """
-    from tbloom.pages import PageStore  # noqa: PLC0415 - the help does without isal
-
-    count = 0
-    with (
-        PageStore(path, readonly=True) as store,
-        streams.writing(target) as file,
-        progress.bar("pages", len(store)) as advance,
-    ):
-        for count, line in enumerate(store.cdxj(), start=1):  # noqa: B007 - printed below
-            file.write(line)
-            advance(1)
-    output.summary(f"{formats.counted(count, 'page')} listed")

@@ -8,43 +8,35 @@ from typing import Any
 
 import click
 
-from tbloom.cli.kit.entries import COMMANDS, install
 from tbloom.cli.kit.errors import CommandError
-from tbloom.cli.kit.options import Parameter, Shared
 from tbloom.errors import ConfigError
 
 
 class _WithExample(click.Command):
-    """A command whose help ends with the extra that it needs, and an example."""
+    """A command whose help ends with an example, and with the extra that it needs."""
 
-    def __init__(self, name: str | None, *, example: str, **options: Any) -> None:
-        super().__init__(name, epilog=f"Example: {example}", **options)
+    def __init__(self, name: str | None, *, example: str, extra: str = "", **options: Any) -> None:
+        self.extra = extra
+        needs = f"\n\nNeeds: pip install 'tbloom[{extra}]'" if extra else ""
+        super().__init__(name, epilog=f"Example: {example}{needs}", **options)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the needed extra and the example."""
-        _, name, *_others = ctx.command_path.split()
-        if COMMANDS[name].extra:
-            formatter.write_paragraph()
-            with formatter.indentation():
-                formatter.write_text(f"Needs: {install(name)}")
-        super().format_epilog(ctx, formatter)
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Where a library is missing, the error names the extra that has it."""
+        try:
+            return super().invoke(ctx)
+        except ImportError as error:
+            module = (error.name or "tbloom").partition(".")[0]
+            if not self.extra or module == "tbloom":
+                raise
+            if not isinstance(error, ModuleNotFoundError):  # it is too old
+                raise CommandError(str(error)) from None
+            raise CommandError(
+                f"{ctx.info_name!r} needs {module}: pip install 'tbloom[{self.extra}]'"
+            ) from None
 
 
 class Command(_WithExample):
     """A command, whose errors name its options and arguments."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options first, then common ones."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-        sections |= {kind.section: [] for kind in (Parameter, Shared)}
-        for param in self.get_params(ctx):
-            own = Shared.section if "--help" in param.opts else "Options"
-            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
-                sections[getattr(param, "section", own)].append(record)
-        for title, rows in sections.items():
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Errors about a parameter name its option or argument; an outage names the server."""

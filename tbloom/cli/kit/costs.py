@@ -1,25 +1,16 @@
 """What links cost a Redis: processor time, and bytes to the append-only file.
 
-The figures are measured: docs/benchmarks.md, on Redis 7.0, with which a test compares them. ``times_slower`` measures how long another
-server takes in comparison.
+The figures are measured: docs/benchmarks.md, on Redis 7.0, with which a test compares them.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
 import time
-from contextlib import closing
 from dataclasses import dataclass
-from statistics import median
-from typing import TYPE_CHECKING, Any
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.view import View
-from tbloom.cli.kit.errors import CommandError
-
-if TYPE_CHECKING:
-    from tbloom.cli.kit.filters import Server
 
 #: Processor time of the server (us): for a round trip, a script call, a script call that finds a new link, and a link. A link that
 #: is in the current slice takes SEEN; each older slice that has to be asked takes another PROBE.
@@ -29,8 +20,6 @@ _CALLS_A_TRIP = 4
 #: Bytes to the log: of a new link, beside the 8 of each hash, and of a call with a new link, which has an answer of one byte for
 #: each of its links.
 _LINK_BYTES, _HASH_BYTES, _CALL_BYTES = 48, 8, 120
-#: What ``times_slower`` adds: rounds of new items, each in one call, to a filter with some items in each older slice.
-_SLICES, _ROUNDS, _ITEMS, _OLDER = 7, 50, 60, 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,53 +62,3 @@ def costs(config: Config, links: int, new: float, masters: int = 1) -> Costs:
 def _hit(boxes: int, balls: float) -> float:
     """Return how many of the boxes have some of the balls, on average."""
     return boxes * (1 - math.pow(1 - 1 / boxes, balls))
-
-
-def times_slower(server: Server) -> float:
-    """Return how many times as long as the server of the benchmarks this one takes for new items.
-
-    Add items to a filter with a name of its own for some tenths of a second, and delete it.
-    """
-    from tbloom import TimeBloom  # noqa: PLC0415 - a plan without a server needs no redis-py
-
-    name, size = f"tbloom-plan-{secrets.token_hex(8)}", _ITEMS * (_ROUNDS + 1)
-    # With one shard, it is on one node of a cluster.
-    with closing(
-        TimeBloom(server.client, name, prefix=server.prefix, capacity=size, shards=1)
-    ) as seen:
-        try:
-            for number, older in enumerate(seen.info().slices[:-1]):
-                seen.import_many([f"{number} {item}" for item in range(_OLDER)], older.label)
-            quiet = []
-            for number in range(_ROUNDS + 1):
-                calls, us = _scripts(server, seen.config.keys.root)
-                seen.add_many(f"new {number} {item}" for item in range(_ITEMS))
-                calls_after, us_after = _scripts(server, seen.config.keys.root)
-                # The first round begins the slice. In a quiet one, no other client runs a script.
-                if number and calls_after == calls + 1:
-                    quiet.append((us_after - us - CALL - WRITING) / _ITEMS)
-        finally:
-            seen.clear()
-            server.client.unlink(seen.config.keys.state(0))  # which refuses late copies of calls
-    if not quiet:
-        raise CommandError(
-            f"--url: other clients run scripts on {server.place} all the time, so its speed can't be measured; "
-            "leave --url out, or give a server like it"
-        )
-    return median(quiet) / new_us(_SLICES)
-
-
-def _scripts(server: Server, key: str) -> tuple[int, int]:
-    """Return how many scripts the server of this key has run, and for how long (us)."""
-    import redis  # noqa: PLC0415
-
-    client: Any = server.client
-    cluster = isinstance(client, redis.RedisCluster)
-    options = {"target_nodes": client.get_node_from_key(key)} if cluster else {}
-    try:
-        scripts = client.info("commandstats", **options)["cmdstat_evalsha"]
-    except (redis.ResponseError, KeyError):
-        raise CommandError(
-            f"--url: {server.place} refuses INFO, so its speed can't be measured; leave --url out"
-        ) from None
-    return int(scripts["calls"]), int(scripts["usec"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -15,21 +14,18 @@ from redis.retry import Retry
 
 from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import Config, Parameters, from_stored
-from tbloom.bloom.info import FilterInfo, read_info
-from tbloom.cli.kit import output, together
+from tbloom.bloom.info import FilterInfo
+from tbloom.cli.kit import output
 from tbloom.cli.kit.errors import VARIABLES, CommandError
-from tbloom.engine.flow import Call, Flow, request, text
+from tbloom.engine.flow import text
 from tbloom.engine.keys import name_of, root_of, roots
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.retries import NODE
 from tbloom.engine.sending import is_cluster
-from tbloom.engine.server import ServerClock
 from tbloom.engine.urls import make_client, parse_url, without_secrets
-from tbloom.errors import ConfigError, ConfigMismatch
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.exact import ExactInfo
-from tbloom.exact.config import ExactConfig
 from tbloom.exact.config import from_stored as exact_from_stored
-from tbloom.exact.verbs import ExactVerbs
 
 Info = FilterInfo | ExactInfo
 #: The errors of a server that does not answer.
@@ -103,15 +99,14 @@ class Server:
         self.place: str = without_secrets(url)
         if prefix:
             self.place += f" with the prefix {prefix!r}"
-        #: The parameters by their stored text, which is the same for many filters.
-        self._configs: dict[str, Config] = {}
 
     def stored(self, name: str) -> str | None:
         """Return the stored parameters of the store with this name."""
-        [(_, found)] = together.answers(self.client, [name], self._stored)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        try:
+            found = self.client.get(root_of(name, self.prefix))
+        except redis.exceptions.MovedError:
+            raise CommandError(f"{self.place}: {NODE}") from None
+        return None if found is None else text(found)
 
     def kind(self, name: str) -> str | None:
         """Return the kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
@@ -151,14 +146,27 @@ class Server:
 
     def any_filter(self, name: str, **own: Any) -> TimeBloom | ExactFilter:
         """Return the stored filter of this name. An exact one does not take the ``own`` arguments."""
-        config = self._config(name, self.stored(name))
-        if isinstance(config, ExactConfig):
+        stored = self.stored(name)
+        if stored is None:
+            raise CommandError(
+                f"no filter {name!r} on {self.place} ('tbloom list' shows the filters)"
+            )
+        if _kind(stored) in COUNTERS:
+            raise CommandError(
+                f"{name!r} on {self.place} is a mapping of distinct counters, which a filter of this name can't share: "
+                "take another name, or see 'tbloom count'"
+            )
+        if config := exact_from_stored(name, stored, self.prefix):
             return ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
-        return of_config(self.client, config, **own)
+        return of_config(self.client, from_stored(name, stored, prefix=self.prefix), **own)
 
-    def infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
-        """Yield ``info()`` of each filter, or the error that it raises, in few round trips."""
-        return together.answers(self.client, names, self._info)
+    def infos(self, names: Iterable[str]) -> Iterator[tuple[str, Info | Exception]]:
+        """Yield ``info()`` of each filter, or the error that it raises. Raise redis-py's error if the server does not answer."""
+        for name in names:
+            try:
+                yield name, self.any_filter(name).info()
+            except (TBloomError, CommandError, redis.ResponseError) as error:
+                yield name, error
 
     def names(self, *kinds: str) -> list[str]:
         """Return the names of the stores of these kinds (all filters), found by SCAN, sorted.
@@ -171,9 +179,7 @@ class Server:
                     raise CommandError(f"{self.place}: {NODE}")
         keys = self.client.scan_iter(roots(self.prefix), count=1000)
         every = (name_of(text(key), self.prefix) for key in keys)
-        names = sorted({name for name in every if name is not None})
-        stored = together.answers(self.client, names, self._stored)
-        found = {name: _kind(values) for name, values in stored}
+        found = {name: self.kind(name) for name in sorted({name for name in every if name})}
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
@@ -189,39 +195,11 @@ class Server:
             raise CommandError(f"NAME: expected one of the filters on {self.place}: {shown}{more}")
         return names[0]
 
-    def _info(self, name: str) -> Flow[Info]:
-        config = self._config(name, (yield from self._stored(name)))
-        if isinstance(config, Config):
-            return (yield from read_info(config, ServerClock()))
-        store = ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
-        return (yield from ExactVerbs.info.flow(store))
-
     def exact_filter_error(self, name: str) -> CommandError:
         """Return the error of a command that does not take an exact filter."""
         return CommandError(
             f"{name!r} on {self.place} is an exact filter; this command needs one with slices"
         )
-
-    def _stored(self, name: str) -> Flow[str | None]:
-        [found] = yield from request([Call(("GET", root_of(name, self.prefix)))])
-        return None if found is None else text(found)
-
-    def _config(self, name: str, stored: str | None) -> Config | ExactConfig:
-        """Return the parameters of a filter, from what is stored."""
-        if stored is None:
-            raise CommandError(
-                f"no filter {name!r} on {self.place} ('tbloom list' shows the filters)"
-            )
-        if _kind(stored) in COUNTERS:
-            raise CommandError(
-                f"{name!r} on {self.place} is a mapping of distinct counters, which a filter of this name can't share: "
-                "take another name, or see 'tbloom count'"
-            )
-        if stored not in self._configs:
-            if config := exact_from_stored(name, stored, self.prefix):
-                return config
-            self._configs[stored] = from_stored(name, stored, prefix=self.prefix)
-        return replace(self._configs[stored], name=name)
 
 
 def _kind(stored: str | Exception | None) -> str | None:

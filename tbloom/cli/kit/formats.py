@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-_K, _THOUSANDS = 1000, ("", "k", "M", "G")
 _KIB = 1024
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 #: The calendar's granularities.
@@ -19,14 +18,6 @@ def size(number: float | None) -> str:
     while abs(number) >= _KIB and power < len(_UNITS) - 1:
         number, power = number / _KIB, power + 1
     return f"{number:.{1 if power else 0}f} {_UNITS[power]}"
-
-
-def short(number: float) -> str:
-    """Return a round number for an axis: ``150 k``, ``2.5 M``."""
-    power = 0
-    while abs(number) >= _K and power < len(_THOUSANDS) - 1:
-        number, power = number / _K, power + 1
-    return f"{number:g} {_THOUSANDS[power]}".rstrip()
 
 
 def rate(chance: float) -> str:

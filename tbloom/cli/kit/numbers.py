@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -79,13 +80,16 @@ def size(text: str) -> int:
     raise click.BadParameter(f"expected a size such as 512MB or 2GB, got {text!r}")
 
 
-def time(text: str) -> datetime:
-    """Return a time with its zone: ``2026-11-16T12:00:00Z``; a date alone is its midnight in UTC."""
-    with suppress(ValueError):
-        at = datetime.fromisoformat(text.replace("z", "Z"))
-        if at.utcoffset() is None and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-            at = at.replace(tzinfo=UTC)
-        if at.utcoffset() is not None:
-            return at
-    expected = "a time with its zone, or a date, such as 2026-11-16T12:00:00Z or 2026-11-16"
-    raise click.BadParameter(f"expected {expected}, got {text!r}")
+class Time(click.DateTime):
+    """A time with its zone: ``2026-11-16T12:00:00Z``; a date alone is its midnight in UTC."""
+
+    def __init__(self) -> None:
+        super().__init__(("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"))
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        """Return the time."""
+        at = super().convert(value, param, ctx)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+time = Time()

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial, reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -29,8 +23,6 @@ if TYPE_CHECKING:
 #: What adds options or arguments to a command.
 Decorator = Callable[[Any], Any]
 LOCAL = "redis://localhost:6379/0"
-#: How long the names are kept for completion (s), because users press Tab several times for one name.
-_SECONDS = 30.0
 #: The timeout of completion (s). If it took longer, the shell would seem to hang.
 _WAIT_SECONDS = 0.5
 #: The bytes that are read of a secret's file, more than a secret may have.
@@ -39,45 +31,15 @@ _LONGEST_SECRET = 1024
 
 def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of the filters on the server that begin so; none if it does not answer."""
+    from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
+
     url = context.params.get("server") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
-    prefix = context.meta.get("prefix") or os.environ.get(PREFIX, "")
-    return [
-        name for name in _names(url, prefix) if name.startswith(incomplete) and name.isprintable()
-    ]
-
-
-def _names(url: str, prefix: str) -> list[str]:
-    """Return the names of the filters, from a file if it is new enough, otherwise from the server."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tbloom"
-    file = (
-        folder
-        / f"{hashlib.sha256(f'{url} {prefix}'.encode(errors='replace')).hexdigest()[:16]}.json"
-    )
-    with suppress(OSError, ValueError):
-        if time.time() - file.stat().st_mtime < _SECONDS:
-            return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
-    from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the file is read without redis-py
-
     limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
     address = url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
+    prefix = context.meta.get("prefix") or os.environ.get(PREFIX, "")
     with connect(address, "", prefix) as server:
-        found = server.names()
-    with suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.write_text(json.dumps(found), encoding="utf-8")
-    return found
-
-
-class Shared(click.Option):
-    """An option that many commands have; in their help, it comes last."""
-
-    section = "Common options"
-
-
-class Parameter(click.Option):
-    """A parameter of a filter."""
-
-    section = "Parameters of a filter"
+        names = server.names()
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
 def text_of(word: str) -> str:
@@ -88,11 +50,9 @@ def text_of(word: str) -> str:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
 
 
-def _connected(
-    context: click.Context, option: click.Option, url: str | None
-) -> Server | str | None:
+def _connected(context: click.Context, option: click.Option, url: str) -> Server | str:
     """Return the server at the URL, connected until the command ends. While a shell completes a word, return the URL."""
-    if url is None or context.resilient_parsing:
+    if context.resilient_parsing:
         return url
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
 
@@ -121,15 +81,8 @@ def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secr
         raise click.BadParameter(f"expected {error.expected}, got {error.value}") from None
 
 
-def _or_stdin(
-    _context: object, _argument: object, files: tuple[BinaryIO, ...]
-) -> tuple[BinaryIO, ...]:
-    return files or (sys.stdin.buffer,)
-
-
-_shared = partial(click.option, cls=Shared)
-_flag = partial(_shared, is_flag=True, expose_value=False, callback=_note)
-_url: Decorator = _shared(
+_flag = partial(click.option, is_flag=True, expose_value=False, callback=_note)
+_url: Decorator = click.option(
     "--url",
     "server",
     envvar=[*VARIABLES],
@@ -139,7 +92,7 @@ _url: Decorator = _shared(
     help="the server, such as redis://host:6379/0 or redis+cluster://host:6379 "
     f"({', else '.join([*VARIABLES, LOCAL])})",
 )
-_prefix: Decorator = _shared(
+_prefix: Decorator = click.option(
     "--prefix",
     envvar=PREFIX,
     default="",
@@ -149,37 +102,33 @@ _prefix: Decorator = _shared(
     callback=_note_prefix,
     help=f"the text with which each key begins, such as app1: ({PREFIX}, else none)",
 )
-#: A filter's name; one that may be left out; and any number of them.
+#: A filter's name, and one that may be left out.
 name: Decorator = click.argument("name", type=text_of, shell_complete=complete)
 name_or_only: Decorator = click.argument(
     "name", required=False, type=text_of, shell_complete=complete
 )
-some_names: Decorator = click.argument(
-    "names",
-    metavar="[NAME]...",
-    nargs=-1,
-    type=text_of,
-    shell_complete=complete,
-    callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
-)
-#: Files with an item in each line, opened at once, so that a wrong name changes nothing; ``-`` is standard input.
+#: Files with an item in each line; ``-`` is standard input.
 files: Decorator = click.argument(
-    "files", metavar="[FILE]...", nargs=-1, type=click.File("rb"), callback=_or_stdin
+    "files",
+    metavar="[FILE]...",
+    nargs=-1,
+    type=click.Path(allow_dash=True),
+    callback=lambda _context, _argument, words: words or ("-",),
 )
-within: Decorator = _shared(
+within: Decorator = click.option(
     "--within", type=int, metavar="N", help="search the newest N slices only (all)"
 )
 as_json: Decorator = _flag("--json", help="as JSON")
 quiet: Decorator = _flag("--quiet", help="no summary")
 yes: Decorator = _flag("--yes", help="don't ask")
-mapping: Decorator = _shared(
+mapping: Decorator = click.option(
     "--mapping",
     metavar="MAPPING",
     default=DEFAULT_MAPPING,
     type=text_of,
     help=f"the mapping that numbers the members ({DEFAULT_MAPPING})",
 )
-secret: Decorator = _shared(
+secret: Decorator = click.option(
     "--secret-file",
     "secret",
     type=click.File("rb"),
@@ -197,49 +146,52 @@ def all_of(*decorators: Any) -> Decorator:
 
 #: --url and --prefix.
 server: Decorator = all_of(_url, _prefix)
-#: The same for a command that needs no server, and has none without --url.
-optional_server: Decorator = all_of(
-    click.option(
-        "--url",
-        "server",
-        metavar="URL",
-        callback=_connected,
-        help="a server, whose speed is measured by a filter that is deleted again",
-    ),
-    _prefix,
-)
-_parameter = partial(click.option, cls=Parameter)
 #: An option for each parameter of a filter that can change.
 changeable: Decorator = all_of(
-    _parameter("--slices", type=int, metavar="N", help="number of slices (7)"),
-    _parameter(
+    click.option("--slices", type=int, metavar="N", help="number of slices (7)"),
+    click.option(
         "--capacity",
         type=numbers.capacity,
         help="distinct items per slice, such as 5M (auto: what the last slice held)",
     ),
-    _parameter(
+    click.option(
         "--error-rate", type=numbers.chance, metavar="RATE", help="over the whole window (1e-4)"
     ),
-    _parameter("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
-    _parameter("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
-    _parameter("--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"),
+    click.option("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
+    click.option("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
+    click.option(
+        "--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"
+    ),
 )
 #: An option for each parameter.
 parameters: Decorator = all_of(
-    _parameter(
+    click.option(
         "--granularity",
         metavar="PERIOD",
         help="length of a slice: h, d, w, m, or 15min, 3d ... (d); none: no window, the filter never forgets",
     ),
     changeable,
-    _parameter("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)"),
-    _parameter("--shards", type=int, metavar="N", help="shards, for a cluster (by size)"),
+    click.option("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)"),
+    click.option("--shards", type=int, metavar="N", help="shards, for a cluster (by size)"),
 )
 #: --create, and the parameters of the new filter.
 creation: Decorator = all_of(
     click.option("--create", is_flag=True, help="create a missing filter, with these parameters"),
     parameters,
 )
+
+
+def names(*, required: bool = False) -> Decorator:
+    """Return the argument of several names of filters, each of which counts once."""
+    return click.argument(
+        "names",
+        metavar="NAME..." if required else "[NAME]...",
+        nargs=-1,
+        required=required,
+        type=text_of,
+        shell_complete=complete,
+        callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
+    )
 
 
 def slices(what: str, without: str) -> Decorator:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from textwrap import fill
 from typing import Any, TypeVar
-from unicodedata import combining, east_asian_width
 
 import click
 
-from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import FAILED, CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
 
 T = TypeVar("T")
-#: Wider than any line.
-_WIDE = 10_000
-_GAP = 2
+#: Wider than any line. Without a height, rich takes 80 columns where TERM=dumb.
+_ANY_SIZE = {"width": 10_000, "height": 25}
 
 
 def is_on(flag: str) -> bool:
@@ -46,6 +40,7 @@ def confirm(question: str, failed: str) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError("--yes: needed where standard input is no terminal")
+    # Not by click.confirm, which writes the end of the question to standard output.
     click.echo(f"{printable(question)} [y/N]: ", nl=False, err=True)
     answer = sys.stdin.readline()  # "" after Ctrl-D
     if answer.strip().lower() not in {"y", "yes"}:
@@ -65,10 +60,9 @@ def readable(answers: Iterable[tuple[str, T | Exception]]) -> tuple[list[T], int
 
 
 def line(text: str) -> None:
-    """Print text, with its styles if standard output is a terminal that takes them and NO_COLOR (no-color.org) is not set."""
+    """Print text."""
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # where there is ASCII only
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    click.echo(text, file=sys.stdout, color=False if is_plain else None)
+    print(text)  # noqa: T201
 
 
 def lines(texts: Sequence[str]) -> str:
@@ -95,14 +89,16 @@ def show_again(value: Any, text: Callable[[], str]) -> None:
     line(shown if is_terminal else f"{shown}\n")
 
 
-def sentence(text: str, **style: Any) -> str:
-    """Return text wrapped to the width of the terminal (see ``printable``); ``style`` as for ``click.style``."""
-    return click.style(fill(printable(text), _screen_width()), **style)
+def sentence(text: str, style: str = "") -> str:
+    """Return text wrapped to the width of the terminal (see ``printable``), in a style of rich's."""
+    from rich.text import Text  # noqa: PLC0415 - what prints lines does without rich
+
+    return _drawn(Text(printable(text), style))
 
 
 def warnings(sentences: Iterable[str]) -> list[str]:
     """Return a line, or more, for each warning."""
-    return [sentence(f"warning: {each}", fg="yellow") for each in sentences]
+    return [sentence(f"warning: {each}", "yellow") for each in sentences]
 
 
 def table(
@@ -113,67 +109,29 @@ def table(
 ) -> str:
     """Return rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
 
-    Columns for which the screen has no room are in a further table below, beside the first column again.
-
     :param left: the headings of text; the other columns are aligned on the right.
     """
+    from rich.table import Table  # noqa: PLC0415 - what prints lines does without rich
+    from rich.text import Text  # noqa: PLC0415 - the same
+
     if not rows:
         return ""
-    headings = {heading: heading for heading in rows[0]}
-    lines = [headings, *rows] if totals is None else [headings, *rows, totals]
-    cells = {h: [printable(row.get(h, "")) for row in lines] for h in headings}
-    first, *others = (_column(column, is_left=heading in left) for heading, column in cells.items())
-    room = _screen_width() - columns_of(first[0])
-    parts, used = [[first]], 0
-    for column in others:
-        used += _GAP + columns_of(column[0])
-        if used > room and len(parts[-1]) > 1:
-            parts.append([first])
-            used = _GAP + columns_of(column[0])
-        parts[-1].append(column)
-    return "\n\n".join(map(_joined, parts))
+    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for heading in rows[0]:
+        side: Any = "left" if heading in left else "right"
+        # Cells that are too wide go on in the next line: nothing is cut off.
+        drawn.add_column(Text(heading), justify=side, overflow="fold")
+    for row in (*rows, totals) if totals else rows:
+        drawn.add_row(*(Text(printable(row.get(heading, ""))) for heading in rows[0]))
+    return _drawn(drawn)
 
 
-def _column(cells: list[str], *, is_left: bool) -> list[str]:
-    """Return the cells, all of the same width."""
-    width = max(map(columns_of, cells))
-    gaps = [" " * (width - columns_of(cell)) for cell in cells]
-    return [
-        f"{cell}{gap}" if is_left else f"{gap}{cell}" for cell, gap in zip(cells, gaps, strict=True)
-    ]
+def _drawn(what: Any) -> str:
+    """Return what rich draws: for a terminal, in its colours and its width; else plainly, in lines of any width."""
+    from rich.console import Console  # noqa: PLC0415 - what prints lines does without rich
 
-
-def _joined(columns: list[list[str]]) -> str:
-    first, *others = ((" " * _GAP).join(row).rstrip() for row in zip(*columns, strict=True))
-    return "\n".join([click.style(first, bold=True), *others])
-
-
-def columns_of(text: str) -> int:
-    """Return the columns of a terminal that a text takes: wide characters (CJK, emoji) take two, and accents none."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text
-    )
-
-
-def _screen_width() -> int:
-    """Return the columns of the terminal; more than any line needs if standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
-
-
-def page(template: str, **values: Any) -> bytes:
-    """Return an HTML page in UTF-8, of a template beside the commands. Values are escaped: names of filters are not trusted."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - of an extra
-
-    environment = Environment(
-        loader=PackageLoader("tbloom.cli", "commands"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    shown = {"size": formats.size, "rate": formats.rate, "moment": formats.moment}
-    environment.filters |= {"number": "{:,}".format, **shown}
-    html = environment.get_template(template).render(**values)
-    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8
+    size: Any = {} if sys.stdout.isatty() else _ANY_SIZE
+    console = Console(file=sys.stdout, **size, highlight=False)
+    with console.capture() as drawn:
+        console.print(what)
+    return "\n".join(line.rstrip() for line in drawn.get().splitlines())

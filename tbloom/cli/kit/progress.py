@@ -8,8 +8,6 @@ from contextlib import ExitStack, contextmanager
 from time import monotonic
 from typing import Any
 
-import click
-
 from tbloom.cli.kit.output import is_on
 
 #: A bar for a shorter time (s) would only flicker.
@@ -25,28 +23,37 @@ def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Callable[[in
     begin, done = monotonic(), 0
     shown: Any = None
     is_wanted = sys.stderr.isatty() and not ((prints and sys.stdout.isatty()) or is_on("quiet"))
-
-    def speed(_: object) -> str:
-        rate = done / max(monotonic() - begin, 1e-9)
-        return f"{rate / (1 << 20):,.1f} MB/s" if unit == "bytes" else f"{rate:,.0f} {unit}/s"
-
     with ExitStack() as stack:
 
         def advance(count: int) -> None:
             nonlocal done, shown
             done += count
+            if shown is None and is_wanted and monotonic() - begin > _SHOWN_AFTER:
+                shown = stack.enter_context(_progress(unit))
+                shown.add_task(unit, total=total or None)
             if shown:
-                shown.update(count, done)
-            elif is_wanted and monotonic() - begin > _SHOWN_AFTER:
-                # Longer than ``done``, because click ends a full bar.
-                shown = stack.enter_context(
-                    click.progressbar(
-                        length=max(total, done + 1) if total else None,
-                        label=unit,
-                        item_show_func=speed,
-                        file=sys.stderr,
-                    )
-                )
-                shown.update(done, done)
+                shown.update(shown.task_ids[0], completed=done)
 
         yield advance
+        if shown:  # the total was an estimate
+            shown.update(shown.task_ids[0], total=done)
+
+
+def _progress(unit: str) -> Any:
+    """Return a bar with percentage, units or bytes, and time left."""
+    from rich import progress  # noqa: PLC0415 - most commands show none
+    from rich.console import Console  # noqa: PLC0415 - the same
+
+    done: Any = "{task.completed:,.0f}"
+    if unit == "bytes":
+        done = progress.DownloadColumn()
+    columns = (
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        done,
+        progress.TimeRemainingColumn(),
+    )
+    # Standard output is not redirected: answers go there as they are.
+    return progress.Progress(
+        "{task.description}", *columns, console=Console(stderr=True), redirect_stdout=False
+    )

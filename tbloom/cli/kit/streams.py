@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import secrets
 import stat
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import click
+
+from tbloom.cli.kit import output
 from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.formats import counted
 from tbloom.engine.flow import text
@@ -20,10 +21,6 @@ from tbloom.engine.flow import text
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
-#: The end of an output file's name until the file is complete.
-_UNFINISHED = ".tbloom-unfinished"
-#: The writer of an unfinished file that is older (s) must have been killed.
-_KILLED_AFTER = 86_400.0
 #: The first bytes of files that are not lines of text, with the format, and what makes lines of it.
 _FORMATS = {
     b"\x1f\x8b": "gzip (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)",
@@ -36,32 +33,60 @@ _FORMATS = {
 _BYTE_ORDER_MARK, _OF_UTF_16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
-def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the files' lines in batches, each as soon as it can be read.
+class Inputs:
+    """Files with an item in each line, one after another. One that can't be read is named, and the others are read."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        #: How many could not be read.
+        self.failed: int = 0
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """Yield the lines in batches (see ``batches``)."""
+        for name in self._names:
+            try:
+                with click.open_file(name, "rb") as file:
+                    yield from batches(file)
+            except (OSError, CommandError) as error:
+                self.failed += 1
+                why = f"{name}: {error.strerror}" if isinstance(error, OSError) else f"{error}"
+                output.say(f"tbloom: {why}")
+
+    def lines(self) -> int:
+        """Estimate the number of lines. A pipe counts 0: it can be opened only once."""
+        lines = 0
+        for name in self._names:
+            if name == "-" or Path(name).is_file():
+                with suppress(OSError), click.open_file(name, "rb") as file:
+                    lines += lines_in(file)
+        return lines
+
+
+def batches(file: Any) -> Iterator[list[bytes]]:
+    """Yield the file's lines in batches, each as soon as it can be read.
 
     A line ends in LF, CR or both. Empty lines and byte order marks are left out.
 
     Raise CommandError for a line over 64 MB, and for a file that is not lines of text.
     """
-    for file in files:
-        rest: list[bytes] = []
-        size, number, is_begun = 0, 1, False
-        while data := file.read1(_READ_BYTES):  # type: ignore[attr-defined] # of a file, and of standard input
-            if wrong := _other_format(data, is_begun=is_begun):
-                raise CommandError(f"{file.name}: expected lines of text, got {wrong}")
-            is_begun = True
-            ends = data.count(b"\n") or data.count(b"\r")
-            ended, end, data = data.replace(b"\r", b"\n").rpartition(b"\n")
-            if end:
-                yield _items(b"".join([*rest, ended]))
-                number += ends
-                rest, size = [], 0
-            rest.append(data)
-            size += len(data)
-            if size > _LONGEST:
-                raise CommandError(f"{file.name}: line {number}: expected at most 64 MB")
-        if size:
-            yield _items(b"".join(rest))
+    rest: list[bytes] = []
+    size, number, is_begun = 0, 1, False
+    while data := file.read1(_READ_BYTES):
+        if wrong := _other_format(data, is_begun=is_begun):
+            raise CommandError(f"{file.name}: expected lines of text, got {wrong}")
+        is_begun = True
+        ends = data.count(b"\n") or data.count(b"\r")
+        ended, end, data = data.replace(b"\r", b"\n").rpartition(b"\n")
+        if end:
+            yield _items(b"".join([*rest, ended]))
+            number += ends
+            rest, size = [], 0
+        rest.append(data)
+        size += len(data)
+        if size > _LONGEST:
+            raise CommandError(f"{file.name}: line {number}: expected at most 64 MB")
+    if size:
+        yield _items(b"".join(rest))
 
 
 def _other_format(data: bytes, *, is_begun: bool) -> str | None:
@@ -76,16 +101,14 @@ def _other_format(data: bytes, *, is_begun: bool) -> str | None:
     return f"a NUL byte after {text(before[-60:])!r} (see tr '\\0' '\\n')" if nul else None
 
 
-def lines_in(files: Iterable[BinaryIO]) -> int:
-    """Estimate the number of lines in the files by their sizes and first lines. A pipe counts 0."""
-    lines = 0
-    for file in files:
-        about = os.fstat(file.fileno())
-        if stat.S_ISREG(about.st_mode):
-            first = file.peek(_READ_BYTES)  # type: ignore[attr-defined] # of a file, and of standard input
-            ends = first.count(b"\n") or first.count(b"\r") or 1
-            lines += about.st_size * ends // max(1, len(first))
-    return lines
+def lines_in(file: Any) -> int:
+    """Estimate the number of lines in a file by its size and first lines. A pipe counts 0."""
+    about = os.fstat(file.fileno())
+    if not stat.S_ISREG(about.st_mode):
+        return 0
+    first = file.peek(_READ_BYTES)
+    ends = first.count(b"\n") or first.count(b"\r") or 1
+    return about.st_size * ends // max(1, len(first))
 
 
 def _items(data: bytes) -> list[bytes]:
@@ -96,45 +119,37 @@ def _items(data: bytes) -> list[bytes]:
 def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
     """Yield a temporary file that takes the place of ``file`` at the end, with its permissions and owner.
 
-    ``-`` is standard output. Only its owner can read a new file with a secret. Remove what killed commands have left.
+    ``-`` is standard output. Only its owner can read a new file with a secret. (click's atomic file would also replace a whole
+    file with what an error has left of the new one.)
     """
     if file == "-":
         yield sys.stdout.buffer
         return
-    if Path(file).exists() and not Path(file).is_file():  # a device such as /dev/null
-        with Path(file).open("wb") as opened:
+    target = Path(file).resolve()  # the target of a link
+    if target.exists() and not target.is_file():  # a device such as /dev/null, or a pipe
+        with target.open("wb") as opened:
             yield opened
         return
-    target = Path(file).resolve()  # the target of a link
-    _remove_unfinished(target)
-    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_UNFINISHED}")
+    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     before = target.stat() if target.exists() else None
-    mode = 0o600 if is_secret or before else 0o666
     try:
         try:
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            fd = os.open(
+                new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret or before else 0o666
+            )
         except OSError as error:
             raise OSError(error.errno, error.strerror, file) from None
         with open(fd, "wb") as opened:  # noqa: PTH123 - of a descriptor
             yield opened
             opened.flush()
             if before:
-                # Only root may give a file to another user, and Windows can't.
-                with suppress(PermissionError, AttributeError):
+                with suppress(PermissionError):  # only root may give a file to another user
                     os.chown(new, before.st_uid, before.st_gid)
                 new.chmod(stat.S_IMODE(before.st_mode))
             os.fsync(fd)
         new.replace(target)
     finally:
         new.unlink(missing_ok=True)
-
-
-def _remove_unfinished(target: Path) -> None:
-    """Remove temporary files of this target whose writers were killed: nobody has written to them for a day."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.????????{_UNFINISHED}"):
-        with suppress(OSError):
-            if left.stat().st_mtime < time.time() - _KILLED_AFTER:
-                left.unlink()
 
 
 def write(data: bytes, line: str = "") -> None:
