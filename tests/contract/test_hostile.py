@@ -44,6 +44,11 @@ _WRITTEN = [
 ]
 
 
+def _id(value: Any) -> str:
+    """Short, though some values are very long."""
+    return ascii(value[:20] if isinstance(value, str | bytes) else value and str(value))[:20]
+
+
 def _write(own: redis.Redis, key: str, value: str | bytes | None) -> None:
     if value is not None and key.endswith(":state"):
         own.hset(key, "layout", value)
@@ -54,7 +59,7 @@ def _write(own: redis.Redis, key: str, value: str | bytes | None) -> None:
         own.rpush(key, "theirs")
 
 
-@pytest.mark.parametrize(("planted", "part", "value"), _WRITTEN, ids=lambda it: ascii(it)[:20])
+@pytest.mark.parametrize(("planted", "part", "value"), _WRITTEN, ids=_id)
 @each_number_of_shards
 def test_keys_of_another_program_are_named_and_left_alone(
     own: redis.Redis, planted: Planted, part: str, value: str | bytes | None, shards: int

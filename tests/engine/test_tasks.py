@@ -49,7 +49,14 @@ async def test_few_connections_serve_all_tasks(url: str, name: str, client: redi
 
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
 @pytest.mark.parametrize("kind", [EXACT, DISTINCT], ids=str)
-@pytest.mark.parametrize(("tasks", "query"), [(2000, PATIENT), (30, "?max_connections=1")])
+@pytest.mark.parametrize(
+    ("tasks", "query"),
+    [
+        (300, PATIENT),
+        pytest.param(2000, PATIENT, marks=pytest.mark.check),
+        (30, "?max_connections=1"),
+    ],
+)
 async def test_many_tasks_wait_for_a_connection(
     url: str, name: str, kind: Store, tasks: int, query: str, *, callers: bool
 ) -> None:

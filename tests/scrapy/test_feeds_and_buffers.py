@@ -16,13 +16,11 @@ from scrapy.http import Response
 from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
-from tests.helpers.projects import Project, crawl_in_turn, marked, path_of, times
+from tests.helpers.projects import LOCAL, Project, crawl_in_turn, marked, path_of, times
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import DONE
 
-MARKS = pytest.mark.parametrize(
-    "mark", ["done", pytest.param("done, local", marks=pytest.mark.check)]
-)
+MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = tuple("abcdefgh")
 
 

@@ -19,6 +19,7 @@ from scrapy.utils.request import RequestFingerprinter
 from tests.helpers import schedulers
 from tests.helpers.crawl import Part
 from tests.helpers.projects import (
+    LOCAL,
     Project,
     by_mark_and_queue,
     marked,
@@ -31,9 +32,10 @@ from tests.helpers.schedulers import SCHEDULED
 
 MARKS, DONE = ("scheduled", "done", "done, local"), ("done", "done, local")
 EVERY = ("scheduled", "scheduled, local", *DONE)
-ALL_MARKS = pytest.mark.parametrize("mark", MARKS)
-EVERY_MARK = pytest.mark.parametrize("mark", EVERY)
-DONE_MARKS = pytest.mark.parametrize("mark", DONE)
+LONG = [pytest.param("scheduled, local", marks=pytest.mark.check), LOCAL]
+ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
+EVERY_MARK = pytest.mark.parametrize("mark", ["scheduled", "done", *LONG])
+DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 SPINS = {"CLOSESPIDER_TIMEOUT": 4}
 
 
@@ -93,7 +95,7 @@ class StaysAtIdle(AtIdle):
             raise DontCloseSpider
 
 
-@by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis"])
+@by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
 @pytest.mark.parametrize("spider", [AtIdle, ManyAtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
     project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any

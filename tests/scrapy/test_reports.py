@@ -23,6 +23,7 @@ from scrapy.utils.request import fingerprint
 from tbloom import LocalBloom, TimeBloom
 from tests.helpers.crawl import Part
 from tests.helpers.projects import (
+    LOCAL,
     Project,
     by_mark_and_queue,
     marked,
@@ -33,7 +34,7 @@ from tests.helpers.projects import (
 from tests.helpers.schedulers import DONE
 
 MARKS = ("scheduled", "done", "done, local")
-DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 
 
 class Captcha(Project):
