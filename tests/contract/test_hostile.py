@@ -26,7 +26,9 @@ from tests.helpers.stores import BLOOM, EXACT, Store
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 #: These change one key after the other.
 _IN_STEPS = {"clear", "clear_mapping", "reconfigure"}
-each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
+each_number_of_shards = pytest.mark.parametrize(
+    "shards", [pytest.param(1, marks=pytest.mark.check), 3]
+)
 _NO_CONFIGS: list[str | bytes] = [
     *("not JSON", "", "[]", "null", "7", '"x"', "{}", '{"kind":"exact"}', "9" * 5000, b"\xff\xfe"),
     *("[" * 10**5, '{"a":' * 10**5, "{" * 10**6),

@@ -414,7 +414,12 @@ class Old:
         return len(self.queue)
 
 
-@pytest.fixture(params=["PriorityQueue", "FifoQueue", "LifoQueue"])
+@pytest.fixture(
+    params=[
+        "PriorityQueue",
+        *(pytest.param(kind, marks=pytest.mark.check) for kind in ("FifoQueue", "LifoQueue")),
+    ]
+)
 def old(project: Project, client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Old]:
     old = Old(project, client, request.param)
     yield old
