@@ -139,7 +139,7 @@ class Chain(Project):
             yield self.request(str(number + 1))
 
 
-@by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=[])
+@by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=["done, local"])
 def test_a_chain_of_pages_goes_on_where_it_was_stopped(
     project: Any, tmp_path: Path, mark: str, queue: str
 ) -> None:
