@@ -32,7 +32,7 @@ paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/pa
 	$(BIN)/python -m bench.paper $(ARGS)
 
 # Four processes, because tests often wait, each with a Redis of its own.
-test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. ARGS=-n0: in one process.
+test: $(VENV)/.test ## Every promise once; two to four minutes on two cores. ARGS=-n0: in one process.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not check" $(ARGS)
 
 check: $(VENV)/.test ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import Claim, TimeBloom
-from tbloom.scrapy.extras.counts import KINDS
-from tbloom.scrapy.pending import NoAnswer
+from tbloom import TimeBloom
 from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE
 
 ROOT = Path(__file__).parents[2]
@@ -22,25 +20,6 @@ STATS = {
     for cell in re.findall(r"^\| (`\w+/[^|]*) \|", PAGE, re.MULTILINE)
     for stat in re.findall(r"`([^`]+)`", cell)
 }
-
-
-def test_the_page_has_every_stat_and_no_other() -> None:
-    """Those whose names are in the code of tbloom.scrapy."""
-    answers = [answer.value for answer in (*Claim, *NoAnswer)]
-    kinds = ("asked", "unanswered", "new", "seen", "agreed", "lost", "again")
-    distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
-    in_code = {
-        stat.replace("{answer.value}", answer)
-        .replace("{name}", name)
-        .replace("{what}", kind)
-        .replace("{page.failed}", "{reason}")
-        for path in (ROOT / "tbloom" / "scrapy").rglob("*.py")
-        for stat in re.findall(r"\"((?:tbloom|bloomfilter|dupefilter)/[^\"]+)\"", path.read_text())
-        for answer in answers
-        for kind in kinds
-        for name in distinct
-    }
-    assert in_code | {"dupefilter/filtered"} == STATS  # that one is Scrapy's
 
 
 @pytest.mark.parametrize("way", SETTINGS)
