@@ -220,9 +220,11 @@ class NotesWaiting(Scheduler):
 
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
 def test_no_page_is_fetched_while_thousands_of_links_wait(
-    project: Any, tmp_path: Path, mark: str
+    project: Any, tmp_path: Path, own_url: str, mark: str
 ) -> None:
-    [end] = project(LinksWhileRedisWaits, **marked(mark, tmp_path), SCHEDULER=NotesWaiting)
+    """(The server is the test's own, because it stands still.)"""
+    settings = {**marked(mark, tmp_path), "SCHEDULER": NotesWaiting, "REDIS_URL": own_url}
+    [end] = project(LinksWhileRedisWaits, **settings)
     assert (sorted(["/start", *(f"/{page}" for page in range(10))]), "finished") == (
         sorted(end.fetched),
         end.reason,
