@@ -20,7 +20,7 @@ core = $1/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine
     $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
     $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
-.PHONY: help demo test check accounts others oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench mutants clean
+.PHONY: help demo test check accounts others oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,7 +29,7 @@ demo: $(VENV)/.demo ## A fleet of crawlers on a site of its own, and what tbloom
 	$(BIN)/tbloom demo $(ARGS)
 
 # Four processes, because tests often wait, each with a Redis of its own.
-test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. ARGS=-n0: in one process.
+test: $(VENV)/.test ## Every promise once; two to four minutes on two cores. ARGS=-n0: in one process.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not check" $(ARGS)
 
 check: $(VENV)/.test ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
@@ -109,6 +109,3 @@ $(PEERS)/.peers: setup.cfg pyproject.toml | $(BIN)/uv
 
 clean: ## Removes what the other targets made.
 	rm -rf $(VENV) $(OLDEST) $(SUPPORTED:%=$(VENV)-%) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-
-mutants: $(VENV)/.test ## Prints the mutants of the core that the fast tests miss; 100 in a quarter of an hour. ARGS="--seed 2 --sample 60 lua": others.
-	$(BIN)/python -m tests.mutants.run $(or $(ARGS),--sample 100)

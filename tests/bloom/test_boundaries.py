@@ -53,7 +53,7 @@ def _at_line(number: int, work: Callable[[], Any], reached: list[Thread]) -> Any
     return trace
 
 
-@pytest.mark.parametrize("capacity", [None, 10])
+@pytest.mark.parametrize("capacity", [None, pytest.param(10, marks=pytest.mark.check)])
 def test_no_item_is_lost_whenever_another_thread_goes_on_while_a_slice_begins(
     clockwork: Any, open_one: Callable[..., TimeBloom], capacity: int | None
 ) -> None:

@@ -18,7 +18,7 @@ from tests.helpers.making import Make
 @pytest.mark.parametrize(
     ("items", "others", "limit"),
     [
-        (100_000, 100_000, 1.1e-4 + 2 * 3.2e-5),  # two standard deviations for the fewer queries
+        (50_000, 100_000, 1.1e-4 + 2 * 3.2e-5),  # two standard deviations for the fewer queries
         pytest.param(300_000, 500_000, 1.1e-4, marks=pytest.mark.check),
     ],
 )
@@ -115,7 +115,8 @@ async def test_an_item_answered_new_after_a_full_slice_is_new_once(make: Make) -
 RATE = 1e-3
 check = pytest.mark.check
 STREAMS = [
-    *((2000, change) for change in (0.9, 1.0, 1.1)),
+    *((2000, change) for change in (0.9, 1.1)),
+    pytest.param(2000, 1.0, marks=check),
     *(pytest.param(10_000, change, marks=check) for change in (0.9, 1.0, 1.1)),
 ]
 

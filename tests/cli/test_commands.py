@@ -76,7 +76,13 @@ def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:
 
 
 @pytest.mark.parametrize("reader", ["pipe", "file", "slow", "closed"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(each, marks=pytest.mark.check) for each in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
 def test_a_signal_leaves_no_line_added_and_unprinted(
     url: str, name: str, tmp_path: Path, number: signal.Signals, reader: str
 ) -> None:

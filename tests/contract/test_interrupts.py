@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,9 +105,18 @@ ONE = "TimeBloom.from_url({url!r} + '?max_connections=1', {name!r})"
 EXACT = "ExactFilter.from_url({url!r}, {name!r})"
 COUNTER = "DistinctCounter.from_url({url!r}, 'one', {name!r})"
 LOCAL, FILE = "LocalBloom()", "LocalBloom(path={path!r})"
+#: `make test` has one with a server and one without.
+SOME = [BLOOM, LOCAL]
 
 
-@pytest.mark.parametrize("store", [BLOOM, ONE, EXACT, COUNTER, LOCAL, FILE])
+def each(*stores: str) -> Any:
+    """Parametrize a test by these stores."""
+    long = pytest.mark.check
+    cases = [pytest.param(store, marks=() if store in SOME else long) for store in stores]
+    return pytest.mark.parametrize("store", cases)
+
+
+@each(BLOOM, ONE, EXACT, COUNTER, LOCAL, FILE)
 def test_an_atexit_handler_can_add(ended: Callable[..., str], store: str) -> None:
     calls = "store.add('a'), store.add_many(['a', 'b'])"
     assert ended(_ATEXIT, store, calls) == "True [False, True]"
@@ -134,7 +144,7 @@ def test_an_atexit_handler_can_use_asyncio(
     assert answer.endswith(said)
 
 
-@pytest.mark.parametrize("store", [BLOOM, ONE, EXACT, LOCAL, FILE])
+@each(BLOOM, ONE, EXACT, LOCAL, FILE)
 @pytest.mark.parametrize("last", ["atexit", "__del__"])
 def test_daemon_threads_hold_nothing_up(ended: Callable[..., str], store: str, last: str) -> None:
     """They stop in the midst of a call, after the atexit handlers."""
@@ -145,14 +155,14 @@ def test_daemon_threads_hold_nothing_up(ended: Callable[..., str], store: str, l
     assert ended(program, store) == "ended"
 
 
-@pytest.mark.parametrize("store", [BLOOM, EXACT, COUNTER, LOCAL, FILE])
+@each(BLOOM, EXACT, COUNTER, LOCAL, FILE)
 def test_a_signal_handler_interrupts_a_call_of_its_own_store(
     ended: Callable[..., str], store: str
 ) -> None:
     assert ended(_SIGNALS, store) == "True"
 
 
-@pytest.mark.parametrize("store", [LOCAL, FILE])
+@each(LOCAL, FILE)
 def test_others_make_calls_after_any_number_of_interrupts(
     ended: Callable[..., str], store: str
 ) -> None:

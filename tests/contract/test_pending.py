@@ -89,7 +89,7 @@ def test_retries_of_the_longest_time_get_the_first_answer(
             assert seen._dispatcher.pending_answers.lost_in({0})
             wait(longest + 120)
         for other in range(300):
-            store.open(url, name, **own).add(f"item {other}")
+            store.of_client(clockwork.client, name, **own).add(f"item {other}")
         assert (0, b"1") == (*replies_to(clockwork.client, calls)[0][:2],)
 
 

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from tests.helpers.making import Awaited
-from tests.helpers.stores import STORES, Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 #: The connections of the store before the network falls silent.
 CONNECTIONS = 8
@@ -90,7 +90,11 @@ async def _look_together(seen: Any, network: Network) -> None:
 
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
-@pytest.mark.parametrize("store", STORES, ids=str)
+@pytest.mark.parametrize(
+    "store",
+    [BLOOM, *(pytest.param(store, marks=pytest.mark.check) for store in (EXACT, DISTINCT))],
+    ids=str,
+)
 async def test_the_second_try_after_silence_takes_a_new_connection(
     store: Store, driver: str, network: Network, name: str
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +21,7 @@ from tbloom.engine.batcher import SharedCall, WaitingItem, deliver
 from tbloom.engine.scripts import Script
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
+from tests.helpers.account import Account
 from tests.helpers.clock import Clockwork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
@@ -49,7 +49,14 @@ async def test_few_connections_serve_all_tasks(url: str, name: str, client: redi
 
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
 @pytest.mark.parametrize("kind", [EXACT, DISTINCT], ids=str)
-@pytest.mark.parametrize(("tasks", "query"), [(2000, PATIENT), (30, "?max_connections=1")])
+@pytest.mark.parametrize(
+    ("tasks", "query"),
+    [
+        (300, PATIENT),
+        pytest.param(2000, PATIENT, marks=pytest.mark.check),
+        (30, "?max_connections=1"),
+    ],
+)
 async def test_many_tasks_wait_for_a_connection(
     url: str, name: str, kind: Store, tasks: int, query: str, *, callers: bool
 ) -> None:
@@ -68,7 +75,7 @@ async def test_a_cancelled_task_takes_no_reply_from_others(
     url: str, name: str, kind: Any, query: str
 ) -> None:
     """It may be cancelled at any moment, also while it waits for a connection. Its item is new to the next call."""
-    seen, rng, account = kind.from_url(url + query, name), random.Random(18), Counter[Any]()
+    seen, rng, account = kind.from_url(url + query, name), random.Random(18), Account()
     for turn in range(TURNS):
         items = [f"{turn} {i}" for i in range(TASKS)]
         tasks = [asyncio.create_task(seen.add(item)) for item in items]
@@ -77,14 +84,13 @@ async def test_a_cancelled_task_takes_no_reply_from_others(
         cancelled = {task for task in tasks if rng.random() < 0.3 and task.cancel()}
         for item, task in zip(items, tasks, strict=True):
             with suppress(asyncio.CancelledError):
-                account[item, await task] += 1
+                account.note([item], [await task])
                 assert task not in cancelled
         for item in items:
-            account[item, await seen.add(item)] += 1
-            account[item, await seen.add(item)] += 1
-    new = [item for (item, is_new), times in account.items() if is_new for _ in range(times)]
-    assert len(new) == len({*new}) == TURNS * TASKS
-    assert TURNS * TASKS == (await seen.info()).items
+            await account.offer_async(seen, [item])
+            await account.offer_async(seen, [item])
+    account.check_answers()
+    assert TURNS * TASKS == len(account.new) == (await seen.info()).items
     await seen.aclose()
 
 

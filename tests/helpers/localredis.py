@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 import socket
 import subprocess
 import tempfile
@@ -123,6 +124,7 @@ class LocalRedis:
 def end(process: subprocess.Popen[Any]) -> None:
     """Terminates the process, kills it if that does not help, and waits for its end."""
     process.terminate()
+    process.send_signal(signal.SIGCONT)  # a stopped one takes no other signal
     try:
         process.wait(5)
     except subprocess.TimeoutExpired:

@@ -179,6 +179,10 @@ class KeepsItems(crawl.Part):
         self.crawler.spider.items.append(item)
 
 
+#: Of marks without a server, `make test` has what differs (test_without_a_server.py); `make check` has all else.
+LOCAL = pytest.param("done, local", marks=pytest.mark.check)
+
+
 def marked(mark: str, folder: Path) -> dict[str, Any]:
     """The settings of a mark, "scheduled" or "done"; with ", local" without a server."""
     local = {"TBLOOM_STORE": "local", "TBLOOM_PATH": str(folder / "seen"), "TBLOOM_KEY": None}
@@ -199,7 +203,7 @@ def queued(queue: str, folder: Path) -> dict[str, Any]:
 def by_mark_and_queue(
     marks: Sequence[str],
     queues: Sequence[str] = ("memory", "JOBDIR", "scrapy-redis"),
-    long: Sequence[str] = ("JOBDIR",),
+    long: Sequence[str] = ("JOBDIR", "scrapy-redis", "scheduled, local", "done, local"),
 ) -> Any:
     """Parametrises a test by ``mark`` and ``queue``; ``long``: those that only `make check` has. "done" needs no queue in Redis."""
     return pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The house: its rooms, who may import whom, what is public, and how its files look."""
+"""The house: its rooms, who may import whom, and what is public."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -15,23 +14,12 @@ import grimp
 import pytest
 
 import tbloom
-from tbloom.engine.scripts import Script
 
 ROOT = Path(__file__).parents[2]
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tbloom").rglob("*.py"))
 }
-LUA = ROOT / "lua"
-SHARED = sorted((LUA / "shared").glob("*.lua"))
-SCRIPTS = sorted({*LUA.rglob("*.lua")} - {*SHARED})
-
-
-def contract_and_body(path: Path) -> tuple[str, str]:
-    """A script's opening comment, and all the rest."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    end = next(number for number, line in enumerate(lines) if not line.startswith("--"))
-    return "\n".join(lines[:end]), "\n".join(lines[end:])
 
 
 def test_imports_point_downwards_and_each_library_has_its_rooms() -> None:
@@ -98,36 +86,3 @@ def test_a_process_imports_only_what_it_uses(script: str, unused: set[str]) -> N
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert set() == unused & set(done.stdout.split())
-
-
-def test_scripts_open_with_their_contracts() -> None:
-    """Verb, each key and argument that the body uses, reply, errors. Each shared function is called; no script searches the
-    keyspace."""
-    shared = [
-        name for path in SHARED for name in re.findall(r"local function (\w+)", path.read_text())
-    ]
-    used = set()
-    for path in SCRIPTS:
-        contract, body = contract_and_body(path)
-        assert re.match(rf"-- (\w+_)?{path.stem}: ", contract), path
-        assert [] == [word for word in ("KEYS[1]", "Reply", "Errors") if word not in contract]
-        named = set(re.findall(r"\b(?:KEYS|ARGV)\[\d+\]", body))
-        assert set() == {index for index in named if index not in contract}, path
-        text = Script(path.relative_to(LUA).with_suffix("").as_posix()).text
-        used |= {name for name in shared if re.search(rf"(?<!function )\b{name}\(", text)}
-        assert [] == re.findall(r"""KEYS \*|call\(\s*['"](?:KEYS|SCAN)['"]""", text, re.IGNORECASE)
-    assert {*shared} == used
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_is_its_files_as_they_stand(path: Path) -> None:
-    """Its lines are those of the files, each of which comes once."""
-    file = path.relative_to(LUA).with_suffix("").as_posix()
-    script, lines, files = Script(file), Counter[str](), [file]
-    for name in files:
-        text = (LUA / f"{name}.lua").read_text(encoding="utf-8")
-        lines.update(text.splitlines())
-        included = ", ".join(re.findall(r"^-- Includes   (.*)$", text, re.MULTILINE)).split(", ")
-        places = [f"shared/{each}" for each in included if each != "none"]
-        files += [place for place in dict.fromkeys(places) if place not in files]
-    assert lines == Counter(script.text.splitlines())

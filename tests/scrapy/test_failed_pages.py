@@ -16,12 +16,12 @@ from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
 
 from tests.helpers.crawl import Part
-from tests.helpers.projects import Project, marked, path_of, times
+from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
 
 STATUSES = [302, 400, 401, 403, 404, 410, 418, 429, 451, 500, 503]
 WITH_STATUS = {f"/{status}": [status] for status in STATUSES}
-MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 
 
 def names(pages: Any) -> list[str]:

@@ -198,7 +198,7 @@ def crawl_prepared(site: str, settings: Mapping[str, Any], *, ends: bool) -> lis
 
 
 @pytest.mark.parametrize("ends", [True, False])
-@pytest.mark.parametrize("store", ["bloom", "local"])
+@pytest.mark.parametrize("store", ["bloom", pytest.param("local", marks=pytest.mark.check)])
 def test_left_pages_wait_until_the_spider_is_ready(
     url: str,
     name: str,

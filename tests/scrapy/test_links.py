@@ -19,6 +19,7 @@ from scrapy.utils.request import RequestFingerprinter
 from tests.helpers import schedulers
 from tests.helpers.crawl import Part
 from tests.helpers.projects import (
+    LOCAL,
     Project,
     by_mark_and_queue,
     marked,
@@ -31,9 +32,10 @@ from tests.helpers.schedulers import SCHEDULED
 
 MARKS, DONE = ("scheduled", "done", "done, local"), ("done", "done, local")
 EVERY = ("scheduled", "scheduled, local", *DONE)
-ALL_MARKS = pytest.mark.parametrize("mark", MARKS)
-EVERY_MARK = pytest.mark.parametrize("mark", EVERY)
-DONE_MARKS = pytest.mark.parametrize("mark", DONE)
+LONG = [pytest.param("scheduled, local", marks=pytest.mark.check), LOCAL]
+ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
+EVERY_MARK = pytest.mark.parametrize("mark", ["scheduled", "done", *LONG])
+DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 SPINS = {"CLOSESPIDER_TIMEOUT": 4}
 
 
@@ -93,7 +95,7 @@ class StaysAtIdle(AtIdle):
             raise DontCloseSpider
 
 
-@by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis"])
+@by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
 @pytest.mark.parametrize("spider", [AtIdle, ManyAtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
     project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
@@ -218,9 +220,11 @@ class NotesWaiting(Scheduler):
 
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
 def test_no_page_is_fetched_while_thousands_of_links_wait(
-    project: Any, tmp_path: Path, mark: str
+    project: Any, tmp_path: Path, own_url: str, mark: str
 ) -> None:
-    [end] = project(LinksWhileRedisWaits, **marked(mark, tmp_path), SCHEDULER=NotesWaiting)
+    """(The server is the test's own, because it stands still.)"""
+    settings = {**marked(mark, tmp_path), "SCHEDULER": NotesWaiting, "REDIS_URL": own_url}
+    [end] = project(LinksWhileRedisWaits, **settings)
     assert (sorted(["/start", *(f"/{page}" for page in range(10))]), "finished") == (
         sorted(end.fetched),
         end.reason,

@@ -85,9 +85,10 @@ def start(server: LocalRedis, name: str, tmp_path: Path) -> Iterator[Callable[..
     """Starts a crawl of a site in a process of its own."""
     started: list[Forked] = []
 
-    def start(site: Server, settings: dict[str, Any]) -> Forked:
+    def start(site: Server, settings: dict[str, Any], *, soon: bool = False) -> Forked:
         own = {
-            "REDIS_URL": server.url,
+            # Soon, it finds out that the server does not answer.
+            "REDIS_URL": f"{server.url}{'?socket_timeout=1' * soon}",
             "TBLOOM_KEY": name,
             "TBLOOM_CAPACITY": 10_000,
             "LOG_FILE": str(tmp_path / "log"),
@@ -117,15 +118,23 @@ def wait_for_outage(crawl: Forked, tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
-@ADDONS
+@pytest.mark.parametrize(
+    ("settings", "how"),
+    [
+        (DONE, "killed"),
+        (SCHEDULED, "stopped"),
+        pytest.param(SCHEDULED, "killed", marks=LONG),
+        pytest.param(DONE, "stopped", marks=LONG),
+    ],
+    ids=["done, killed", "scheduled, stopped", "scheduled, killed", "done, stopped"],
+)
 def test_while_the_server_is_away_the_crawl_waits(
     server: LocalRedis, start: Any, name: str, tmp_path: Path, *, settings: dict[str, Any], how: str
 ) -> None:
     """Then it goes on: each page is fetched once, and marked. scrapy-redis#108 asks for it."""
     assert server.process is not None
     with a_site(pages=300) as site:
-        crawl = start(site, settings)
+        crawl = start(site, settings, soon=how == "stopped")
         wait_for(30, site, crawl)
         if how == "killed":
             server.kill()
@@ -169,11 +178,16 @@ def test_after_the_limit_an_outage_ends_the_crawl(
 
 
 @pytest.mark.parametrize(
-    ("settings", "signals"),
-    [(SCHEDULED, 1), (DONE, 1), (DONE, 2)],
-    ids=["scheduled", "done", "two"],
+    ("settings", "signals", "how"),
+    [
+        (SCHEDULED, 1, signal.SIGKILL),
+        (DONE, 1, signal.SIGSTOP),
+        (DONE, 2, signal.SIGKILL),
+        pytest.param(SCHEDULED, 1, signal.SIGSTOP, marks=LONG),
+        pytest.param(DONE, 1, signal.SIGKILL, marks=LONG),
+        pytest.param(DONE, 2, signal.SIGSTOP, marks=LONG),
+    ],
 )
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_signal_ends_the_wait(
     server: LocalRedis,
     start: Any,
@@ -186,7 +200,7 @@ def test_a_signal_ends_the_wait(
     """And so do two. It would never end otherwise."""
     assert server.process is not None
     with a_site() as site:
-        crawl = start(site, settings)
+        crawl = start(site, settings, soon=how == signal.SIGSTOP)
         wait_for(30, site, crawl)
         server.process.send_signal(how)
         wait_for_outage(crawl, tmp_path)

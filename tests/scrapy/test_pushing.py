@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import subprocess
+import sys
 import time
 import zlib
 from collections import Counter
@@ -27,7 +28,7 @@ from scrapy_redis.dupefilter import RFPDupeFilter
 
 from tbloom import TimeBloom
 from tests.helpers import crawl as crawls
-from tests.helpers.commands import refused, started, tbloom_in
+from tests.helpers.commands import refused, tbloom_in
 from tests.helpers.crawl import LooksRarely
 from tests.helpers.documents import ROOT
 from tests.helpers.forked import Forked
@@ -45,6 +46,14 @@ class Fed(Base):
         super().__init__(**given)
 """
 UNREACHABLE = "redis://127.0.0.1:1/0"
+#: The command line, which looks again sooner.
+WATCH = """
+import sys
+from tbloom.cli import main
+from tbloom.cli.commands import pushing
+pushing._PAUSE = 0.3
+sys.exit(main())
+"""
 
 
 class Project:
@@ -291,8 +300,9 @@ def test_the_queue_is_watched_until_ctrl_c(project: Project) -> None:
 def watching(project: Project, *words: str) -> Iterator[Iterator[str]]:
     """The lines of ``tbloom queue --watch``, which ends with Ctrl-C."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = ("queue", "fed", "--watch", *words)
-    with started(*command, cwd=project.folder, env=environment) as watch:
+    command = [sys.executable, "-c", WATCH, "queue", "fed", "--watch", *words]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=project.folder, env=environment, **output) as watch:
         try:
             yield (line.decode() for line in watch.stdout)
         finally:
@@ -404,7 +414,12 @@ class Old:
         return len(self.queue)
 
 
-@pytest.fixture(params=["PriorityQueue", "FifoQueue", "LifoQueue"])
+@pytest.fixture(
+    params=[
+        "PriorityQueue",
+        *(pytest.param(kind, marks=pytest.mark.check) for kind in ("FifoQueue", "LifoQueue")),
+    ]
+)
 def old(project: Project, client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Old]:
     old = Old(project, client, request.param)
     yield old

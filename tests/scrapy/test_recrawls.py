@@ -15,6 +15,7 @@ from scrapy_redis.spiders import RedisSpider
 
 from tests.helpers.clock import Clockwork
 from tests.helpers.projects import (
+    LOCAL,
     Project,
     by_mark_and_queue,
     marked,
@@ -27,7 +28,7 @@ DAY = 24 * 3600
 LONG = pytest.mark.check
 MARKS = ("scheduled", "done")
 QUEUES = pytest.mark.parametrize("queue", ["memory", pytest.param("JOBDIR", marks=LONG)])
-ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
+ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
 #: A crawl that spins ends by this.
 SPINS = {"CLOSESPIDER_TIMEOUT": 10}
 
@@ -104,7 +105,7 @@ EXPECTED = {
 NEVER_DONE = [1, 1, 1, 1]
 
 
-@by_mark_and_queue(MARKS, long=[])
+@by_mark_and_queue(MARKS, long=["JOBDIR"])
 def test_the_meta_keys_of_a_request_work_with_each_queue_and_mark(
     days: Any, tmp_path: Path, queue: str, mark: str
 ) -> None:

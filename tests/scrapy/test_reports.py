@@ -23,6 +23,7 @@ from scrapy.utils.request import fingerprint
 from tbloom import LocalBloom, TimeBloom
 from tests.helpers.crawl import Part
 from tests.helpers.projects import (
+    LOCAL,
     Project,
     by_mark_and_queue,
     marked,
@@ -33,7 +34,7 @@ from tests.helpers.projects import (
 from tests.helpers.schedulers import DONE
 
 MARKS = ("scheduled", "done", "done, local")
-DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 
 
 class Captcha(Project):
@@ -138,7 +139,7 @@ class Chain(Project):
             yield self.request(str(number + 1))
 
 
-@by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=[])
+@by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=["done, local"])
 def test_a_chain_of_pages_goes_on_where_it_was_stopped(
     project: Any, tmp_path: Path, mark: str, queue: str
 ) -> None:

@@ -650,8 +650,8 @@ SHELL = "fetch(scrapy.Request(response.url)) or fetch(scrapy.Request(response.ur
     ("command", "options", "pages"),
     [
         ("parse", ["--spider=files", "--depth=3", "-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"], 2),
-        ("shell", ["-c", SHELL], 3),
-        ("fetch", ["--spider=files"], 1),
+        pytest.param("shell", ["-c", SHELL], 3, marks=pytest.mark.check),
+        pytest.param("fetch", ["--spider=files"], 1, marks=pytest.mark.check),
     ],
     ids=["parse", "shell", "fetch"],
 )  # fmt: skip

@@ -11,8 +11,8 @@ from tests.simulation import playing
 from tests.simulation.network import Player
 
 Record = Callable[[str, object], None]
-#: How long all cases together are played (s): in `make test` (`make mutants` takes less), and in `make check`.
-_SECONDS, _LONG = float(os.environ.get("TBLOOM_SIMULATION_SECONDS", "25")), 200
+#: How long all cases together are played (s): in `make test`, and in `make check`.
+_SECONDS, _LONG = float(os.environ.get("TBLOOM_SIMULATION_SECONDS", "8")), 200
 
 
 @pytest.mark.parametrize("name", playing.PLAYED)
