@@ -41,7 +41,13 @@ def without_ttl(client: redis.Redis, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.check), 3])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("add_many", "commit_many"),
+        *(pytest.param(verb, marks=pytest.mark.check) for verb in ("add", "import_many")),
+    ],
+)
 @pytest.mark.parametrize("harm", HARMS)
 def test_each_key_of_a_filter_has_a_ttl_again(
     url: str, client: redis.Redis, name: str, harm: str, *, verb: str, shards: int

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tbloom import TimeBloom
-from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE, WAYS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ STATS = {
 }
 
 
-@pytest.mark.parametrize("way", SETTINGS)
+@pytest.mark.parametrize("way", [*WAYS, pytest.param("add-on, scheduled", marks=pytest.mark.check)])
 def test_the_sources_spider_fetches_100_pages_and_filters_10(
     crawl: Any, url: str, name: str, way: str
 ) -> None:
