@@ -294,6 +294,7 @@ HEADS = [
     (b"\r\n\r\nHTTP/1.1 200 OK\r\nA: 1\r\n\r\n", 200, (("A", "1"),)),
     (b"HTTP/1.1 100 Continue\r\n\r\n\r\nHTTP/1.1 302 \nA: 1\n\n", 302, (("A", "1"),)),
     (b"HTTP/1.0 404\r\n\r\n", 404, ()),
+    (b"HTTP 200 Document follows\r\n\r\n", 200, ()),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 200, ()),
     (b"HTTP/2 200 \r\nA:1\r\n\r\n", 200, (("A", "1"),)),
     (b"HTTP/1.1 200 OK\nA: 1\nB:\t2 \n\n", 200, (("A", "1"), ("B", "2"))),
