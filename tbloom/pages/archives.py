@@ -189,16 +189,18 @@ class Archive:
         except Damaged as error:
             self._stop = _Stop(f"at {offset - self.begin}: {error}", offset + 1)
         except OSError as error:
+            at = offset - self.begin
             if not held:
-                self._stop = _Stop(f"at {offset - self.begin}: {error}", offset + 1)
+                why = "no WARC record begins there" if str(error) == _NO_RECORD else f"{error}"
+                self._stop = _Stop(f"at {at}: {why}", offset + 1)
             elif str(error) == _NO_RECORD and not held[0].is_whole:
-                why = f"at {offset - self.begin}: no record follows where it should end"
+                why = f"at {at}: no record follows where it should end"
                 self._stop = _Stop(why, offset + 1)
             else:
                 # A record in the body of a whole one is none of the file's.
                 over = held[0].fields.length if self._starts.pattern == _PLAIN else 1
                 yield held.pop()
-                why = f"behind the record at {offset - self.begin}: {error}"
+                why = f"behind the record at {at}: {error}"
                 self._stop = _Stop(why, offset + over)
         if self.error is not None:
             self._stop = None
