@@ -244,15 +244,15 @@ class _View:
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
-        data = b""
+        if data := self._front[:size]:
+            self._front = self._front[size:]
+            return data
         try:
             data = self._archive.bytes_at(self.at, size)
         except OSError as error:  # FastWARC would call it damage
             self._archive.error = error
         self.at += len(data)
         self._archive.bytes_read = max(self._archive.bytes_read, self.at)
-        # Not alone: FastWARC finds no frame behind a dictionary that was read by itself.
-        data, self._front = self._front + data, b""
         return data
 
 

@@ -759,8 +759,8 @@ def test_files_that_overlap_in_a_zip_file_are_read_once(store: PageStore) -> Non
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_a_zstd_file_with_a_dictionary_is_read(store: PageStore, *, is_packed: bool) -> None:
     """As Archive Team's crawlers write them: the dictionary stands in the first frame, perhaps compressed itself."""
-    pages = [response(url(n), b"<p>page %d" % n * 9) for n in range(300)]
-    dictionary = zstd.train_dict(pages, 4_000)
+    pages = [response(url(n), random.Random(n).randbytes(500).hex().encode()) for n in range(300)]
+    dictionary = zstd.train_dict(pages, 100_000)
     content = dictionary.dict_content
     first = zstd.compress(content) if is_packed else content
     frames = [zstd.compress(page, zstd_dict=dictionary) for page in pages]
