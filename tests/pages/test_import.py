@@ -555,17 +555,6 @@ def test_a_file_that_is_cut_anywhere_ends(store: PageStore, form: Form) -> None:
         assert is_whole or len(done.damaged) == 1
 
 
-def test_gzip_members_may_have_extra_fields(store: PageStore) -> None:
-    """(A report on wget, whose field "sl" another reader refused.)"""
-    parts = []
-    for page, field in zip(
-        PAGES, (b"sl\x08\0" + bytes(8), b"sl\xff\0", b"x", b"", bytes(999), b"sl"), strict=True
-    ):
-        member = gzip.compress(page)
-        parts.append(member[:3] + b"\4" + member[4:10] + len(field).to_bytes(2, "little") + field + member[10:])  # fmt: skip
-    assert PagesImported(6, 0, {}, ()) == taken(store, *parts, form=PLAIN)
-
-
 @in_forms("plain", "members")
 def test_a_page_with_a_wrong_digest_is_not_stored(store: PageStore, form: Form) -> None:
     """Nothing else tells that a body has changed, in a plain file or where checksums were made of the changed bytes."""
@@ -712,18 +701,6 @@ def test_damage_in_a_wacz_loses_no_more_pages_than_in_a_file(
     assert {"damaged": 2} == done.skipped
     names = [where.removeprefix(f"{tmp_path / 'crawl.wacz'}: ").partition(":")[0] for where in done.damaged]  # fmt: skip
     assert ["1.warc.gz", "2.warc.gz"] == names
-
-
-def test_a_wacz_that_was_cut_and_repaired_is_read(store: PageStore, tmp_path: Path) -> None:
-    """As the refusal advises; the file in it ends too early."""
-    if shutil.which("zip") is None:
-        missing("zip")
-    (tmp_path / "cut.wacz").write_bytes(WACZ[:3_000])
-    command = ["zip", "-FF", "cut.wacz", "--out", "new.wacz"]
-    subprocess.run(command, input=b"y", cwd=tmp_path, check=False, stdout=subprocess.DEVNULL)
-    done = import_warc(store, tmp_path / "new.wacz")
-    assert {url(0), url(1), url(2)} == set(store)
-    assert {"damaged": 1} == done.skipped
 
 
 def test_a_wrong_offset_in_a_wacz_loses_one_file_only(store: PageStore, tmp_path: Path) -> None:
