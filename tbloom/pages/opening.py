@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import members, recompressed, segments
+from tbloom.pages import members, segments
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig, from_stored
 from tbloom.pages.database import INDEX_NAME, newest_index, remove_stale
@@ -66,8 +66,6 @@ def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     with closing(WriterLock(root)):
-        for path in segments.files_in(root).values():
-            recompressed.restore(path)
         config = from_stored(str(root), stored, None)
         with Index.create(root, config.stored) as index:
             _reconcile(root, index, config, progress)

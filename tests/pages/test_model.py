@@ -161,15 +161,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.close()
         self.store = PageStore(self.folder.name, **self.arguments)
 
-    @rule(codec=st.sampled_from(CODECS), of_segments=st.booleans())
-    def move(self, codec: str, of_segments: bool) -> None:
-        """Another store gets all pages, by an exported file or by the store's segments."""
+    @rule(codec=st.sampled_from(CODECS))
+    def move(self, codec: str) -> None:
+        """Another store gets all pages, by an exported file."""
         self.forget()
         exported = BytesIO()
         assert len(self.pages) == export_warc(self.store, exported, codec=codec).pages
         exported.seek(0)
         with tempfile.TemporaryDirectory(dir=self.root) as folder, PageStore(folder) as other:
-            done = import_warc(other, self.folder.name if of_segments else exported)
+            done = import_warc(other, exported)
             assert (len(self.pages), 0, ()) == (done.stored, done.present, done.damaged)
             assert self.pages == {page.address: page for page in other.pages()}
 
