@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -12,7 +11,7 @@ from typing import Any, Self
 from tbloom.arguments import Item, check_at, check_items
 from tbloom.engine.forks import NotCopied, call_in_child
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import cdxj, clock, opening, reading
+from tbloom.pages import clock, opening, reading
 from tbloom.pages.config import from_arguments, from_stored
 from tbloom.pages.index import Index
 from tbloom.pages.members import check_codec
@@ -51,8 +50,8 @@ class PageStore(NotCopied):
         :param tz: the time zone in which slices begin (UTC).
         :param readonly: True: open the store only to read, even while another process writes.
         :param segment_bytes: a WARC file of this size gets no more pages.
-        :param codec: how pages are stored from now on: ``gzip``, ``zstd`` (smaller, and slower to put; in other files) or
-            ``identity`` (uncompressed, and fastest). Stored pages stay as they are.
+        :param codec: how pages are stored from now on: ``gzip``, or ``zstd`` (smaller, and slower to put; in other files).
+            Stored pages stay as they are.
         :raises ConfigError: if an argument is wrong.
         :raises ConfigMismatch: if the store has other parameters.
         :raises StoreLocked: if another process or object writes to it.
@@ -143,16 +142,7 @@ class PageStore(NotCopied):
         self._writing()
         given = map(checked, check_items(pages, "pages"))
         # Asked for each batch, because the iterable may have forked the process.
-        return sum(self._writing().put(batch, newer=newer)["stored"] for batch in batches(given))
-
-    def merger(self) -> Callable[[Iterable[Page]], Counter[str]]:
-        """Return a function that stores pages of one source, as ``put_many`` does with ``newer``.
-
-        Of several pages of the source with one address and time, the last is stored. The function returns how many pages were
-        "stored", "replaced" (an earlier page of the source with the same time), and "present".
-        """
-        since = self._writing().sizes()
-        return lambda pages: self._writing().put(map(checked, pages), newer=True, since=since)
+        return sum(self._writing().put(batch, newer=newer) for batch in batches(given))
 
     def get(self, url: Item) -> Page | None:
         """Return the page with this URL or key; None if there is none in the window.
@@ -192,8 +182,7 @@ class PageStore(NotCopied):
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the address of each page, its URL or key, in the order of ``pages``. Bodies are not read."""
-        found = reading.current_records(self._reading(), self._config)
-        return (one.head.address for _, one in found)
+        return reading.addresses(self._reading(), self._config)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """Yield all pages, slice by slice, in the order of the files.
@@ -206,15 +195,6 @@ class PageStore(NotCopied):
         """
         times = check_at(since, "since"), check_at(until, "until")
         return reading.pages(self._reading(), self._config, *times)
-
-    def cdxj(self) -> Iterator[bytes]:
-        """Yield the sorted lines of a CDXJ index, by which pywb finds the pages in the store's WARC files.
-
-        Pages in ``.warc.zst`` files are left out with a warning, because pywb does not read these files.
-
-        :raises TBloomError: if the package ``surt`` is missing.
-        """
-        return cdxj.lines(self._reading(), self._config)
 
     def check_parameters(
         self,
@@ -231,10 +211,7 @@ class PageStore(NotCopied):
         return reading.stats(self._reading(), self._config)
 
     def verify(self) -> PagesReport:
-        """Compare all records with their checksums and with the index; change nothing.
-
-        While this runs, each change by a writer makes the index's log longer. Later changes use its space again.
-        """
+        """Compare all records with their checksums and with the index; change nothing."""
         return reading.verify(self._reading(), self._config)
 
     def flush(self) -> None:
