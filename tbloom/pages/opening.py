@@ -155,9 +155,7 @@ def _add_records(
             os.truncate(path, size)
 
 
-def _walk(
-    path: Path, number: int, begin: int, end: int
-) -> Iterator[tuple[int, int, Found | Gap]]:
+def _walk(path: Path, number: int, begin: int, end: int) -> Iterator[tuple[int, int, Found | Gap]]:
     """Yield what is in a segment, each with the sequence number of its last record so far, by which segments are merged."""
     sequence = 0
     for one in segments.walk(path, begin, end):

@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -158,11 +158,14 @@ class Writer:
                 stored = self._index.find(fingerprint)
                 if newer and stored is not None and stored.at >= at:
                     continue
+                deletion, number = self._next_sequence(), self._next_sequence()
+                end = self._end_of(slice)
+                data = record.of_page(page, number, end.identity, self._codec)
+                self._index.put(fingerprint, *self._append(end, data, number), at)
                 if stored is not None and stored.start > slice.start:
-                    # Else the old page would come back when this slice has left and the index is rebuilt.
-                    self._append_deletion(stored.start, fingerprint)
-                place = self._append(slice, lambda n, segment: record.of_page(page, n, segment, self._codec))  # noqa: B023 - called at once  # fmt: skip
-                self._index.put(fingerprint, *place, at)
+                    # Else the old page would come back when this slice has left and the index is rebuilt. Its number is
+                    # lower, and it is written later: if the process is killed in between, there is one of the pages.
+                    self._append_deletion(stored.start, fingerprint, deletion)
                 count += 1
             if self._has_rows:
                 self._has_rows = self._index.sweep(_SWEPT_ROWS * count)
@@ -173,7 +176,7 @@ class Writer:
         with self._changing():
             stored = self._index.find(fingerprint, self._config.since())
             if stored is not None:
-                self._append_deletion(stored.start, fingerprint)
+                self._append_deletion(stored.start, fingerprint, self._next_sequence())
                 self._index.remove(fingerprint)
         return stored is not None
 
@@ -247,44 +250,47 @@ class Writer:
         self._unflushed.clear()
         flush(self._root)
 
-    def _append(
-        self, slice: Slice, make: Callable[[int, str], bytes]
-    ) -> tuple[int, int, int]:
-        """Append a record to a segment of the slice. Return the number of the segment, the offset and the length.
-
-        ``make`` gets the record's sequence number and the segment's ID.
-        """
-        end = self._ends.get(slice.start) or self._last_end(slice.start)
-        if end is None or end.segment.size >= self._segment_bytes:
-            end = self._new_end(slice)
+    def _next_sequence(self) -> int:
         # By the clock, because the slice with the highest number may be forgotten.
         self._sequence = max(self._sequence + 1, time.time_ns() // 1000)
-        data = make(self._sequence, end.identity)
-        had = end.segment
-        new = had._replace(
-            size=had.size + len(data), records=had.records + 1, sequence=self._sequence
-        )
-        self._write(slice, end, data, new)
-        return had.number, had.size, len(data)
+        return self._sequence
 
-    def _write(self, slice: Slice, end: _End, data: bytes, new: Segment) -> None:
-        """Write to the end of a segment. Raise TBloomError if another program has changed the file."""
+    def _end_of(self, slice: Slice) -> _End:
+        """Return where the next record of a slice goes."""
+        end = self._ends.get(slice.start) or self._last_end(slice.start)
+        if end is None or end.segment.size >= self._segment_bytes:
+            return self._new_end(slice)
+        return end
+
+    def _append(self, end: _End, data: bytes, sequence: int = 0) -> tuple[int, int, int]:
+        """Append a record, and return the number of its segment, its offset and length. A segment's first one has no sequence number.
+
+        Raise TBloomError if another program has changed the file.
+        """
+        had = end.segment
         fd = os.open(end.path, os.O_WRONLY)
         try:
-            size, offset, view = os.fstat(fd).st_size, end.segment.size, memoryview(data)
-            if size != offset:
-                raise segments.size_error(end.path, size, offset)
-            self._changed[new.number] = self._ends[slice.start] = end._replace(segment=new)
+            size, view = os.fstat(fd).st_size, memoryview(data)
+            if size != had.size:
+                raise segments.size_error(end.path, size, had.size)
+            new = had._replace(
+                size=size + len(data),
+                records=had.records + (sequence > 0),
+                sequence=max(had.sequence, sequence),
+            )
+            self._changed[had.number] = self._ends[had.start] = end._replace(segment=new)
             while view:
-                written = os.pwrite(fd, view, offset)
-                offset, view = offset + written, view[written:]
+                written = os.pwrite(fd, view, size)
+                size, view = size + written, view[written:]
         finally:
             os.close(fd)
+        return had.number, had.size, len(data)
 
-    def _append_deletion(self, start: int, fingerprint: bytes) -> None:
+    def _append_deletion(self, start: int, fingerprint: bytes, sequence: int) -> None:
         """Append the deletion of a page to the slice that had the page."""
-        slice = self._config.window.slice_at(start)
-        self._append(slice, lambda n, segment: record.of_deletion(fingerprint, n, segment, self._codec))  # fmt: skip
+        end = self._end_of(self._config.window.slice_at(start))
+        data = record.of_deletion(fingerprint, sequence, end.identity, self._codec)
+        self._append(end, data, sequence)
 
     def _last_end(self, start: int) -> _End | None:
         """Return the end of the slice's last segment; None if there is none, or if it holds records of another codec."""
@@ -306,7 +312,7 @@ class Writer:
         self._index.put_segment(end.segment)  # so that this change finds its pages
         own = (record.PARAMETERS, self._config.stored), (record.START, f"{slice.start}")
         data = record.of_info(identity, self._codec, (("WARC-Filename", name), *own))
-        self._write(slice, end, data, end.segment._replace(size=len(data)))
+        self._append(end, data)
         return self._ends[slice.start]
 
     def _forget_old(self) -> None:

@@ -141,9 +141,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], dict[str, bytes | None]]] = {
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.check)])
-@pytest.mark.parametrize(
-    ("what", "is_new"), [*((what, False) for what in CHANGES), ("put", True)]
-)
+@pytest.mark.parametrize(("what", "is_new"), [*((what, False) for what in CHANGES), ("put", True)])
 def test_a_change_that_is_killed_is_made_or_not(
     path: Path, clock: SimpleNamespace, what: str, *, is_new: bool, every: int
 ) -> None:
