@@ -24,13 +24,12 @@ from bench.progress import shown
 from bench.serving import Server
 from bench.tables import Table
 from tbloom.pages import PageStore, import_warc
-from tbloom.pages.exchange.responses import Limits, Response
-from tbloom.pages.exchange.sources import Source
+from tbloom.pages.archives import Archive, Fields, Record
 from tbloom.pages.members import zstd
+from tbloom.pages.message import Message, message_of
 
 #: Pages of each damaged file, and the one that is damaged or follows damage.
 PAGES, DAMAGED = 20, 10
-LIMITS = Limits(1 << 27, 1 << 18)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
 #: Errors after which a reader is given up.
 MOST_ERRORS = 50
@@ -68,8 +67,16 @@ def _imported(data: bytes) -> Pages:
 
 
 def _tbloom(data: bytes) -> Pages:
-    found = (one.page for one in Source(BytesIO(data), LIMITS) if isinstance(one, Response))
-    return {page.url: page.body for page in found}
+    def wanted(fields: Fields) -> int:
+        return fields.length if fields.get("WARC-Type") in {"response", "revisit"} else 0
+
+    found = Pages()
+    for one in Archive(BytesIO(data), "", wanted, 0).records():
+        if isinstance(one, Record) and one.is_whole is not False:
+            message = message_of(one.block, "", is_plain=False)
+            if isinstance(message, Message):
+                found[one.fields.get("WARC-Target-URI")] = message.body
+    return found
 
 
 def _warcio(data: bytes) -> Pages:

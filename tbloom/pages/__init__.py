@@ -12,26 +12,27 @@
     clock.py        the clock of this machine
     appending.py    the segments that a writer appends to
     writer.py       puts and deletes pages, removes old slices; one writer at a time
-    recompressed.py rewrites segments that another program has compressed anew
     opening.py      opens a store; adds to its index what a killed writer did not
     reading.py      reads pages by address, or all; stats() and verify()
     cdxj.py         lists pages for pywb
     sync.py         PageStore
-    exchange/       import and export: ``sources`` opens files and stores, ``stream`` finds the records in a file of any
-                    tool, ``responses`` turns them into pages
+    exporting.py    writes pages into a WARC file
+    importing.py    stores the pages of WARC files of any tool
+    archives.py     reads their records, by FastWARC, and goes on behind damage
+    message.py      the HTTP message in a record: digests, headers, chunks
 """
 
 from tbloom.errors import StoreLocked
 
 try:
-    from tbloom.pages.exchange.exporting import PagesExported, export_warc
-    from tbloom.pages.exchange.importing import PagesImported, import_warc
+    from tbloom.pages.exporting import PagesExported, export_warc
+    from tbloom.pages.importing import PagesImported, import_warc
     from tbloom.pages.page import Page
     from tbloom.pages.reading import PagesInfo, PagesReport, PagesSlice
     from tbloom.pages.sync import PageStore
 except ModuleNotFoundError as error:
     missing: str = (error.name or "").partition(".")[0]
-    if missing not in {"backports", "compression", "isal"}:
+    if missing not in {"backports", "compression", "fastwarc", "isal"}:
         raise
     message: str = f"tbloom.pages needs {missing}: pip install 'tbloom[pages]'"
     raise ModuleNotFoundError(message, name=error.name) from None

@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+import brotli
+
 from tbloom.arguments import Item, check_at, encode, fingerprint
 from tbloom.errors import ConfigError, TBloomError
 
@@ -73,7 +75,7 @@ class Page:
 
         The result may be a thousand times as long as the body: be careful with pages that you don't trust.
 
-        :raises TBloomError: if the encoding is neither gzip nor deflate, or the body is not encoded so, or is cut.
+        :raises TBloomError: if the encoding is none of gzip, deflate and br, or the body is not encoded so, or is cut.
         """
         named = [value for name, value in self.headers if name.lower() == "content-encoding"]
         codings = ", ".join(named)
@@ -82,11 +84,11 @@ class Page:
         body = self.body
         for coding in reversed([one.strip().lower() for one in codings.split(",")]):
             if coding not in _DECODERS:
-                why = f"the Content-Encoding is {coding!r}, and only gzip and deflate are decoded here"
+                why = f"the Content-Encoding is {coding!r}, and only gzip, deflate and br are decoded here"
                 raise TBloomError(why)
             try:
                 body = _DECODERS[coding](body)
-            except _CODING_ERRORS as error:
+            except (*_CODING_ERRORS, brotli.error) as error:
                 why = f"the Content-Encoding is {coding!r}, and the body is not: {error}"
                 raise TBloomError(why) from None
         return body
@@ -234,4 +236,5 @@ _DECODERS: dict[str, Callable[[bytes], bytes]] = {
     **dict.fromkeys(("", "identity"), bytes),
     **dict.fromkeys(("gzip", "x-gzip"), gzip.decompress),
     "deflate": _inflate,
+    "br": brotli.decompress,
 }

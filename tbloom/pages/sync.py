@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -142,7 +143,16 @@ class PageStore(NotCopied):
         self._writing()
         given = map(checked, check_items(pages, "pages"))
         # Asked for each batch, because the iterable may have forked the process.
-        return sum(self._writing().put(batch, newer=newer) for batch in batches(given))
+        return sum(self._writing().put(batch, newer=newer)["stored"] for batch in batches(given))
+
+    def merger(self) -> Callable[[Iterable[Page]], Counter[str]]:
+        """Return a function that stores pages of one source, as ``put_many`` does with ``newer``.
+
+        Of several pages of the source with one address and time, the last is stored. The function returns how many pages were
+        "stored", "replaced" (an earlier page of the source with the same time), and "present".
+        """
+        since = self._writing().sizes()
+        return lambda pages: self._writing().put(map(checked, pages), newer=True, since=since)
 
     def get(self, url: Item) -> Page | None:
         """Return the page with this URL or key; None if there is none in the window.

@@ -9,7 +9,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import Index, flush
+from tbloom.pages.index import Index, Place, flush
 from tbloom.pages.members import SUFFIXES
 from tbloom.pages.page import MAX_BYTES, Page, fingerprint_of, micros
 from tbloom.pages.segments import Segment
@@ -58,6 +59,14 @@ def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _outcome(at: int, stored: Place | None, since: Mapping[int, int] | None) -> str:
+    """Return the outcome of ``Writer.put`` for a page that was fetched at this time, given the stored page with its address."""
+    if stored is None or stored.at < at:
+        return "stored"
+    is_since = since is not None and stored.offset >= since.get(stored.segment, 0)
+    return "replaced" if stored.at == at and is_since else "present"
 
 
 class WriterLock:
@@ -145,18 +154,27 @@ class Writer:
         self._forget_old()
         lock.is_unflushed = True
 
-    def put(self, pages: Iterable[Page], *, newer: bool = False) -> int:
-        """Store the pages in one change of the index. Return how many were stored.
+    def sizes(self) -> dict[int, int]:
+        """Return the present size of each segment, by its number. Later records are beyond it."""
+        return {segment.number: segment.size for segment in self._index.segments()}
 
-        With ``newer``, a page is left out if the stored one was fetched at the same time or later.
+    def put(
+        self, pages: Iterable[Page], *, newer: bool = False, since: Mapping[int, int] | None = None
+    ) -> Counter[str]:
+        """Store the pages in one change of the index. Return how many were "stored", "replaced" and "present".
+
+        With ``newer``, a page is not stored but "present" if the stored one was fetched at the same time or later. It is
+        "replaced" if both were fetched at the same time, and the stored one is beyond the sizes ``since`` (see ``sizes``).
         Raise OSError if there is no room for the pages; then nothing has changed.
         """
-        count = 0
+        counts = Counter[str]()
         with self._changing():
             for page, slice in [(page, self._config.slice_of(page.at)) for page in pages]:
                 fingerprint, at = fingerprint_of(page.address), micros(page.at)
                 stored = self._index.find(fingerprint)
-                if newer and stored is not None and stored.at >= at:
+                outcome = _outcome(at, stored, since) if newer else "stored"
+                counts[outcome] += 1
+                if outcome == "present":
                     continue
                 deletion, number = self._next_sequence(), self._next_sequence()
                 end = self._end_of(slice)
@@ -166,10 +184,9 @@ class Writer:
                     # Else the old page would come back when this slice has left and the index is rebuilt. Its number is
                     # lower, and it is written later: if the process is killed in between, there is one of the pages.
                     self._append_deletion(stored.start, fingerprint, deletion)
-                count += 1
             if self._has_rows:
-                self._has_rows = self._index.sweep(_SWEPT_ROWS * count)
-        return count
+                self._has_rows = self._index.sweep(_SWEPT_ROWS * counts.total())
+        return counts
 
     def delete(self, fingerprint: bytes) -> bool:
         """Delete the page with this address. Return False if there was none."""

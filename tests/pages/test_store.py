@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import brotli
 import pytest
 
 from tbloom.errors import ConfigError, TBloomError
@@ -212,7 +213,10 @@ NOT_GZIP, NOT_DEFLATE = "is 'gzip', and the body is not: ", "is 'deflate', and t
         (["deflate"], DEFLATED, None),
         (["deflate, gzip"], gzip.compress(DEFLATED, mtime=0), None),
         (["gzip"], b"<p>body", None),
-        (["br"], b"body", "is 'br', and only gzip and deflate are decoded"),
+        (["br"], brotli.compress(b"<p>body"), None),
+        (["gzip, br"], brotli.compress(GZIPPED), None),
+        (["br"], brotli.compress(b"<p>body")[:-1], "is 'br', and the body is not"),
+        (["zstd"], b"body", "is 'zstd', and only gzip, deflate and br are decoded"),
         (["gzip"], GZIPPED[:-1], NOT_GZIP),
         (["deflate"], DEFLATED[:-1], NOT_DEFLATE),
         (["deflate"], b"<p>body", NOT_DEFLATE),

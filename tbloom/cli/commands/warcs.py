@@ -32,19 +32,11 @@ _SHOWN = 200
 @options.as_json
 @options.quiet
 @click.option("--max-body", type=numbers.size, default="128MB", help="skip longer pages (128MB)")
-@click.option(
-    "--max-head",
-    type=numbers.size,
-    default="256KB",
-    help="skip pages with longer HTTP headers, or with WARC headers of more than a quarter of it (256KB)",
-)
 @pagetext.new_store
-def import_pages(
-    *, path: str, sources: tuple[str, ...], max_body: int, max_head: int, **like: Any
-) -> int:
-    """Store the pages of WARC files, or of another store.
+def import_pages(*, path: str, sources: tuple[str, ...], max_body: int, **like: Any) -> int:
+    """Store the pages of WARC files.
 
-    A source is a WARC or WACZ file, - for standard input, or a store's folder. A page that the store has, fetched at the
+    A source is a WARC or WACZ file, or - for standard input. A page that the store has, fetched at the
     same time or later, stays; so after an interruption, the same command goes on. Damaged places are printed, and a file is
     read on behind them; so are sources that can't be read, and the others are imported. Exit code 1: there are some.
     """
@@ -57,7 +49,6 @@ def import_pages(
             lambda: stack.enter_context(PageStore(path, **like)),
             *given,
             max_body=max_body,
-            max_head=max_head,
             progress=advance,
         )
     found = {

@@ -1,1 +1,0 @@
-"""Import and export of a store's pages."""
