@@ -6,7 +6,7 @@ They are written and read here, because a page must come back byte for byte, wit
 from __future__ import annotations
 
 import hashlib
-from base64 import b32encode, urlsafe_b64encode
+from base64 import b32encode
 from collections.abc import Iterable
 from datetime import datetime
 from http.client import responses
@@ -42,8 +42,6 @@ ORIGINAL = "X-Archive-Orig-"
 #: How a warcinfo names the program that wrote the file.
 SOFTWARE = "tbloom/"
 _WARC = "WARC/1.1"
-#: From base64's alphabet to the one for URLs.
-_URLSAFE = str.maketrans("+/", "-_")
 _BLANK = END = b"\r\n\r\n"
 
 
@@ -146,23 +144,6 @@ def _lines(first: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 def _digest(data: bytes) -> str:
     return f"sha1:{b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()}"
-
-
-def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
-    """Return True if the digest is that of the data, in any notation that WARC files use; None if it can't be compared."""
-    algorithm, _, value = digest.partition(":")
-    try:
-        found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
-    except (ValueError, TypeError):  # TypeError: an algorithm whose digests have any length
-        return None
-    value, bits = value.rstrip("="), 8 * len(found)
-    if len(value) == -(-bits // 5):
-        return value.upper() == b32encode(found).decode().rstrip("=")
-    if len(value) == bits // 4:
-        return value.lower() == found.hex()
-    if len(value) == -(-bits // 6):
-        return value.translate(_URLSAFE) == urlsafe_b64encode(found).decode().rstrip("=")
-    return None  # it is cut, or was made by another algorithm
 
 
 def head_of(content: bytes) -> Head:

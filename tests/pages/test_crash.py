@@ -499,7 +499,7 @@ def test_a_deleted_page_does_not_come_back(path: Path, clock: SimpleNamespace) -
     assert {BANK: b"bank"} == check(path)
 
 
-#: The stores that earlier versions wrote, with the codecs they had: 3 pages, of which one was deleted.
+#: The stores that earlier versions wrote, with the codecs they had: two pages; a third was deleted.
 OLD = Path(__file__).parents[1] / "data" / "pages-v2"
 
 

@@ -20,7 +20,7 @@ from tbloom.cli.kit.errors import CommandFailed
 #: A little more than a page may have.
 _MOST_BYTES = (1 << 30) + 1
 #: Commands that continue after pages that they can't read.
-_WARNING = {"ls", "import", "export", "cdxj", "rebuild"}
+_WARNING = {"ls", "import", "export", "rebuild"}
 
 
 class _Warnings(logging.Handler):
@@ -56,7 +56,6 @@ def command() -> None:
 
 command.add_command(warcs.import_pages)
 command.add_command(warcs.export)
-command.add_command(warcs.cdxj)
 
 
 def _header(text: str) -> tuple[bytes, bytes]:
@@ -197,8 +196,8 @@ def verify(path: str) -> int:
 def rebuild(path: str) -> None:
     """Rebuild the index from the WARC files.
 
-    The old index stays until the new one is complete. No bytes are deleted: what is cut, or compressed anew, is kept in a
-    file NAME.aside-N.
+    The old index stays until the new one is complete. Only a record whose end was not written is cut off. Exit code 1: a file
+    has bytes that can't be read, which stay.
     """
     total = sum(file.stat().st_size for file in Path(path).glob("*.warc.*"))
     with progress.bar("bytes", total) as advance:

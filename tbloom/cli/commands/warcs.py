@@ -1,4 +1,4 @@
-"""``tbloom pages import``, ``export`` and ``cdxj``."""
+"""``tbloom pages import`` and ``export``."""
 
 from __future__ import annotations
 
@@ -107,27 +107,3 @@ def export(
         )
     output.summary(f"{formats.counted(done.pages, 'page')} written")
     return 1 if done.missing or done.shortened else 0
-
-
-@click.command(cls=Command, example="tbloom pages cdxj pages -o pages.cdxj")
-@pagetext.path_argument
-@_target(help="the CDXJ file; -: standard output")
-@options.quiet
-def cdxj(*, path: str, target: str) -> None:
-    """Write a CDXJ index of the WARC files for pywb.
-
-    It has all pages, and no replaced or deleted ones. It needs the package surt. Exit code 1: a page can't be read, or
-    is in a .warc.zst file, which pywb does not read.
-    """
-    from tbloom.pages import PageStore  # noqa: PLC0415 - the help does without isal
-
-    count = 0
-    with (
-        PageStore(path, readonly=True) as store,
-        streams.writing(target) as file,
-        progress.bar("pages", len(store)) as advance,
-    ):
-        for count, line in enumerate(store.cdxj(), start=1):  # noqa: B007 - printed below
-            file.write(line)
-            advance(1)
-    output.summary(f"{formats.counted(count, 'page')} listed")
