@@ -32,24 +32,22 @@ from tbloom.pages.segments import Segment, is_name
 #: The index, and those of earlier versions, with the files that SQLite and a rebuild make beside it.
 NAME = "index-v3.sqlite"
 ANY_NAME = re.compile(r"index-v?[1-9][0-9]*\.sqlite(\.new)?(-wal|-shm|-journal)?")
-_SCHEMA = """
-CREATE TABLE meta (parameters TEXT NOT NULL);
-CREATE TABLE segments (
+_SCHEMA = (
+    "CREATE TABLE meta (parameters TEXT NOT NULL)",
+    """CREATE TABLE segments (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, start INTEGER NOT NULL, size INTEGER NOT NULL,
     records INTEGER NOT NULL, sequence INTEGER NOT NULL, pages INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE pages (
+    )""",
+    """CREATE TABLE pages (
     segment INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, at INTEGER NOT NULL,
     address BLOB NOT NULL, PRIMARY KEY (segment, offset)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX addresses ON pages (address);
-CREATE TRIGGER added AFTER INSERT ON pages BEGIN
-    UPDATE segments SET pages = pages + 1 WHERE number = new.segment;
-END;
-CREATE TRIGGER removed AFTER DELETE ON pages BEGIN
-    UPDATE segments SET pages = pages - 1 WHERE number = old.segment;
-END;
-"""
+    ) WITHOUT ROWID""",
+    "CREATE UNIQUE INDEX addresses ON pages (address)",
+    """CREATE TRIGGER added AFTER INSERT ON pages BEGIN
+    UPDATE segments SET pages = pages + 1 WHERE number = new.segment; END""",
+    """CREATE TRIGGER removed AFTER DELETE ON pages BEGIN
+    UPDATE segments SET pages = pages - 1 WHERE number = old.segment; END""",
+)
 _FIND = """
 SELECT start, name, segment, offset, length, at FROM pages JOIN segments ON number = segment
 WHERE address = ? AND start >= ?
@@ -131,10 +129,8 @@ class Index:
         new.touch()
         try:
             with closing(cls(root, writes=True, name=new.name)) as index:
-                try:
-                    index._current().executescript(_SCHEMA)
-                except sqlite3.Error as error:
-                    raise index._translated(error) from error
+                for statement in _SCHEMA:
+                    index.execute(statement)
                 index.execute("INSERT INTO meta VALUES (?)", parameters)
                 yield index
                 index.execute("PRAGMA journal_mode = WAL")

@@ -7,14 +7,16 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import segments
 from tbloom.pages.config import PagesConfig, from_stored
-from tbloom.pages.index import ANY_NAME, NAME, Index, remove_unfinished
+from tbloom.pages.index import ANY_NAME, NAME, Index, Place, remove_unfinished
 from tbloom.pages.segments import Found, Gap, Segment
-from tbloom.pages.writer import Writer, WriterLock
+from tbloom.pages.writer import Deletion, Writer, WriterLock
 from tbloom.window import NoWindow
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -59,8 +61,9 @@ def to_write(
         index = stack.enter_context(closing(Index(root, writes=True)))
         config = from_stored(str(root), index.parameters, wanted)
         with index.transaction():  # raises if the index can't be written
-            _add_records(root, index, config)
-        writer = Writer(root, index, config, lock, segment_bytes, codec)
+            moved = _add_records(root, index, config)
+        writer = Writer(root, index, config, lock, segment_bytes=segment_bytes, codec=codec)
+        writer.append_deletions(moved)
         stack.pop_all()
     return index, config, writer
 
@@ -70,10 +73,12 @@ def rebuild(root: Path, progress: _Progress | None = None) -> None:
     stored = _parameters(root)
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
-    with closing(WriterLock(root)):
+    with closing(WriterLock(root)) as lock:
         config = from_stored(str(root), stored, None)
         with Index.create(root, config.stored) as index, index.transaction():
-            _add_records(root, index, config, progress)
+            moved = _add_records(root, index, config, progress)
+        with closing(Index(root, writes=True)) as index:
+            Writer(root, index, config, lock).append_deletions(moved)
 
 
 def _has_index(root: Path) -> bool:
@@ -103,84 +108,113 @@ def _parameters(root: Path) -> str | None:
     return next((first.parameters for first in firsts if first.parameters is not None), None)
 
 
+class _Tail(NamedTuple):
+    """The part of a segment that the index does not know."""
+
+    path: Path
+    number: int
+    begin: int
+    end: int
+
+
 def _add_records(
     root: Path, index: Index, config: PagesConfig, progress: _Progress | None = None
-) -> None:
+) -> list[Deletion]:
     """Add the records that the index does not know, in the order in which they were written. Cut off a torn one.
+
+    Return the deletion that a killed writer did not write for the last page that it moved to an earlier slice.
 
     Raise TBloomError if a segment in the window is shorter than the index knows. Raise TBloomError if a record is older than
     those that the index knows, because a lost segment was put back: later records may have replaced its pages.
     """
     known = {segment.number: segment for segment in index.segments()}
-    files = segments.files_in(root)
-    sizes = {number: path.stat().st_size for number, path in files.items()}
-    for number, one in known.items():
-        size = sizes.get(number, 0)
-        if size < one.size and one.start >= config.since():
-            raise segments.size_error(root / one.name, size, one.size)
-    begins = {number: known[number].size if number in known else 0 for number in files}
-    grown = {n: path for n, path in files.items() if sizes[n] > begins[n] or n not in known}
-    for number in grown.keys() - known.keys():
+    newest = max((segment.sequence for segment in known.values()), default=0)
+    tails = {tail.number: tail for tail in _tails(root, known, config.since())}
+    for number in tails.keys() - known.keys():
         index.drop_segment(number)  # it was forgotten, and is there again
-    newest = max((one.sequence for one in known.values()), default=0)
-    torn = {path: 0 for number, path in grown.items() if not sizes[number]}
-    walks = (_walk(path, number, begins[number], sizes[number]) for number, path in grown.items())
-    for _, number, one in heapq.merge(*walks, key=lambda step: step[0]):
-        path = grown[number]
+    ends = {number: tail.end for number, tail in tails.items()}
+    moved = dict[int, Deletion]()  # by the segment that had the page
+    for _, number, one in heapq.merge(*map(_walk, tails.values()), key=itemgetter(0)):
+        path = tails[number].path
         if progress:
             progress(one.length)
-        if isinstance(one, Gap) and one.is_torn:
-            torn[path] = one.offset
-            continue
-        if number not in known and (segment := _begin(config, path, number, one)):
-            known[number] = segment
-            index.put_segment(segment)  # before its pages, which are counted there
         if isinstance(one, Gap):
-            logger.warning("%s: %s", path, one.why)
-        elif one.head.sequence and one.head.sequence <= newest:
+            ends[number] -= one.length * one.is_torn
+            if not one.is_torn:
+                logger.warning("%s: %s", path, one.why)
+            continue
+        if 0 < one.head.sequence <= newest:
             raise TBloomError(
                 f"{str(path)!r} has records that are older than the index; make a new index with 'tbloom pages rebuild'"
             )
-        elif number in known:
-            known[number] = _added(index, known[number], one)
-    for number, path in grown.items():
-        if number in known:
-            index.put_segment(known[number]._replace(size=torn.get(path, sizes[number])))
-        elif not torn.get(path, 1):
-            path.unlink()  # its writer was killed when it began
-        else:
-            logger.warning("%s is left out: tbloom did not write it", path)
-    for path, size in torn.items():
-        with suppress(FileNotFoundError):
-            os.truncate(path, size)
+        if segment := known.get(number) or _begin(index, config, path, number, one):
+            known[number], had = _add(index, segment, one)
+            if had is not None and had.start > segment.start:
+                moved[had.segment] = Deletion(
+                    had.start, one.head.fingerprint, one.head.sequence - 1
+                )
+    for number, tail in tails.items():
+        _end(index, tail, ends[number], known.get(number))
+    return [one for number, one in moved.items() if known[number].sequence < one.sequence]
 
 
-def _walk(path: Path, number: int, begin: int, end: int) -> Iterator[tuple[int, int, Found | Gap]]:
-    """Yield what is in a segment, each with the sequence number of its last record so far, by which segments are merged."""
+def _tails(root: Path, known: dict[int, Segment], since: int) -> Iterator[_Tail]:
+    """Yield what the index does not know. Raise TBloomError if a segment in the window is shorter than it knows."""
+    files = segments.files_in(root)
+    for number in sorted(known.keys() | files.keys()):
+        path, segment = files.get(number), known.get(number)
+        size, begin = path.stat().st_size if path else 0, segment.size if segment else 0
+        if segment and size < begin and segment.start >= since:
+            raise segments.size_error(root / segment.name, size, begin)
+        if path and (size > begin or segment is None):
+            yield _Tail(path, number, begin, size)
+
+
+def _walk(tail: _Tail) -> Iterator[tuple[int, int, Found | Gap]]:
+    """Yield what is in a tail, each with the sequence number of its last record so far, by which tails are merged."""
     sequence = 0
-    for one in segments.walk(path, begin, end):
+    for one in segments.walk(tail.path, tail.begin, tail.end):
         if isinstance(one, Found):
             sequence = max(sequence, one.head.sequence)
-        yield sequence, number, one
+        yield sequence, tail.number, one
 
 
-def _begin(config: PagesConfig, path: Path, number: int, one: Found | Gap) -> Segment | None:
-    """Return a new segment; None if this is none of its records."""
+def _end(index: Index, tail: _Tail, end: int, segment: Segment | None) -> None:
+    """Cut off a torn record. Tell the index the size of the segment; None: it is none of the store."""
+    if not end:
+        tail.path.unlink()  # its writer was killed when it began
+    elif end < tail.end:
+        os.truncate(tail.path, end)
+    if segment is not None:
+        index.put_segment(segment._replace(size=end))
+    elif end:
+        logger.warning("%s is left out: it has no record of tbloom", tail.path)
+
+
+def _begin(
+    index: Index, config: PagesConfig, path: Path, number: int, one: Found
+) -> Segment | None:
+    """Add the segment of this record to the index; None if its slice is not known."""
     start = segments.first_of(path).start
-    if start is None and isinstance(one, Found) and one.head.kind == "response":
+    if start is None and one.head.kind == "response":
         # Its first record is damaged; the time of a page tells the slice.
         slice = config.window.slice_at(one.head.at // 1000)
         start = slice.start if slice.label == segments.label_of(path.name) else None
-    return None if start is None else Segment(number, path.name, start)
+    if start is None:
+        return None
+    segment = Segment(number, path.name, start)
+    index.put_segment(segment)  # before its pages, which are counted there
+    return segment
 
 
-def _added(index: Index, segment: Segment, one: Found) -> Segment:
-    """Add a record, and return what is known of its segment then."""
-    head = one.head
+def _add(index: Index, segment: Segment, one: Found) -> tuple[Segment, Place | None]:
+    """Add a record. Return what is known of its segment then, and the place of the page that its page has replaced."""
+    head, had = one.head, None
     if head.kind == "response":
+        had = index.find(head.fingerprint)
         index.put(head.fingerprint, segment.number, one.offset, one.length, head.at)
     elif head.kind == "metadata":
         index.remove(head.fingerprint)
-    is_entry = head.kind != "warcinfo"
+    records = segment.records + (head.kind != "warcinfo")
     sequence = max(segment.sequence, head.sequence)
-    return segment._replace(records=segment.records + is_entry, sequence=sequence)
+    return segment._replace(records=records, sequence=sequence), had

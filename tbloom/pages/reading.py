@@ -110,20 +110,19 @@ def pages(
     index: Index, config: PagesConfig, since: datetime | None, until: datetime | None
 ) -> Iterator[Page]:
     """Yield the pages that were fetched within a time, slice by slice, in the order of the files."""
-    begin, end = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    return _each(index, config, begin, end, segments.content, record.page_of)
+    times = micros(since) if since else -math.inf, micros(until) if until else math.inf
+    return _each(index, config, times, segments.content, record.page_of)
 
 
 def addresses(index: Index, config: PagesConfig) -> Iterator[Item]:
     """Yield the address of each page in the same order. Bodies are not read."""
-    return _each(index, config, -math.inf, math.inf, segments.start, record.address_in)
+    return _each(index, config, (-math.inf, math.inf), segments.start, record.address_in)
 
 
 def _each(
     index: Index,
     config: PagesConfig,
-    begin: float,
-    end: float,
+    times: tuple[float, float],
     read: Callable[[str, int, int], bytes],
     parse: Callable[[bytes], _T],
 ) -> Iterator[_T]:
@@ -131,7 +130,7 @@ def _each(
     for segment in index.segments(config.since()):
         path = f"{index.root}/{segment.name}"
         for row in index.rows(segment.number):
-            if not begin <= row.at < end:
+            if not times[0] <= row.at < times[1]:
                 continue
             try:
                 found = parse(read(path, row.offset, row.length))

@@ -18,9 +18,7 @@ from tbloom.pages.index import Index
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, checked, fingerprint_of
 from tbloom.pages.reading import PagesInfo, PagesReport
-from tbloom.pages.writer import Writer, batches
-
-_SEGMENT_BYTES = 1 << 30
+from tbloom.pages.writer import SEGMENT_BYTES, Writer, batches
 
 
 class PageStore(NotCopied):
@@ -38,7 +36,7 @@ class PageStore(NotCopied):
         *,
         tz: str | None = None,
         readonly: bool = False,
-        segment_bytes: int = _SEGMENT_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
         codec: str = "gzip",
     ) -> None:
         """Open the store in a folder, or begin one.

@@ -36,6 +36,8 @@ _LOCK_BYTES = 128
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
 #: Bytes of memory that a header takes beside its text, at least.
 _HEADER_BYTES = 200
+#: A segment of this size gets no more pages.
+SEGMENT_BYTES = 1 << 30
 #: So many rows of forgotten pages leave the index with each page that is put.
 _SWEPT_ROWS = 4
 #: Removed segments are held open, and so many bytes of them are freed with each change: a GB takes a quarter of a second. A
@@ -108,6 +110,15 @@ def _pid_of_writer(root: Path) -> object:
         return None
 
 
+class Deletion(NamedTuple):
+    """The deletion of a page, in the slice that had the page."""
+
+    #: The start of the slice (ms).
+    start: int
+    fingerprint: bytes
+    sequence: int
+
+
 class _End(NamedTuple):
     """The end of a segment, where a slice's next record goes."""
 
@@ -126,8 +137,9 @@ class Writer:
         index: Index,
         config: PagesConfig,
         lock: WriterLock,
-        segment_bytes: int,
-        codec: str,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        codec: str = "gzip",
     ) -> None:
         self._root, self._index, self._config, self._lock = root, index, config, lock
         self._segment_bytes, self._codec = segment_bytes, codec
@@ -183,7 +195,7 @@ class Writer:
                 if stored is not None and stored.start > slice.start:
                     # Else the old page would come back when this slice has left and the index is rebuilt. Its number is
                     # lower, and it is written later: if the process is killed in between, there is one of the pages.
-                    self._append_deletion(stored.start, fingerprint, deletion)
+                    self._append_deletion(Deletion(stored.start, fingerprint, deletion))
             if self._has_rows:
                 self._has_rows = self._index.sweep(_SWEPT_ROWS * counts.total())
         return counts
@@ -193,9 +205,18 @@ class Writer:
         with self._changing():
             stored = self._index.find(fingerprint, self._config.since())
             if stored is not None:
-                self._append_deletion(stored.start, fingerprint, self._next_sequence())
+                number = self._next_sequence()
+                self._append_deletion(Deletion(stored.start, fingerprint, number))
                 self._index.remove(fingerprint)
         return stored is not None
+
+    def append_deletions(self, deletions: list[Deletion]) -> None:
+        """Append deletions of pages that the index has already moved."""
+        if deletions:
+            with self._changing():
+                for deletion in deletions:
+                    if deletion.start >= self._config.since():
+                        self._append_deletion(deletion)
 
     def flush(self) -> None:
         """Wait until all changes are on the disk."""
@@ -303,8 +324,8 @@ class Writer:
             os.close(fd)
         return had.number, had.size, len(data)
 
-    def _append_deletion(self, start: int, fingerprint: bytes, sequence: int) -> None:
-        """Append the deletion of a page to the slice that had the page."""
+    def _append_deletion(self, deletion: Deletion) -> None:
+        start, fingerprint, sequence = deletion
         end = self._end_of(self._config.window.slice_at(start))
         data = record.of_deletion(fingerprint, sequence, end.identity, self._codec)
         self._append(end, data, sequence)
