@@ -224,7 +224,7 @@ def test_flushed_pages_are_on_the_disk(
 
 
 def test_a_missing_or_cut_segment_is_named(path: Path) -> None:
-    """A writer's opening names it, and says what to do; for a reader, ``get`` does."""
+    """A writer's opening names it, and says what to do; for a reader, ``get`` does (warcio#138)."""
     pages = _filled(path, segment_bytes=1)
     file = files(path)[4]
     data = file.read_bytes()
@@ -312,7 +312,7 @@ TORN = record.of_page(Page(url("torn"), 200, (), b"torn" * 99, NOON), 99, record
     ids=range(8),
 )
 def test_only_a_torn_record_is_cut(path: Path, tail: bytes) -> None:
-    """Other bytes stay in the file. Pages go behind, and a rebuild changes nothing."""
+    """Other bytes stay in the file (wpull#253). Pages go behind, and a rebuild changes nothing."""
     with PageStore(path, "d", 3) as store:
         store.put(BANK, b"bank")
     [file] = files(path)
@@ -381,7 +381,7 @@ def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:
 
 
 def test_a_full_disk_loses_no_page(tmp_path: Path) -> None:
-    """Nothing acknowledged is lost, however little room is left, and puts work again when there is some."""
+    """Nothing acknowledged is lost, however little room is left, and puts work again when there is some (wpull#52)."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=1M", "tmpfs") as disk:
         path, ballast = disk / "store", disk / "ballast"
         expected = {url("first"): b"first"}
@@ -403,7 +403,7 @@ def test_a_full_disk_loses_no_page(tmp_path: Path) -> None:
 def test_the_first_put_of_a_period_has_the_room_of_the_pages_that_leave(
     tmp_path: Path, clock: SimpleNamespace
 ) -> None:
-    """On a full disk, too."""
+    """On a full disk, too (scrapy#3204)."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2M", "tmpfs") as disk:
         with PageStore(disk / "store", "d", 1) as store:
             store.put(BANK, body(1, 1_200_000))
@@ -561,6 +561,7 @@ def test_a_store_of_the_earlier_version_is_rebuilt(path: Path, codec: str) -> No
 
 @pytest.mark.parametrize("names", [["lost+found"], ["lost+found", ".Trash-0", ".snapshot"]])
 def test_a_fresh_file_system_is_a_new_folder(tmp_path: Path, names: list[str]) -> None:
+    """It has folders of its own (postgresql-operator#1336)."""
     for name in names:
         (tmp_path / name).mkdir()
     for _ in range(2):

@@ -82,7 +82,7 @@ def test_a_second_writer_is_refused(path: Path) -> None:
 
 
 def test_a_forked_child_only_reads(path: Path) -> None:
-    """While threads read and write with the same objects, children can read, but not put; their end changes nothing."""
+    """While threads read and write with the same objects, children can read, but not put; their end changes nothing (solid_queue#324)."""
     filled(path)
     with PageStore(path, segment_bytes=5_000) as store, PageStore(path, readonly=True) as reader:
 
@@ -125,7 +125,7 @@ def open_path() -> Iterator[Path]:
 @pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
 @pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt"])
 def test_a_reader_needs_no_write_permission(open_path: Path, ends: str, *, is_mount: bool) -> None:
-    """It needs no writer that is open. The next one is not hindered, and leaves what is read as it is."""
+    """It needs no writer that is open (vtk-dicom#178). The next one is not hindered, and leaves what is read as it is."""
     if not is_mount and os.geteuid():
         missing("The right to become another user")
     path = open_path
