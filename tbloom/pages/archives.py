@@ -32,7 +32,7 @@ _MAX_DICTIONARY = 1 << 24
 #: Bytes that are searched at once for such a start, and how far one may reach beyond them.
 _PIECE, _OVER = 1 << 16, 1 << 7
 #: Behind damage, bytes are read again: at most so many of a file. Without a limit, a small file may take hours.
-_MAX_REREAD = 1 << 31
+_MAX_REREAD = 1 << 29
 #: FastWARC's error where a record should begin.
 _NO_RECORD = "Invalid WARC header"
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
@@ -142,7 +142,7 @@ class Archive:
         self.bytes_read: int = begin
         self.error: OSError | None = None
         self._stop: _Stop | None = None
-        self._read = self._reread = 0
+        self._is_empty, self._read, self._reread = True, 0, 0
 
     def bytes_at(self, offset: int, size: int) -> bytes:
         """Return the bytes at an offset; fewer at the end."""
@@ -151,12 +151,9 @@ class Archive:
 
     def records(self) -> Iterator[Record | Damage]:
         """Yield the records. Raise Unreadable if there is none. ``error`` says whether the file could not be read on."""
-        first, run = None, self._run(self.begin)
-        is_empty = True
+        run = self._run(self.begin)
         while True:
-            for record in run:
-                yield record
-                is_empty = False
+            yield from run
             if self._stop is None:
                 break
             why, offset = self._stop
@@ -165,42 +162,45 @@ class Archive:
                 run = self._run(offset)
                 first = next(run, None)
                 offset += 1
-            if first is None and is_empty:
+            if first is None and self._is_empty:
                 raise Unreadable(f"nothing of it can be read ({why})")
-            is_empty = False
             on = f"read on at {offset - 1 - self.begin}" if first else "what follows was not read"
             yield Damage(f"{self.name}: {why}; {on}")
             if first is None:
                 break
             yield first
-        if is_empty and self.error is None:
+        if self._is_empty and self.error is None:
             raise Unreadable("it has no WARC record")
 
     def _run(self, offset: int) -> Iterator[Record]:
         """Yield the records from an offset on, up to damage or the end. Each waits for the next: behind a wrong length is none."""
-        self._stop, last, view = None, None, _View(self, offset)
+        self._stop, view = None, _View(self, offset)
+        # Not a name, which would keep a long block in memory while its page is stored.
+        held = list[Record]()
         try:
             found = ArchiveIterator(view, parse_http=False, max_header_len=MAX_FIELDS)  # type: ignore[arg-type]
             while (given := next(found, None)) is not None:
-                if last is not None:
-                    yield last
-                last, offset = None, view.origin + given.stream_pos
-                last = self._record(given, offset)
-            if last is not None:
-                yield last
+                if held:
+                    yield held.pop()
+                offset = view.origin + given.stream_pos
+                held.append(self._record(given, offset))
+            if held:
+                yield held.pop()
         except Damaged as error:
             self._stop = _Stop(f"at {offset - self.begin}: {error}", offset + 1)
         except OSError as error:
-            if last is None:
-                self._stop = _Stop(f"at {offset - self.begin}: {error}", offset + 1)
-            elif str(error) == _NO_RECORD and not last.is_whole:
-                why = f"at {offset - self.begin}: no record follows where it should end"
+            at = offset - self.begin
+            if not held:
+                why = "no WARC record begins there" if str(error) == _NO_RECORD else f"{error}"
+                self._stop = _Stop(f"at {at}: {why}", offset + 1)
+            elif str(error) == _NO_RECORD and not held[0].is_whole:
+                why = f"at {at}: no record follows where it should end"
                 self._stop = _Stop(why, offset + 1)
             else:
-                yield last
                 # A record in the body of a whole one is none of the file's.
-                over = last.fields.length if self._starts.pattern == _PLAIN else 1
-                why = f"behind the record at {offset - self.begin}: {error}"
+                over = held[0].fields.length if self._starts.pattern == _PLAIN else 1
+                yield held.pop()
+                why = f"behind the record at {at}: {error}"
                 self._stop = _Stop(why, offset + over)
         if self.error is not None:
             self._stop = None
@@ -215,7 +215,7 @@ class Archive:
         if self._read < fields.length:
             raise Damaged("it is cut")
         known = is_whole(fields.get, block) if size == fields.length else None
-        where = f"{self.name}: at {offset - self.begin}"
+        where, self._is_empty = f"{self.name}: at {offset - self.begin}", False
         return Record(fields, block, known, where)
 
     def _find(self, offset: int) -> int:

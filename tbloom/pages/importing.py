@@ -161,6 +161,7 @@ class _Import:
             self._batch_bytes += len(page.body) + sum(
                 _HEADER_BYTES + len(name) + len(value) for name, value in headers
             )
+            del response, page
             if len(self._batch) >= _BATCH_PAGES or self._batch_bytes >= _BATCH_BYTES:
                 self._flush()
         self._flush()
@@ -206,7 +207,9 @@ class _Import:
                 requests.add(one)
                 if one.fields.get("WARC-Type").lower() == "warcinfo":
                     is_ours = any(line.startswith(_OURS) for line in one.block.splitlines())
-                if found := self._response(one, is_ours=is_ours):
+                found = self._response(one, is_ours=is_ours)
+                del one  # a long block is not kept in memory while its page is stored
+                if found:
                     yield from self._passed(waiting, requests)
                     waiting = found
         except Unreadable as error:

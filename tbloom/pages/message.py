@@ -23,7 +23,8 @@ _INTERIM = re.compile(
     rb"(?:\r?\n)*(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*(?:\r?\n)+(?=HTTP/))*",
     re.IGNORECASE,
 )
-_STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b", re.IGNORECASE)
+#: NCSA's server sent no version.
+_STATUS = re.compile(rb"HTTP(?:/[\d.]+)?[ \t]+(\d{3})\b", re.IGNORECASE)
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 #: The beginning of a chunk, perhaps with an extension, and its end. Either may be cut.
 _CHUNK, _CHUNK_END = (

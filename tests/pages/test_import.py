@@ -294,6 +294,7 @@ HEADS = [
     (b"\r\n\r\nHTTP/1.1 200 OK\r\nA: 1\r\n\r\n", 200, (("A", "1"),)),
     (b"HTTP/1.1 100 Continue\r\n\r\n\r\nHTTP/1.1 302 \nA: 1\n\n", 302, (("A", "1"),)),
     (b"HTTP/1.0 404\r\n\r\n", 404, ()),
+    (b"HTTP 200 Document follows\r\n\r\n", 200, ()),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 200, ()),
     (b"HTTP/2 200 \r\nA:1\r\n\r\n", 200, (("A", "1"),)),
     (b"HTTP/1.1 200 OK\nA: 1\nB:\t2 \n\n", 200, (("A", "1"), ("B", "2"))),
@@ -360,7 +361,7 @@ def chunked(body: bytes, digested: bytes | None = None) -> bytes:
 def test_responses_as_servers_send_them_and_tools_store_them(
     store: PageStore, given: bytes, expected: dict[str, object]
 ) -> None:
-    """Heads of any form (jwarc#25), chunks (warcio#74), and dates of any precision; ClueWeb09 (WARC/0.18) has days of the year in them."""
+    """Heads of any form (jwarc#25, warcio#141), chunks (warcio#74, pywb#584), and dates of any precision."""
     assert taken(store, given).stored == 1
     page = got(store, url("a"))
     assert expected == {name: getattr(page, name) for name in expected}
@@ -410,7 +411,7 @@ def test_records_that_are_no_pages_are_counted(store: PageStore, given: bytes, k
 
 
 def test_a_truncated_page_is_counted(store: PageStore) -> None:
-    """It does not replace a whole one, and a revisit does not get its body. (wget --warc-max-size and Heritrix write such.)"""
+    """openwayback#254: it does not replace a whole one, and a revisit does not get its body."""
     digest = {"WARC_Payload_Digest": f"sha1:{sha1(b'who')}"}
     later = {"WARC_Date": "2019-06-04T04:05:06Z", "WARC_Truncated": "length", **digest}
     records = [
@@ -432,6 +433,7 @@ def test_a_truncated_page_is_counted(store: PageStore) -> None:
     ],
 )
 def test_a_url_as_crawlers_write_it_is_encoded(store: PageStore, written: str, stored: str) -> None:
+    """webarchive-discovery#159: some versions of wget put it into angle brackets."""
     again = revisit(url(1), written, b"page")
     assert PagesImported(2, 0, {}, ()) == taken(store, response(written, b"page"), again)
     assert {stored: b"page", url(1): b"page"} == bodies(store)
@@ -453,7 +455,7 @@ PAGES = [response(url(n), random.Random(n).randbytes(700)) for n in range(6)]
     "damage", [b"garbage", b"\1" * 100_000, 1, 40, 500], ids=lambda damage: str(damage)[:9]
 )
 def test_a_file_is_read_on_behind_damage(store: PageStore, form: Form, damage: bytes | int) -> None:
-    """Its place is named: where a record is cut, or something else stands between two. The next file is read."""
+    """Curator#2373: its place is named, where a record is cut or something else stands between two. The next file is read."""
     parts = [form([page]) for page in PAGES]
     wrong = parts[3][:damage] if isinstance(damage, int) else damage + parts[3]
     done = import_warc(store, BytesIO(b"".join([*parts[:3], wrong, parts[4]])), BytesIO(parts[5]))
@@ -542,7 +544,7 @@ def test_many_damaged_records_end(store: PageStore) -> None:
 
 @in_forms("plain", "members", "zstd")
 def test_a_file_that_is_cut_anywhere_ends(store: PageStore, form: Form) -> None:
-    """(A report on jwarc, which did not. A killed crawler or a broken download leaves such files.)"""
+    """warcio#138: a killed crawler or a broken download leaves such files."""
     data = form(PAGES[:2])
     size = len(form(PAGES[:1]))
     for end in range(0, len(data), 23):
