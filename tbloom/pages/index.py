@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from tbloom.errors import TBloomError
-from tbloom.pages.segments import Segment, is_name
+from tbloom.pages.segments import Segment
 
 #: The index, and those of earlier versions, with the files that SQLite and a rebuild make beside it.
 NAME = "index-v3.sqlite"
@@ -69,8 +69,6 @@ DELETE FROM pages WHERE segment = ?1 AND offset IN
 #: The start of the slice of a segment that was forgotten. All others are later.
 _GONE = -(1 << 62)
 _FIRST = _GONE + 1
-#: All numbers in the index are smaller.
-_MAX = 1 << 62
 #: So many rows of pages are read at a time.
 _ROWS_READ = 256
 #: Seconds to wait for a lock: another program may have the database open.
@@ -151,18 +149,11 @@ class Index:
 
     def find(self, fingerprint: bytes, since: int = _FIRST) -> Place | None:
         """Return the place of the page with this address; None if there is none, or its slice begins before ``since`` (ms)."""
-        for row in self.execute(_FIND, fingerprint, since):
-            place = Place._make(row)
-            self._check(place, place.segment, place[2:5])
-            return place
-        return None
+        return next(map(Place._make, self.execute(_FIND, fingerprint, since)), None)
 
     def segments(self, since: int = _FIRST) -> list[Segment]:
         """Return the segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
-        found = [Segment._make(row) for row in self.execute(_SEGMENTS, since)]
-        for segment in found:
-            self._check(segment, segment.number, (segment.number, *segment[3:]))
-        return found
+        return [Segment._make(row) for row in self.execute(_SEGMENTS, since)]
 
     def rows(self, segment: int) -> Iterator[Row]:
         """Yield the current pages of a segment in the order of the file. What is changed meanwhile may come or not."""
@@ -313,19 +304,9 @@ class Index:
             return OSError(number, os.strerror(number), path)
         if code == sqlite3.SQLITE_BUSY:
             return TBloomError(f"another program has locked {path!r} for {_TIMEOUT} seconds")
-        return self._unusable(str(error))
-
-    def _unusable(self, why: str) -> TBloomError:
         return TBloomError(
-            f"the index {str(self._path)!r} can't be used: {why}; rebuild it from the segments with 'tbloom pages rebuild'"
+            f"the index {path!r} can't be used: {error}; rebuild it from the segments with 'tbloom pages rebuild'"
         )
-
-    def _check(self, found: Place | Segment, number: int, counts: tuple[object, ...]) -> None:
-        """Raise TBloomError if tbloom did not write this row: its name would be opened as a file."""
-        is_known = all(type(count) is int and 0 <= count < _MAX for count in counts)
-        is_start = type(found.start) is int and abs(found.start) < _MAX
-        if not is_known or not is_start or not is_name(found.name, number):
-            raise self._unusable(f"a row is {tuple(found)}")
 
     def before_fork(self) -> None:
         """Wait for other threads, and close the connection, which a child must not share."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,19 +63,14 @@ def label_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-@lru_cache
-def is_name(name: object, number: int) -> bool:
-    """Return True if this is the name of a file of the segment with this number."""
-    match = _NAME.fullmatch(name) if isinstance(name, str) else None
-    return match is not None and match[0] == name_of(match[1], number, match[3])
-
-
 def files_in(folder: Path) -> dict[int, Path]:
     """Return the folder's segments by number, in order."""
-    matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
-    numbered = [(int(match[2]), match[0]) for match in matches if match]
-    found = sorted((number, name) for number, name in numbered if is_name(name, number))
-    return {number: folder / name for number, name in found if number < _MAX_NUMBER}
+    found = dict[int, Path]()
+    for path in sorted(folder.iterdir()):
+        match = _NAME.fullmatch(path.name)
+        if match and path.name == name_of(match[1], int(match[2]), match[3]) and path.is_file():
+            found[int(match[2])] = path
+    return {number: found[number] for number in sorted(found) if number < _MAX_NUMBER}
 
 
 def size_error(path: Path, size: int, known: int) -> TBloomError:
