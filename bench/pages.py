@@ -111,7 +111,7 @@ def _period(folder: Path, bodies: list[bytes], size: int) -> list[Any]:
     clock = begin
     with (
         patch("tbloom.pages.clock.now", lambda: clock),
-        PageStore(folder, "d", DAYS, codec="identity") as store,
+        PageStore(folder, "d", DAYS) as store,
     ):
         pages = (
             (bodies[n % len(bodies)][:BODY_BYTES], begin - n % DAYS * day) for n in range(size)

@@ -7,14 +7,11 @@
     members.py      a record's bytes in a file, compressed
     segments.py     the WARC files
     index.py        the index: where each page is
-    database.py     the index's SQLite database, safe with threads and forks
     config.py       the parameters of a store: its window
     clock.py        the clock of this machine
-    appending.py    the segments that a writer appends to
     writer.py       puts and deletes pages, removes old slices; one writer at a time
-    opening.py      opens a store; adds to its index what a killed writer did not
+    opening.py      opens a store; adds to its index what it lacks
     reading.py      reads pages by address, or all; stats() and verify()
-    cdxj.py         lists pages for pywb
     sync.py         PageStore
     exporting.py    writes pages into a WARC file
     importing.py    stores the pages of WARC files of any tool

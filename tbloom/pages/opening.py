@@ -1,24 +1,26 @@
-"""Opens the folder of a store, and adds to its index the records of a killed writer; or builds a new index from the segments."""
+"""Opens the folder of a store, and adds to its index the records that it lacks: those of a killed writer, or all of them."""
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import members, segments
-from tbloom.pages.appending import OpenSegments
+from tbloom.pages import segments
 from tbloom.pages.config import PagesConfig, from_stored
-from tbloom.pages.database import INDEX_NAME, newest_index, remove_stale
-from tbloom.pages.index import Index
+from tbloom.pages.index import ANY_NAME, NAME, Index, Place, remove_unfinished
 from tbloom.pages.segments import Found, Gap, Segment
-from tbloom.pages.writer import Writer, WriterLock
+from tbloom.pages.writer import Deletion, Writer, WriterLock
 from tbloom.window import NoWindow
 
 logger: logging.Logger = logging.getLogger(__name__)
+_Progress = Callable[[int], object]
 
 
 def folder(path: str | os.PathLike[str]) -> Path:
@@ -36,7 +38,11 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
     """Return the index and the parameters of a store. Raise ConfigError if there is no store."""
     if not _has_index(root):
         raise ConfigError("path", str(root), "a folder with a page store")
-    return _open(root, wanted)
+    with ExitStack() as stack:
+        index = stack.enter_context(closing(Index(root)))
+        config = from_stored(str(root), index.parameters, wanted)
+        stack.pop_all()
+    return index, config
 
 
 def to_write(
@@ -48,168 +54,167 @@ def to_write(
         raise ConfigError("path", str(root), "a new or empty folder, or a page store")
     with ExitStack() as stack:
         lock = stack.enter_context(closing(WriterLock(root)))
-        remove_stale(root)
-        if newest_index(root) is None:
+        remove_unfinished(root)
+        if not (root / NAME).exists():
             with Index.create(root, (wanted or PagesConfig(NoWindow())).stored):
                 pass
-        index, config = _open(root, wanted, writes=True)
-        stack.callback(index.close)
-        open_segments = OpenSegments(root, config, index, segment_bytes, codec)
-        writer = Writer(root, index, config, lock, open_segments)
+        index = stack.enter_context(closing(Index(root, writes=True)))
+        config = from_stored(str(root), index.parameters, wanted)
+        with index.transaction():  # raises if the index can't be written
+            moved = _add_records(root, index, config)
+        writer = Writer(root, index, config, lock, segment_bytes=segment_bytes, codec=codec)
+        writer.append_deletions(moved)
         stack.pop_all()
     return index, config, writer
 
 
-def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None:
+def rebuild(root: Path, progress: _Progress | None = None) -> None:
     """Build the store's index from its segments. Call ``progress`` with the length of each record."""
     stored = _parameters(root)
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
-    with closing(WriterLock(root)):
+    with closing(WriterLock(root)) as lock:
         config = from_stored(str(root), stored, None)
-        with Index.create(root, config.stored) as index:
-            _reconcile(root, index, config, progress)
+        with Index.create(root, config.stored) as index, index.transaction():
+            moved = _add_records(root, index, config, progress)
+        with closing(Index(root, writes=True)) as index:
+            Writer(root, index, config, lock).append_deletions(moved)
 
 
 def _has_index(root: Path) -> bool:
-    """Return True if there is a store. Raise TBloomError if the store has no index."""
-    has_index = newest_index(root) is not None
+    """Return True if there is a store. Raise TBloomError if the store has no index of this version."""
+    has_index = (root / NAME).exists()
     if not has_index and _parameters(root) is not None:
         raise TBloomError(
-            f"{str(root)!r} has no index; run 'tbloom pages rebuild' to make one from the WARC files"
+            f"{str(root)!r} has no index, or that of another version of tbloom; run 'tbloom pages rebuild' to make one "
+            "from the WARC files"
         )
     return has_index
 
 
-def _open(
-    root: Path, wanted: PagesConfig | None, *, writes: bool = False
-) -> tuple[Index, PagesConfig]:
-    index = Index(root, writes=writes)
-    try:
-        config = from_stored(str(root), index.parameters, wanted)
-        if writes:
-            with index.transaction():  # raises if the index can't be written
-                pass
-            _reconcile(root, index, config)
-    except BaseException:
-        index.close()
-        raise
-    return index, config
-
-
 def _is_foreign(root: Path) -> bool:
-    """Return True if the folder contains files that tbloom did not create."""
-    names = {path.name for path in root.iterdir() if not INDEX_NAME.fullmatch(path.name)}
+    """Return True if the folder contains files that are neither tbloom's nor a file system's, such as ``lost+found``."""
+    names = {path.name for path in root.iterdir() if not ANY_NAME.fullmatch(path.name)}
+    names -= {name for name in names if name == "lost+found" or name.startswith(".")}
     if "lock" in names and not (root / "lock").read_bytes().strip(b"0123456789 "):  # a process ID
         names -= {"lock", *(path.name for path in segments.files_in(root).values())}
     return bool(names)
 
 
 def _parameters(root: Path) -> str | None:
-    """Return the parameters in the newest segment that has them; None if none has."""
+    """Return the store's parameters, as its segments have them; None if the folder has no segments."""
     files = segments.files_in(root) if root.is_dir() else {}
     firsts = map(segments.first_of, reversed(files.values()))
     return next((first.parameters for first in firsts if first.parameters is not None), None)
 
 
-def _reconcile(
-    root: Path,
-    index: Index,
-    config: PagesConfig,
-    progress: Callable[[int], object] | None = None,
-) -> None:
-    """Add to the index the records that it does not know, such as those of a killed writer. Cut off a torn record.
+class _Tail(NamedTuple):
+    """The part of a segment that the index does not know."""
 
-    Raise TBloomError if a segment is shorter than the index knows, unless its slice has left the window.
-    """
-    known = {segment.number: segment for segment in index.segments()}
-    files = segments.files_in(root)
-    grown: list[Segment] = []
-    for number in sorted(known.keys() | files.keys()):
-        segment = known.get(number) or _begin(config, number, files[number])
-        if segment is None:
-            continue
-        path = root / segment.name
-        size = path.stat().st_size if files.get(number) == path else 0
-        if size < segment.size and segment.start >= config.since():
-            raise segments.size_error(path, size, segment.size)
-        if size > segment.size:
-            grown.append(segment)
-    if grown:
-        _add_records(root, index, grown, progress)
-
-
-def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
-    """Return a segment that the index does not know; None if it has no records of tbloom."""
-    first = segments.first_of(path)
-    if first.start is not None:
-        return Segment(number, path.name, first.start)
-    found = segments.records(path, 0, path.stat().st_size)
-    kinds = {one.head.kind: one.head.at for one in found if isinstance(one, Found)}
-    if "response" in kinds:  # its first record is damaged; the time of a page tells the slice
-        slice = config.window.slice_at(kinds["response"] // 1000)
-        if slice.label == path.name.partition("-")[0]:
-            return Segment(number, path.name, slice.start)
-    start = segments.read(path, 0, segments.START)
-    if not kinds and members.is_torn(start, path.stat().st_size):
-        aside = segments.cut(path, 0)
-        path.unlink()
-        logger.warning("%s is moved to %s: its first record is torn", path, aside)
-    else:
-        logger.warning("%s is left out: tbloom did not write it", path)
-    return None
+    path: Path
+    number: int
+    begin: int
+    end: int
 
 
 def _add_records(
-    root: Path,
-    index: Index,
-    known: list[Segment],
-    progress: Callable[[int], object] | None,
-) -> None:
-    """Add the records that the index does not know. Move torn ones aside, into files of their own; other bytes stay.
+    root: Path, index: Index, config: PagesConfig, progress: _Progress | None = None
+) -> list[Deletion]:
+    """Add the records that the index does not know, in the order in which they were written. Cut off a torn one.
 
-    Raise TBloomError if one is older than those that the index knows: a lost segment was put back, or a torn page's body
-    is a segment of this store. Later records may have replaced its pages.
+    Return the deletion that a killed writer did not write for the last page that it moved to an earlier slice.
+
+    Raise TBloomError if a segment in the window is shorter than the index knows. Raise TBloomError if a record is older than
+    those that the index knows, because a lost segment was put back: later records may have replaced its pages.
     """
-    newest = max((one.sequence for one in index.segments()), default=0)
-    parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
-    grown = {one.number: one for one, _, _ in parts}
-    with index.adding_records():
-        index.remove_pages_of(one.number for one in known if not one.size)
-        for segment, one in segments.walk(root, parts):
-            if progress:
-                progress(one.length)
-            if isinstance(one, Gap):
-                logger.warning("%s: %s", root / segment.name, one.why)
-                continue
-            is_entry, had = one.head.kind != "warcinfo", grown[segment.number]
-            if segment.size and (not is_entry or one.head.sequence <= newest):
-                continue
-            if is_entry and one.head.sequence <= newest:
-                raise TBloomError(
-                    f"{str(root / segment.name)!r} has records that are older than the index; make a new index with "
-                    "'tbloom pages rebuild'"
-                )
-            grown[segment.number] = had._replace(
-                size=one.offset + one.length,
-                records=had.records + is_entry,
-                sequence=max(had.sequence, one.head.sequence),
+    known = {segment.number: segment for segment in index.segments()}
+    newest = max((segment.sequence for segment in known.values()), default=0)
+    tails = {tail.number: tail for tail in _tails(root, known, config.since())}
+    for number in tails.keys() - known.keys():
+        index.drop_segment(number)  # it was forgotten, and is there again
+    ends = {number: tail.end for number, tail in tails.items()}
+    moved = dict[int, Deletion]()  # by the segment that had the page
+    for _, number, one in heapq.merge(*map(_walk, tails.values()), key=itemgetter(0)):
+        path = tails[number].path
+        if progress:
+            progress(one.length)
+        if isinstance(one, Gap):
+            ends[number] -= one.length * one.is_torn
+            if not one.is_torn:
+                logger.warning("%s: %s", path, one.why)
+            continue
+        if 0 < one.head.sequence <= newest:
+            raise TBloomError(
+                f"{str(path)!r} has records that are older than the index; make a new index with 'tbloom pages rebuild'"
             )
-            if is_entry:
-                index.add_record(segment.number, one)
-        ends = {segment.number: end for segment, _, end in parts}
-        torn = {one.number for one in grown.values() if _is_torn(root, one, ends[one.number])}
-        for number, segment in grown.items():
-            size = segment.size if number in torn else ends[number]
-            index.put_segment(segment._replace(size=size))
-    for number in torn:
-        path = root / grown[number].name
-        logger.warning(
-            "%s: what is torn is moved to %s", path, segments.cut(path, grown[number].size)
-        )
+        if segment := known.get(number) or _begin(index, config, path, number, one):
+            known[number], had = _add(index, segment, one)
+            if had is not None and had.start > segment.start:
+                moved[had.segment] = Deletion(
+                    had.start, one.head.fingerprint, one.head.sequence - 1
+                )
+    for number, tail in tails.items():
+        _end(index, tail, ends[number], known.get(number))
+    return [one for number, one in moved.items() if known[number].sequence < one.sequence]
 
 
-def _is_torn(root: Path, segment: Segment, end: int) -> bool:
-    """Return True if a record begins after the last whole one of a segment, and was not written to its end."""
-    start = segments.read(root / segment.name, segment.size, segments.START)
-    return start != b"" and members.is_torn(start, end - segment.size)
+def _tails(root: Path, known: dict[int, Segment], since: int) -> Iterator[_Tail]:
+    """Yield what the index does not know. Raise TBloomError if a segment in the window is shorter than it knows."""
+    files = segments.files_in(root)
+    for number in sorted(known.keys() | files.keys()):
+        path, segment = files.get(number), known.get(number)
+        size, begin = path.stat().st_size if path else 0, segment.size if segment else 0
+        if segment and size < begin and segment.start >= since:
+            raise segments.size_error(root / segment.name, size, begin)
+        if path and (size > begin or segment is None):
+            yield _Tail(path, number, begin, size)
+
+
+def _walk(tail: _Tail) -> Iterator[tuple[int, int, Found | Gap]]:
+    """Yield what is in a tail, each with the sequence number of its last record so far, by which tails are merged."""
+    sequence = 0
+    for one in segments.walk(tail.path, tail.begin, tail.end):
+        if isinstance(one, Found):
+            sequence = max(sequence, one.head.sequence)
+        yield sequence, tail.number, one
+
+
+def _end(index: Index, tail: _Tail, end: int, segment: Segment | None) -> None:
+    """Cut off a torn record. Tell the index the size of the segment; None: it is none of the store."""
+    if not end:
+        tail.path.unlink()  # its writer was killed when it began
+    elif end < tail.end:
+        os.truncate(tail.path, end)
+    if segment is not None:
+        index.put_segment(segment._replace(size=end))
+    elif end:
+        logger.warning("%s is left out: it has no record of tbloom", tail.path)
+
+
+def _begin(
+    index: Index, config: PagesConfig, path: Path, number: int, one: Found
+) -> Segment | None:
+    """Add the segment of this record to the index; None if its slice is not known."""
+    start = segments.first_of(path).start
+    if start is None and one.head.kind == "response":
+        # Its first record is damaged; the time of a page tells the slice.
+        slice = config.window.slice_at(one.head.at // 1000)
+        start = slice.start if slice.label == segments.label_of(path.name) else None
+    if start is None:
+        return None
+    segment = Segment(number, path.name, start)
+    index.put_segment(segment)  # before its pages, which are counted there
+    return segment
+
+
+def _add(index: Index, segment: Segment, one: Found) -> tuple[Segment, Place | None]:
+    """Add a record. Return what is known of its segment then, and the place of the page that its page has replaced."""
+    head, had = one.head, None
+    if head.kind == "response":
+        had = index.find(head.fingerprint)
+        index.put(head.fingerprint, segment.number, one.offset, one.length, head.at)
+    elif head.kind == "metadata":
+        index.remove(head.fingerprint)
+    records = segment.records + (head.kind != "warcinfo")
+    sequence = max(segment.sequence, head.sequence)
+    return segment._replace(records=records, sequence=sequence), had

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, groupby
-from operator import attrgetter
+from heapq import merge
+from itertools import groupby, takewhile
+from operator import attrgetter, itemgetter
+from typing import TypeVar
 
 from tbloom.arguments import Item
 from tbloom.errors import TBloomError
-from tbloom.pages import members, record, segments
+from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import Index, Place
+from tbloom.pages.index import Index, Place, Row
+from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, fingerprint_of, micros
-from tbloom.pages.segments import Found, Gap, Segment
+from tbloom.pages.segments import Gap, Segment
 from tbloom.window import from_ms
 
 logger: logging.Logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 _COUNTED = ("pages", "records", "segments", "bytes")
 
 
@@ -35,7 +38,7 @@ class PagesSlice:
     expires: datetime | None
     #: The number of pages, without those that were replaced or deleted.
     pages: int
-    #: Records in the files: all pages, also replaced or deleted ones, and deletions (two each).
+    #: Records in the files: all pages, also replaced or deleted ones, and deletions.
     records: int
     #: The number of WARC files, and their bytes.
     segments: int
@@ -77,27 +80,26 @@ def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page |
     wanted, since = [fingerprint_of(url) for url in urls], config.since()
     found = {fingerprint: index.find(fingerprint, since) for fingerprint in dict.fromkeys(wanted)}
     places = sorted((place, each) for each, place in found.items() if place is not None)
-    read = {each: _read(index, config, place, each) for place, each in places}
+    read = {each: _page(index, config, place, each) for place, each in places}
     return [read.get(fingerprint) for fingerprint in wanted]
 
 
-def _read(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -> Page | None:
+def _page(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -> Page | None:
     try:
-        data = segments.read(f"{index.root}/{place.name}", place.offset, place.length)
-        page = record.page_of(data)
-    except FileNotFoundError:  # its slice has just left, or somebody has removed the file
+        path = f"{index.root}/{place.name}"
+        page = record.page_of(segments.content(path, place.offset, place.length))
+    except (Damaged, FileNotFoundError) as error:
         now = index.find(fingerprint, config.since())
         if now == place:
-            raise _damaged(index, place, "it is missing") from None
-        return None if now is None else _read(index, config, now, fingerprint)
-    except members.Damaged as error:
-        raise _damaged(index, place, str(error)) from None
+            raise _damaged(index, place, error) from None
+        # Its slice has just left.
+        return None if now is None else _page(index, config, now, fingerprint)
     if fingerprint_of(page.address) != fingerprint:
         raise _damaged(index, place, "it has another page")
     return page
 
 
-def _damaged(index: Index, place: Place, why: str) -> TBloomError:
+def _damaged(index: Index, place: Place, why: object) -> TBloomError:
     return TBloomError(
         f"{str(index.root / place.name)!r} is damaged at {place.offset}, or does not match the index: {why}; "
         "run 'tbloom pages verify' for details, 'tbloom pages rebuild' for a new index"
@@ -107,57 +109,37 @@ def _damaged(index: Index, place: Place, why: str) -> TBloomError:
 def pages(
     index: Index, config: PagesConfig, since: datetime | None, until: datetime | None
 ) -> Iterator[Page]:
-    """Return the pages that were fetched within a time, slice by slice, in the order of the files."""
+    """Yield the pages that were fetched within a time, slice by slice, in the order of the files."""
     times = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    return (page for _, _, page in located_pages(index, config, *times))
+    return _each(index, config, times, segments.content, record.page_of)
 
 
-def located_pages(
-    index: Index, config: PagesConfig, begin: float = -math.inf, end: float = math.inf
-) -> Iterator[tuple[Segment, Found, Page]]:
-    """Yield the pages that were fetched within a time (microseconds since the epoch), each with its segment and record."""
-    for segment, found in current_records(index, config):
-        if not begin <= found.head.at < end:
-            continue
-        try:
-            data = segments.read(f"{index.root}/{segment.name}", found.offset, found.length)
-            page = record.page_of(data)
-        except (members.Damaged, FileNotFoundError):
-            why = f"the record at {found.offset} is damaged, or missing"
-            _warn(index, config, segment, why)
-        else:
-            yield segment, found, page
+def addresses(index: Index, config: PagesConfig) -> Iterator[Item]:
+    """Yield the address of each page in the same order. Bodies are not read."""
+    return _each(index, config, (-math.inf, math.inf), segments.start, record.address_in)
 
 
-def current_records(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
-    """Yield the segment and the record of each current page, slice by slice, in the order of the files. Bodies are not read."""
-    for segment, one in segments.walk(index.root, _parts(index, config)):
-        if not isinstance(one, Found):
-            _warn(index, config, segment, one.why)
-        elif one.head.kind == "response":
-            place = index.find(one.head.fingerprint, config.since())
-            if place is not None and (place.segment, place.offset) == (segment.number, one.offset):
-                yield segment, one
-
-
-def _parts(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, int, int]]:
-    """Yield the parts of the segments that hold the current pages.
-
-    That is the whole segment if most of its records are current. Else the index says where they are, for which it reads all
-    of its rows."""
+def _each(
+    index: Index,
+    config: PagesConfig,
+    times: tuple[float, float],
+    read: Callable[[str, int, int], bytes],
+    parse: Callable[[bytes], _T],
+) -> Iterator[_T]:
+    """Yield what is parsed of each page. Warn of each that can't be read, unless it was replaced or has left meanwhile."""
     for segment in index.segments(config.since()):
-        if segment.pages > segment.records / 2:
-            yield segment, 0, segment.size
-        else:
-            yield from ((segment, *span) for span in index.spans(segment.number))
-
-
-def _warn(index: Index, config: PagesConfig, segment: Segment, why: str) -> None:
-    """Log what can't be read, unless its slice has left meanwhile."""
-    if segment.start >= config.since() and segment.number in {
-        each.number for each in index.segments()
-    }:
-        logger.warning("%s: %s", index.root / segment.name, why)
+        path = f"{index.root}/{segment.name}"
+        for row in index.rows(segment.number):
+            if not times[0] <= row.at < times[1]:
+                continue
+            try:
+                found = parse(read(path, row.offset, row.length))
+            except (Damaged, FileNotFoundError):
+                place = index.find(row.fingerprint, config.since())
+                if place is not None and (place.segment, place.offset) == (segment.number, row.offset):  # fmt: skip
+                    logger.warning("%s: the record at %d is damaged, or missing", path, row.offset)
+            else:
+                yield found
 
 
 def stats(index: Index, config: PagesConfig) -> PagesInfo:
@@ -184,34 +166,37 @@ def stats(index: Index, config: PagesConfig) -> PagesInfo:
 
 def verify(index: Index, config: PagesConfig) -> PagesReport:
     """Read all records. Return the numbers of pages and records, and the problems."""
-    records, found = Counter[int](), Counter[int]()
-    problems = defaultdict[int, list[str]](list)
-    with index.snapshot() as snapshot:
-        known = snapshot.segments(config.since())
-        parts = [(segment, 0, segment.size) for segment in known]
-        for segment, one in segments.walk(index.root, parts):
-            number, path = segment.number, index.root / segment.name
-            if isinstance(one, Gap):
-                problems[number].append(f"{path}: {one.why}")
-                continue
-            try:
-                record.block_of(segments.read(path, one.offset, one.length))
-            except (members.Damaged, FileNotFoundError) as error:
-                problems[number].append(f"{path}: the record at {one.offset} is damaged: {error}")
-            records[number] += one.head.kind != "warcinfo"
-            if one.head.kind == "response":
-                place = snapshot.find(one.head.fingerprint)
-                here = number, one.offset, one.length, one.head.at
-                found[number] += place is not None and place[2:] == here
-    # The other slices have left meanwhile, perhaps with their files.
-    kept = [segment for segment in known if segment.start >= config.since()]
-    for number, name, pages in ((one.number, one.name, one.pages) for one in kept):
-        if found[number] != pages:
-            problems[number].append(
-                f"{index.root / name}: the index has {pages} pages, and {found[number]} of them are where it says"
-            )
-    return PagesReport(
-        sum(segment.pages for segment in kept),
-        sum(records[segment.number] for segment in kept),
-        tuple(chain.from_iterable(problems[segment.number] for segment in kept)),
-    )
+    pages, records, problems = 0, 0, list[str]()
+    for segment in index.segments(config.since()):
+        counts, wrong = _verify(index, segment)
+        # Else the slice has left meanwhile, perhaps with its file.
+        if segment.start >= config.since():
+            pages += counts[0]
+            records += counts[1]
+            problems += [f"{index.root / segment.name}: {why}" for why in wrong]
+    return PagesReport(pages, records, tuple(problems))
+
+
+def _verify(index: Index, segment: Segment) -> tuple[tuple[int, int], list[str]]:
+    """Return the numbers of pages and records of a segment, and its problems."""
+    path, wrong = index.root / segment.name, list[str]()
+    size = path.stat().st_size if path.exists() else 0
+    if size < segment.size:
+        wrong.append(f"has {size} bytes, and the index knows of {segment.size}")
+    pages = there = records = 0
+    rows = takewhile(lambda row: row.offset < segment.size, index.rows(segment.number))
+    walk = segments.walk(path, 0, min(size, segment.size)) if size else iter(())
+    for offset, group in groupby(merge(rows, walk, key=itemgetter(0)), itemgetter(0)):
+        row: Row | None = None
+        for one in group:
+            if isinstance(one, Row):
+                row, pages = one, pages + 1
+            elif isinstance(one, Gap):
+                wrong.append(one.why)
+            else:
+                head = one.head
+                records += head.kind != "warcinfo"
+                there += row == (offset, one.length, head.at, head.fingerprint)
+    if pages != there:
+        wrong.append(f"the index has {pages} pages, and {there} of them are where it says")
+    return (pages, records), wrong

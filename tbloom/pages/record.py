@@ -1,15 +1,13 @@
-"""The records of a segment, which any WARC tool can read. For their bytes in the file, see ``members``.
+"""The records of a segment, which any WARC tool can read (ISO 28500:2017, WARC/1.1). For their bytes in the file, see ``members``.
 
-ISO 28500:2017 (WARC/1.1). Records are written and read here, and not with warcio: a page must come back byte for byte, and
-warcio takes more time for a record than its compression.
+They are written and read here, because a page must come back byte for byte, with headers that libraries change.
 """
 
 from __future__ import annotations
 
 import hashlib
-from base64 import b32encode, urlsafe_b64encode
+from base64 import b32encode
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from http.client import responses
 from typing import NamedTuple
@@ -17,7 +15,7 @@ from uuid import uuid4
 
 from tbloom.arguments import Item
 from tbloom.pages import clock
-from tbloom.pages.members import Damaged, content_of, member, start_of
+from tbloom.pages.members import Damaged, member
 from tbloom.pages.page import (
     MAX_BYTES,
     MAX_HEAD_BYTES,
@@ -44,10 +42,6 @@ ORIGINAL = "X-Archive-Orig-"
 #: How a warcinfo names the program that wrote the file.
 SOFTWARE = "tbloom/"
 _WARC = "WARC/1.1"
-#: How gzip, JPEG, PNG, WOFF2 and zip begin.
-_COMPRESSED = (b"\x1f\x8b", b"\xff\xd8\xff", b"\x89PNG", b"wOF2", b"PK\x03\x04")
-#: From base64's alphabet to the one for URLs.
-_URLSAFE = str.maketrans("+/", "-_")
 _BLANK = END = b"\r\n\r\n"
 
 
@@ -58,14 +52,14 @@ class Head(NamedTuple):
     kind: str
     #: The ID of its segment. Nobody can guess it, so bytes in a page's body can't pass for a record.
     segment: str
+    #: The length of the record, decompressed.
+    size: int
     #: The key of its address in the index; empty for a warcinfo.
-    fingerprint: bytes
-    #: A page's address.
-    address: Item
+    fingerprint: bytes = b""
     #: Sequence number of the put or delete; the higher wins.
-    sequence: int
+    sequence: int = 0
     #: The time when the page was fetched (microseconds since the epoch).
-    at: int
+    at: int = 0
 
 
 class First(NamedTuple):
@@ -102,9 +96,7 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
         ("Content-Type", "application/http; msgtype=response"),
         ("Content-Length", f"{len(http) + len(body)}"),
     ]
-    if codec == "gzip" and _is_compressed(page):
-        codec = "identity"
-    return member(codec, _lines(_WARC, fields).encode() + http, body, END)
+    return member(codec, b"".join((_lines(_WARC, fields).encode(), http, body, END)))
 
 
 def http_head(status: int, headers: Iterable[tuple[str, str]]) -> bytes:
@@ -154,76 +146,56 @@ def _digest(data: bytes) -> str:
     return f"sha1:{b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()}"
 
 
-def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
-    """Return True if the digest is that of the data, in any notation that WARC files use; None if it can't be compared."""
-    algorithm, _, value = digest.partition(":")
+def head_of(content: bytes) -> Head:
+    """Return the fields that the index needs, from the start of a record. Raise Damaged if it is none of tbloom's."""
+    fields, begin = _split(content, 0, "utf-8")
+    known = dict(fields)
     try:
-        found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
-    except (ValueError, TypeError):  # TypeError: an algorithm whose digests have any length
-        return None
-    value, bits = value.rstrip("="), 8 * len(found)
-    if len(value) == -(-bits // 5):
-        return value.upper() == b32encode(found).decode().rstrip("=")
-    if len(value) == bits // 4:
-        return value.lower() == found.hex()
-    if len(value) == -(-bits // 6):
-        return value.translate(_URLSAFE) == urlsafe_b64encode(found).decode().rstrip("=")
-    return None  # it is cut, or was made by another algorithm
-
-
-def head_of(start: bytes) -> Head:
-    """Return the fields that the index needs, from the start of a record. Raise Damaged if it is too short, or no record."""
-    known = _fields_in(start)
-    try:
-        kind = known["WARC-Type"]
+        kind, size = known["WARC-Type"], begin + int(known["Content-Length"]) + len(END)
         if kind == "warcinfo":
-            return Head(kind, known["WARC-Record-ID"], b"", b"", 0, 0)
-        address: Item = b""
-        if kind == "response":
-            key = bytes.fromhex(known.get(KEY, ""))
-            address = address_of(key) if key else known["WARC-Target-URI"]
-            fingerprint = fingerprint_of(address)
-        else:
-            fingerprint = bytes.fromhex(known[DELETED])
+            return Head(kind, known["WARC-Record-ID"], size)
+        deleted = kind != "response" and known[DELETED]
+        fingerprint = bytes.fromhex(deleted) if deleted else fingerprint_of(_address(known))
         sequence, at = int(known[SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
         if not 0 < sequence < MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
             raise Damaged("its numbers are out of range")
-        return Head(kind, known[_SEGMENT], fingerprint, address, sequence, at)
+        return Head(kind, known[_SEGMENT], size, fingerprint, sequence, at)
     except (KeyError, ValueError, TypeError) as error:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
-def first_of(start: bytes) -> First:
-    """Return the fields of a segment's first record, as far as they can be read."""
-    first = First()
-    with suppress(Damaged, KeyError, ValueError):
-        first = First(head_of(start).segment)
-        known = _fields_in(start)
-        first = First(first.segment, known[PARAMETERS], int(known[START]))
-    return first
+def address_in(content: bytes) -> Item:
+    """Return the address of a page, from the start of its record. Raise Damaged if it can't be read."""
+    try:
+        return _address(dict(_split(content, 0, "utf-8")[0]))
+    except (KeyError, ValueError) as error:
+        raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
-def block_of(record: bytes) -> bytes:
-    """Return the decompressed bytes of a record. Raise Damaged if they can't be read, or their checksum is wrong."""
-    return content_of(record, MAX_BLOCK)
+def first_of(content: bytes) -> First:
+    """Return the fields of a segment's first record, as far as tbloom wrote them."""
+    try:
+        known = dict(_split(content, 0, "utf-8")[0])
+        return First(known["WARC-Record-ID"], known[PARAMETERS], int(known[START]))
+    except (Damaged, KeyError, ValueError):
+        return First()
 
 
-def page_of(record: bytes) -> Page:
+def page_of(content: bytes) -> Page:
     """Return the page of a record. Raise Damaged if it can't be read."""
-    block = block_of(record)
-    fields, begin = _split(block, 0, "utf-8")
+    fields, begin = _split(content, 0, "utf-8")
     known = dict(fields)
-    headers, body = _split(block, begin, "latin-1")
+    headers, body = _split(content, begin, "latin-1")
     try:
         end = begin + int(known["Content-Length"])
-        if len(block) != end + 4 or known["WARC-Type"] != "response":
+        if len(content) != end + len(END) or known["WARC-Type"] != "response":
             raise Damaged("its lengths contradict each other")
         key = known.get(KEY)
         return Page(
             known["WARC-Target-URI"],
-            int(block[begin : begin + 12].split()[1]),
+            int(content[begin : begin + 12].split()[1]),
             tuple((name.removeprefix(ORIGINAL), value) for name, value in headers),
-            block[body:end],
+            content[body:end],
             _parse_date(known["WARC-Date"]),
             None if key is None else bytes.fromhex(key),
             tuple(pair for pair in fields if not is_reserved(pair[0])),
@@ -232,18 +204,18 @@ def page_of(record: bytes) -> Page:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
-def _fields_in(start: bytes) -> dict[str, str]:
-    """Return the fields of the record with this start."""
-    return dict(_split(start_of(start, _BLANK, MAX_HEAD), 0, "utf-8")[0])
+def _address(known: dict[str, str]) -> Item:
+    key = bytes.fromhex(known.get(KEY, ""))
+    return address_of(key) if key else known["WARC-Target-URI"]
 
 
-def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
+def _split(content: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
     """Return the fields after the first line, and the offset after the empty line that ends them."""
-    end = block.find(_BLANK, begin)
+    end = content.find(_BLANK, begin)
     if end < 0:
         raise Damaged("its headers have no end")
     try:
-        _, *lines = block[begin:end].decode(encoding).split("\r\n")
+        _, *lines = content[begin:end].decode(encoding).split("\r\n")
     except UnicodeDecodeError as error:
         raise Damaged(str(error)) from None
     parted = [line.partition(":") for line in lines]
@@ -252,13 +224,6 @@ def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
 
 def _parse_date(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-def _is_compressed(page: Page) -> bool:
-    """Return True if the body is compressed: to deflate it would take time and save nothing."""
-    if page.body.startswith(_COMPRESSED):
-        return True
-    return (page.header("Content-Encoding") or "").strip().lower() in {"br", "zstd"}
 
 
 def _stored_name(name: str, value: str, body: bytes) -> str:

@@ -1,28 +1,17 @@
-"""The WARC files of a store, ``SLICE-NUMBER.warc.gz`` or ``.warc.zst``: one record after the other.
-
-A file only grows. If it has bytes after the last record that the index knows, its writer was killed. The next writer reads
-these when it opens the store (see ``opening``).
-"""
+"""The WARC files of a store, ``SLICE-NUMBER.warc.gz`` or ``.warc.zst``: one record after the other. A file only grows."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tbloom.errors import TBloomError
 from tbloom.pages import members, record
-from tbloom.pages.database import flush
+from tbloom.pages.members import Damaged, Torn
 
-#: So many bytes of a record are read first to find its headers. Most need fewer.
-START = 4096
-#: So many bytes of a segment are read for its first record. Another program may have compressed it together with others.
-_FIRST = 1 << 18
 _STRIDE = 1 << 20
 #: Numbers of segments are below this: they have 32 bits, and each needs a successor.
 _MAX_NUMBER = (1 << 32) - 1
@@ -60,6 +49,8 @@ class Gap(NamedTuple):
     offset: int
     length: int
     why: str
+    #: True: a record begins there, and the file ends before the record does.
+    is_torn: bool
 
 
 def name_of(label: str, number: int, suffix: str) -> str:
@@ -67,19 +58,19 @@ def name_of(label: str, number: int, suffix: str) -> str:
     return f"{label}-{number:08}{suffix}"
 
 
-@lru_cache
-def is_name(name: object, number: int) -> bool:
-    """Return True if this is the name of a file of the segment with this number."""
-    match = _NAME.fullmatch(name) if isinstance(name, str) else None
-    return match is not None and match[0] == name_of(match[1], number, match[3])
+def label_of(name: str) -> str:
+    """Return the label of a segment's slice."""
+    return name.partition("-")[0]
 
 
 def files_in(folder: Path) -> dict[int, Path]:
     """Return the folder's segments by number, in order."""
-    matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
-    numbered = [(int(match[2]), match[0]) for match in matches if match]
-    found = sorted((number, name) for number, name in numbered if is_name(name, number))
-    return {number: folder / name for number, name in found if number < _MAX_NUMBER}
+    found = dict[int, Path]()
+    for path in sorted(folder.iterdir()):
+        match = _NAME.fullmatch(path.name)
+        if match and path.name == name_of(match[1], int(match[2]), match[3]) and path.is_file():
+            found[int(match[2])] = path
+    return {number: found[number] for number in sorted(found) if number < _MAX_NUMBER}
 
 
 def size_error(path: Path, size: int, known: int) -> TBloomError:
@@ -90,109 +81,88 @@ def size_error(path: Path, size: int, known: int) -> TBloomError:
     )
 
 
-def asides(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Return the files that keep what was cut off these segments, or a segment as it was before it was rewritten."""
-    stems = {name.partition(".")[0] for name in names}
-    return sorted(one for one in folder.glob("*.aside-*") if one.name.partition(".")[0] in stems)
-
-
-def new_aside(path: Path) -> Path:
-    """Return the path for another such file."""
-    numbers = [int(aside.suffix.partition("-")[2]) for aside in asides(path.parent, [path.name])]
-    return path.with_name(f"{path.name.partition('.')[0]}.aside-{max(numbers, default=0) + 1}")
-
-
-def cut(path: Path, size: int) -> Path:
-    """Move the bytes after this size into a file aside, and return its path."""
-    aside = new_aside(path)
-    with path.open("rb") as file, aside.open("xb") as target:
-        file.seek(size)
-        shutil.copyfileobj(file, target)
-    flush(aside)
-    flush(path.parent)
-    os.truncate(path, size)
-    return aside
-
-
-def read(path: str | Path, offset: int, length: int) -> bytes:
-    """Return the bytes of a record; fewer if the file is cut."""
+def content(path: str | Path, offset: int, length: int) -> bytes:
+    """Return the decompressed record between these offsets. Raise Damaged if it can't be read."""
+    parts, end = list[bytes](), offset + length
     fd = os.open(path, os.O_RDONLY)
     try:
-        return os.pread(fd, length, offset)
+        while offset < end:
+            part, offset = members.content_at(fd, offset, end, record.MAX_BLOCK)
+            parts.append(part)
     finally:
         os.close(fd)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def start(path: str | Path, offset: int, length: int) -> bytes:
+    """Return the same up to the end of its fields, at least."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        begin = members.start_at(fd, offset)
+    finally:
+        os.close(fd)
+    return begin if record.END in begin else content(path, offset, length)
 
 
 def first_of(path: Path) -> record.First:
-    """Return the fields of a segment's first record."""
-    return record.first_of(read(path, 0, _FIRST))
+    """Return the fields of a segment's first record, as far as they can be read."""
+    try:
+        return record.first_of(start(path, 0, path.stat().st_size))
+    except Damaged:
+        return record.First()
 
 
-def walk(
-    root: Path, parts: Iterable[tuple[Segment, int, int]]
-) -> Iterator[tuple[Segment, Found | Gap]]:
-    """Yield the records between two offsets of each segment, and the gaps between them."""
-    for segment, begin, end in parts:
-        path = root / segment.name
-        try:
-            size = path.stat().st_size
-            if size < end:
-                why = f"has {size} bytes, and the index knows of {end}"
-                yield segment, Gap(size, end - size, why)
-            for one in records(path, begin, min(size, end)):
-                yield segment, one
-        except FileNotFoundError:
-            yield segment, Gap(begin, end - begin, "is missing")
+def walk(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
+    """Yield the records between two offsets of a segment, and the gaps between them.
+
+    The file is opened for each record: a caller may walk through more segments at a time than files may be open.
+    """
+    identity = first_of(path).segment
+    while begin < end:
+        one = _at(path, begin, end, identity)
+        if isinstance(one, Found):
+            identity = identity or one.head.segment
+        yield one
+        begin += one.length
 
 
-def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
-    """Yield the records between two offsets of a segment, and the gaps between them. Bodies are not read."""
-    segment = first_of(path).segment
+def _at(path: Path, begin: int, end: int, identity: str | None) -> Found | Gap:
     with path.open("rb", buffering=0) as file:
         fd = file.fileno()
-        while begin < end:
-            found: Found | Gap | None = _record_at(fd, begin, end, segment)
-            if found is None:
-                length = _next_record(fd, begin + 1, end, segment) - begin
-                found = Gap(begin, length, f"at {begin}, {length} bytes are no record")
-            yield found
-            begin += found.length
+        try:
+            return _record_at(fd, begin, end, identity)
+        except Damaged as error:
+            following = _next_record(fd, begin + 1, end, identity)
+            is_torn = following == end and isinstance(error, Torn)
+            why = f"at {begin}, {following - begin} bytes are no record: {error}"
+            return Gap(begin, following - begin, why, is_torn)
 
 
-def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | None:
-    start = os.pread(fd, START, offset)
-    length = members.length_of(start)
-    if not length or offset + length > end:
-        return None
-    for limit in (START, record.MAX_HEAD):  # a URL may be long
-        if limit > START:
-            start = os.pread(fd, min(length, limit), offset)
-        with suppress(members.Damaged):
-            head = record.head_of(start[:length])
-            is_ours = segment in (None, head.segment) and _has_length(fd, offset, length, end)
-            return Found(offset, length, head) if is_ours else None
-    return None
+def _record_at(fd: int, offset: int, end: int, identity: str | None) -> Found:
+    """Return the record at this offset. Raise Damaged if there is none, or it is of another segment: a page's body may hold it."""
+    found, at = b"", offset
+    size = 1
+    while len(found) < size:  # a record of tbloom's first format has several zstd frames
+        part, at = members.content_at(fd, at, end, record.MAX_BLOCK)
+        found += part
+        head = record.head_of(found) if found else None
+        size = head.size if head else 1
+    if head is None or len(found) != size:
+        raise Damaged("it is not compressed record by record, as 'warcio recompress' does")
+    if identity not in (None, head.segment):
+        raise Damaged("it belongs to another segment")
+    return Found(offset, at - offset, head)
 
 
-def _has_length(fd: int, offset: int, length: int, end: int) -> bool:
-    """Return True if the record has this length. A wrong one would hide the next record."""
-    following = offset + length
-    if following == end or members.begins_member(os.pread(fd, members.MAGIC_BYTES, following)):
-        return True
-    with suppress(members.Damaged):
-        record.block_of(os.pread(fd, length, offset))
-        return True
-    return False
-
-
-def _next_record(fd: int, begin: int, end: int, segment: str | None) -> int:
+def _next_record(fd: int, begin: int, end: int, identity: str | None) -> int:
     """Return the offset of the segment's next record; ``end`` if there is none."""
     while begin < end:
         data = os.pread(fd, min(_STRIDE, end - begin), begin)
         for match in members.MAGIC.finditer(data):
-            if _record_at(fd, begin + match.start(), end, segment):
-                return begin + match.start()
-        if len(data) < members.MAGIC_BYTES:
-            break
-        begin += len(data) - members.MAGIC_BYTES + 1
+            try:
+                _record_at(fd, begin + match.start(), end, identity)
+            except Damaged:
+                continue
+            return begin + match.start()
+        begin += max(1, len(data) - 3)
     return end

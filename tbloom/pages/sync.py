@@ -12,15 +12,13 @@ from typing import Any, Self
 from tbloom.arguments import Item, check_at, check_items
 from tbloom.engine.forks import NotCopied, call_in_child
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import cdxj, clock, opening, reading
+from tbloom.pages import clock, opening, reading
 from tbloom.pages.config import from_arguments, from_stored
 from tbloom.pages.index import Index
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, checked, fingerprint_of
 from tbloom.pages.reading import PagesInfo, PagesReport
-from tbloom.pages.writer import Writer, batches
-
-_SEGMENT_BYTES = 1 << 30
+from tbloom.pages.writer import SEGMENT_BYTES, Writer, batches
 
 
 class PageStore(NotCopied):
@@ -38,7 +36,7 @@ class PageStore(NotCopied):
         *,
         tz: str | None = None,
         readonly: bool = False,
-        segment_bytes: int = _SEGMENT_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
         codec: str = "gzip",
     ) -> None:
         """Open the store in a folder, or begin one.
@@ -51,8 +49,8 @@ class PageStore(NotCopied):
         :param tz: the time zone in which slices begin (UTC).
         :param readonly: True: open the store only to read, even while another process writes.
         :param segment_bytes: a WARC file of this size gets no more pages.
-        :param codec: how pages are stored from now on: ``gzip``, ``zstd`` (smaller, and slower to put; in other files) or
-            ``identity`` (uncompressed, and fastest). Stored pages stay as they are.
+        :param codec: how pages are stored from now on: ``gzip``, or ``zstd`` (smaller, and slower to put; in other files).
+            Stored pages stay as they are.
         :raises ConfigError: if an argument is wrong.
         :raises ConfigMismatch: if the store has other parameters.
         :raises StoreLocked: if another process or object writes to it.
@@ -192,8 +190,7 @@ class PageStore(NotCopied):
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the address of each page, its URL or key, in the order of ``pages``. Bodies are not read."""
-        found = reading.current_records(self._reading(), self._config)
-        return (one.head.address for _, one in found)
+        return reading.addresses(self._reading(), self._config)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """Yield all pages, slice by slice, in the order of the files.
@@ -206,15 +203,6 @@ class PageStore(NotCopied):
         """
         times = check_at(since, "since"), check_at(until, "until")
         return reading.pages(self._reading(), self._config, *times)
-
-    def cdxj(self) -> Iterator[bytes]:
-        """Yield the sorted lines of a CDXJ index, by which pywb finds the pages in the store's WARC files.
-
-        Pages in ``.warc.zst`` files are left out with a warning, because pywb does not read these files.
-
-        :raises TBloomError: if the package ``surt`` is missing.
-        """
-        return cdxj.lines(self._reading(), self._config)
 
     def check_parameters(
         self,
@@ -231,10 +219,7 @@ class PageStore(NotCopied):
         return reading.stats(self._reading(), self._config)
 
     def verify(self) -> PagesReport:
-        """Compare all records with their checksums and with the index; change nothing.
-
-        While this runs, each change by a writer makes the index's log longer. Later changes use its space again.
-        """
+        """Compare all records with their checksums and with the index; change nothing."""
         return reading.verify(self._reading(), self._config)
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""The writer of a store: it appends records, and adds them to the index.
+"""The writer of a store: it appends records to segments, and adds them to the index.
 
 One process writes at a time: it locks the file ``lock`` (``flock``), which has its process ID.
 """
@@ -6,19 +6,22 @@ One process writes at a time: it locks the file ``lock`` (``flock``), which has 
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from tbloom.errors import ConfigError, StoreLocked, TBloomError
-from tbloom.pages import record
-from tbloom.pages.appending import OpenSegments
+from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import Index, Place
-from tbloom.pages.page import Page, fingerprint_of, micros
+from tbloom.pages.index import Index, Place, flush
+from tbloom.pages.members import SUFFIXES
+from tbloom.pages.page import MAX_BYTES, Page, fingerprint_of, micros
+from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
 try:
@@ -33,8 +36,13 @@ _LOCK_BYTES = 128
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
 #: Bytes of memory that a header takes beside its text, at least.
 _HEADER_BYTES = 200
-#: A deletion is written twice: if one of its records is damaged, a rebuild must not bring the page back.
-_COPIES = 2
+#: A segment of this size gets no more pages.
+SEGMENT_BYTES = 1 << 30
+#: So many rows of forgotten pages leave the index with each page that is put.
+_SWEPT_ROWS = 4
+#: Removed segments are held open, and so many bytes of them are freed with each change: a GB takes a quarter of a second. A
+#: process may open few files; if little room is left, all bytes are freed at once.
+_HELD_FILES, _FREED_BYTES, _LOW_SPACE = 32, 1 << 22, 4 * MAX_BYTES
 
 
 def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
@@ -74,6 +82,8 @@ class WriterLock:
         self._pid = os.getpid()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            #: True: the last writer was killed, and its records may not be on the disk. Then its process ID stays.
+            self.is_unflushed = bool(os.pread(self._fd, _LOCK_BYTES, 0).strip())
             os.pwrite(self._fd, b"%-*d" % (_LOCK_BYTES, self._pid), 0)
         except BlockingIOError:
             os.close(self._fd)
@@ -85,7 +95,8 @@ class WriterLock:
     def close(self) -> None:
         """Release the lock."""
         if self._pid == os.getpid():  # in a forked child the lock is the parent's
-            os.pwrite(self._fd, b" " * _LOCK_BYTES, 0)
+            if not self.is_unflushed:
+                os.pwrite(self._fd, b" " * _LOCK_BYTES, 0)
             # A child that another thread has forked may still have the file open.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
@@ -99,6 +110,24 @@ def _pid_of_writer(root: Path) -> object:
         return None
 
 
+class Deletion(NamedTuple):
+    """The deletion of a page, in the slice that had the page."""
+
+    #: The start of the slice (ms).
+    start: int
+    fingerprint: bytes
+    sequence: int
+
+
+class _End(NamedTuple):
+    """The end of a segment, where a slice's next record goes."""
+
+    path: Path
+    #: The ID of the segment.
+    identity: str
+    segment: Segment
+
+
 class Writer:
     """Changes a store. It holds the store's lock until ``close``."""
 
@@ -108,19 +137,34 @@ class Writer:
         index: Index,
         config: PagesConfig,
         lock: WriterLock,
-        open_segments: OpenSegments,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        codec: str = "gzip",
     ) -> None:
         self._root, self._index, self._config, self._lock = root, index, config, lock
+        self._segment_bytes, self._codec = segment_bytes, codec
         self._guard = threading.Lock()
-        self._segments = open_segments
-        #: Slices that began before this (ms) were removed. (The clock may have been set back since.)
-        self._forgotten = 0
         self._is_open = True
+        #: By the start of the slice (ms).
+        self._ends = dict[int, _End]()
+        #: Those to which the current change has written, by the number of the segment.
+        self._changed = dict[int, _End]()
         #: True: a change has begun, and was neither committed nor rolled back.
         self._is_changing = False
+        files = segments.files_in(root)
+        self._next_number = 1 + max([*files, index.last_number])
+        #: Segments that may not be on the disk yet.
+        self._unflushed = {*files.values()} if lock.is_unflushed else set[Path]()
+        #: The files of removed segments whose bytes are not freed yet.
+        self._removed = list[int]()
+        #: True: the index may have rows of forgotten pages.
+        self._has_rows = True
+        #: Slices that began before this (ms) were removed. (The clock may have been set back since.)
+        self._forgotten = 0
         #: The sequence number of the last put or delete.
         self._sequence = max((segment.sequence for segment in index.segments()), default=0)
         self._forget_old()
+        lock.is_unflushed = True
 
     def sizes(self) -> dict[int, int]:
         """Return the present size of each segment, by its number. Later records are beyond it."""
@@ -138,17 +182,22 @@ class Writer:
         counts = Counter[str]()
         with self._changing():
             for page, slice in [(page, self._config.slice_of(page.at)) for page in pages]:
-                fingerprint = fingerprint_of(page.address)
+                fingerprint, at = fingerprint_of(page.address), micros(page.at)
                 stored = self._index.find(fingerprint)
-                outcome = _outcome(micros(page.at), stored, since) if newer else "stored"
+                outcome = _outcome(at, stored, since) if newer else "stored"
                 counts[outcome] += 1
                 if outcome == "present":
                     continue
-                sequence = self._next_sequence()
-                self._put(slice, page, fingerprint)
+                deletion, number = self._next_sequence(), self._next_sequence()
+                end = self._end_of(slice)
+                data = record.of_page(page, number, end.identity, self._codec)
+                self._index.put(fingerprint, *self._append(end, data, number), at)
                 if stored is not None and stored.start > slice.start:
-                    # Else the old page would come back when this slice has left and the index is rebuilt.
-                    self._append_deletion(stored, fingerprint, sequence)
+                    # Else the old page would come back when this slice has left and the index is rebuilt. Its number is
+                    # lower, and it is written later: if the process is killed in between, there is one of the pages.
+                    self._append_deletion(Deletion(stored.start, fingerprint, deletion))
+            if self._has_rows:
+                self._has_rows = self._index.sweep(_SWEPT_ROWS * counts.total())
         return counts
 
     def delete(self, fingerprint: bytes) -> bool:
@@ -156,9 +205,18 @@ class Writer:
         with self._changing():
             stored = self._index.find(fingerprint, self._config.since())
             if stored is not None:
-                self._append_deletion(stored, fingerprint, self._next_sequence())
+                number = self._next_sequence()
+                self._append_deletion(Deletion(stored.start, fingerprint, number))
                 self._index.remove(fingerprint)
         return stored is not None
+
+    def append_deletions(self, deletions: list[Deletion]) -> None:
+        """Append deletions of pages that the index has already moved."""
+        if deletions:
+            with self._changing():
+                for deletion in deletions:
+                    if deletion.start >= self._config.since():
+                        self._append_deletion(deletion)
 
     def flush(self) -> None:
         """Wait until all changes are on the disk."""
@@ -174,6 +232,8 @@ class Writer:
             try:
                 self._roll_back()
                 self._flush()
+                self._lock.is_unflushed = False
+                self._free(0)
             finally:
                 self._lock.close()
 
@@ -192,19 +252,29 @@ class Writer:
                 self._forget_old()
                 with self._index.transaction():
                     yield
-                    self._segments.update_index()
+                    for end in self._changed.values():
+                        self._unflushed.add(end.path)
+                        self._index.put_segment(end.segment)
             except BaseException:
                 self._roll_back()
                 raise
-            self._segments.finish()
+            self._changed.clear()
             self._is_changing = False
 
     def _roll_back(self) -> None:
-        """Roll back the open change, if any: one that has failed, or whose roll-back has."""
-        if self._is_changing:
-            self._index.abort()
-            self._segments.roll_back()
-            self._is_changing = False
+        """Undo the open change, if any: one that has failed, or whose roll-back has. Cut off what the index does not know."""
+        if not self._is_changing:
+            return
+        self._index.abort()
+        self._ends.clear()
+        known = {segment.number: segment.size for segment in self._index.segments()}
+        for number, end in self._changed.items():
+            if number in known:
+                os.truncate(end.path, known[number])
+            else:
+                end.path.unlink(missing_ok=True)
+        self._changed.clear()
+        self._is_changing = False
 
     def _check_open(self) -> None:
         if not self._is_open:  # closed by another thread
@@ -212,36 +282,108 @@ class Writer:
 
     def _flush(self) -> None:
         self._index.flush()  # first, because it raises if the folder was moved
-        self._segments.flush()
+        for path in self._unflushed:
+            with suppress(FileNotFoundError):  # its slice has left the window
+                flush(path)
+        self._unflushed.clear()
+        flush(self._root)
 
     def _next_sequence(self) -> int:
-        # By the clock, because the slice with the highest number may be forgotten, and its segments are imported elsewhere.
+        # By the clock, because the slice with the highest number may be forgotten.
         self._sequence = max(self._sequence + 1, time.time_ns() // 1000)
         return self._sequence
 
-    def _put(self, slice: Slice, page: Page, fingerprint: bytes) -> None:
-        appender, sequence = self._segments.appender_for(slice), self._next_sequence()
-        data = record.of_page(page, sequence, appender.identity, self._segments.codec)
-        offset = appender.append(data, sequence)
-        number, at = appender.segment.number, micros(page.at)
-        place = Place(slice.start, appender.segment.name, number, offset, len(data), at)
-        self._index.put(fingerprint, place)
+    def _end_of(self, slice: Slice) -> _End:
+        """Return where the next record of a slice goes."""
+        end = self._ends.get(slice.start) or self._last_end(slice.start)
+        if end is None or end.segment.size >= self._segment_bytes:
+            return self._new_end(slice)
+        return end
 
-    def _append_deletion(self, stored: Place, fingerprint: bytes, sequence: int) -> None:
-        """Append the deletion of a page to the slice that had the page."""
-        appender = self._segments.appender_for(self._config.window.slice_at(stored.start))
-        codec = self._segments.codec
-        for _ in range(_COPIES):
-            deletion = record.of_deletion(fingerprint, sequence, appender.identity, codec)
-            appender.append(deletion, sequence)
+    def _append(self, end: _End, data: bytes, sequence: int = 0) -> tuple[int, int, int]:
+        """Append a record, and return the number of its segment, its offset and length. A segment's first one has no sequence number.
+
+        Raise TBloomError if another program has changed the file.
+        """
+        had = end.segment
+        fd = os.open(end.path, os.O_WRONLY)
+        try:
+            size, view = os.fstat(fd).st_size, memoryview(data)
+            if size != had.size:
+                raise segments.size_error(end.path, size, had.size)
+            new = had._replace(
+                size=size + len(data),
+                records=had.records + (sequence > 0),
+                sequence=max(had.sequence, sequence),
+            )
+            self._changed[had.number] = self._ends[had.start] = end._replace(segment=new)
+            while view:
+                written = os.pwrite(fd, view, size)
+                size, view = size + written, view[written:]
+        finally:
+            os.close(fd)
+        return had.number, had.size, len(data)
+
+    def _append_deletion(self, deletion: Deletion) -> None:
+        start, fingerprint, sequence = deletion
+        end = self._end_of(self._config.window.slice_at(start))
+        data = record.of_deletion(fingerprint, sequence, end.identity, self._codec)
+        self._append(end, data, sequence)
+
+    def _last_end(self, start: int) -> _End | None:
+        """Return the end of the slice's last segment; None if there is none, or if it holds records of another codec."""
+        known = [one for one in self._index.segments(start) if one.start == start]
+        if not known or not known[-1].name.endswith(SUFFIXES[self._codec]):
+            return None
+        path = self._root / known[-1].name
+        identity = segments.first_of(path).segment
+        return None if identity is None else _End(path, identity, known[-1])
+
+    def _new_end(self, slice: Slice) -> _End:
+        """Begin a segment."""
+        number, identity = self._next_number, record.new_id()
+        self._next_number += 1  # first, because an interrupt may come at any line
+        name = segments.name_of(slice.label, number, SUFFIXES[self._codec])
+        end = _End(self._root / name, identity, Segment(number, name, slice.start))
+        end.path.open("xb").close()  # raises if another program has made the file
+        self._changed[number] = end
+        self._index.put_segment(end.segment)  # so that this change finds its pages
+        own = (record.PARAMETERS, self._config.stored), (record.START, f"{slice.start}")
+        data = record.of_info(identity, self._codec, (("WARC-Filename", name), *own))
+        self._append(end, data)
+        return self._ends[slice.start]
 
     def _forget_old(self) -> None:
         """Remove the slices that have left the window. Their files go first, to make room if the disk is full."""
+        if self._removed:
+            self._free(_FREED_BYTES)
         since = self._config.since()
         if since == self._forgotten:
             return
         old = [segment for segment in self._index.segments() if segment.start < since]
         if old:
-            self._segments.remove([self._root / one.name for one in old])
+            self._ends.clear()
+            for path in [self._root / one.name for one in old]:
+                if len(self._removed) < _HELD_FILES:
+                    with suppress(OSError):  # then ``unlink`` frees the bytes
+                        self._removed.append(os.open(path, os.O_WRONLY))
+                path.unlink(missing_ok=True)
+                self._unflushed.discard(path)
+            if shutil.disk_usage(self._root).free < _LOW_SPACE:
+                self._free(0)
             self._index.forget(since)
+            self._has_rows = True
         self._forgotten = since
+
+    def _free(self, most: int) -> None:
+        """Free so many bytes of removed segments; 0: all."""
+        while self._removed:
+            fd = self._removed[-1]
+            left = os.fstat(fd).st_size - most
+            if most and left > 0:
+                os.ftruncate(fd, left)
+                return
+            self._removed.pop()
+            os.close(fd)
+            if most:
+                return

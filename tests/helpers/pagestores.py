@@ -16,7 +16,7 @@ from tbloom.arguments import Item
 from tbloom.pages import Page, PageStore
 from tests.helpers.making import missing
 
-CODECS = ("gzip", "identity", "zstd")
+CODECS = ("gzip", "zstd")
 NOON = datetime(2019, 6, 10, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 

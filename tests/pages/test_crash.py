@@ -9,8 +9,10 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from itertools import count, cycle
@@ -21,10 +23,11 @@ from typing import Any
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import Page, PageStore, members, record, segments
-from tbloom.pages.members import zstd
+from tbloom.pages import Page, PageStore, record, segments
+from tbloom.pages.page import fingerprint_of
 from tests.helpers.making import Child
 from tests.helpers.pagestores import (
+    CODECS,
     DAY,
     NOON,
     bodies,
@@ -72,7 +75,7 @@ def _filled(path: Path, **parameters: Any) -> dict[str, bytes]:
 
 
 #: Functions that change files, or a database.
-STEPS = {"pwrite", "truncate", "unlink", "rename", "mkdir", "execute"}
+STEPS = {"pwrite", "truncate", "ftruncate", "unlink", "rename", "mkdir", "execute"}
 
 
 def killed_at_each_step(path: Path, work: Callable[[Path], object], every: int) -> Iterator[Path]:
@@ -140,19 +143,14 @@ CHANGES: dict[str, tuple[Callable[[Path], object], dict[str, bytes | None]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("what", "is_new", "every"),
-    [
-        *((what, False, 1) for what in ("put", "segment", "delete", "batch", "period")),
-        ("rebuild", False, 3),
-        ("put", True, 2),
-    ],
-)
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.check)])
+@pytest.mark.parametrize(("what", "is_new"), [*((what, False) for what in CHANGES), ("put", True)])
 def test_a_change_that_is_killed_is_made_or_not(
     path: Path, clock: SimpleNamespace, what: str, *, is_new: bool, every: int
 ) -> None:
     """Each page is as it was before, or as it was put; the next writer goes on, also in a new store whose beginning was
-    killed, and a rebuild changes nothing. A reader needs no writer before it."""
+    killed, and a rebuild changes nothing. A reader needs no writer before it. Only if the last steps of a rebuild are killed,
+    the store has no index, and says so."""
     pages = {} if is_new else _filled(path)
     work, new = CHANGES[what]
     if what == "period":  # the oldest slice leaves
@@ -160,14 +158,20 @@ def test_a_change_that_is_killed_is_made_or_not(
         pages = {url(number): body(number) for number in range(12) if number % 3 < 2}
     changed = {address: data for address, data in {**pages, **new}.items() if data is not None}
     for copy in killed_at_each_step(path, work, every):
+        if what == "rebuild" and not [*copy.glob("index-v3.sqlite")]:
+            for readonly in (False, True):
+                with pytest.raises(TBloomError, match=r"has no index.*tbloom pages rebuild"):
+                    PageStore(copy, readonly=readonly)
+            PageStore.rebuild(copy)
         if pages:
             with PageStore(copy, readonly=True) as store:
                 assert {*pages} - {*new} <= bodies(store).keys()
         there = check(copy, granularity="d", slices=3)
         for address in {**pages, **new}:
             assert there.get(address) in (pages.get(address), changed.get(address))
-        assert 1 == len([*copy.glob("index-*.sqlite")])
-        assert [] == [*copy.glob("index-*.new")]
+        assert {"index-v3.sqlite", "index-v3.sqlite-shm", "index-v3.sqlite-wal"} == {
+            file.name for file in copy.glob("index-*")
+        }
         if there:
             PageStore.rebuild(copy)
             assert there == check(copy)
@@ -177,32 +181,50 @@ def test_a_change_that_is_killed_is_made_or_not(
 
 
 @pytest.mark.parametrize("how", [PageStore.flush, PageStore.close])
+@pytest.mark.parametrize("after", ["", "a rebuild", "a failed flush"])
 def test_flushed_pages_are_on_the_disk(
-    path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[PageStore], None]
+    path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[PageStore], None], after: str
 ) -> None:
-    """All segments, also those of a killed writer; the folder with their names; and the index."""
+    """All segments, also those of a killed writer; the folder with their names; and the index. The next writer waits only for
+    those to which it has written."""
     synced, fsync = set[int](), os.fsync  # inodes
 
     def note(fd: int) -> None:
         synced.add(os.fstat(fd).st_ino)
         fsync(fd)
 
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "no disk", fd)
+
     def be_killed() -> None:
-        _fill(PageStore(path, "d", 3, segment_bytes=1))
+        store = PageStore(path, "d", 3, segment_bytes=1)
+        _fill(store)
         die()
 
     assert -signal.SIGKILL == Child(be_killed).wait()
+    if after == "a failed flush":
+        store = PageStore(path)
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="no disk"):
+            store.close()
+    monkeypatch.setattr(os, "fsync", note)
+    if after == "a rebuild":
+        PageStore.rebuild(path)
     with PageStore(path, "d", 3, segment_bytes=1) as store:
-        monkeypatch.setattr(os, "fsync", note)
         _fill(store)
         assert 24 == len(files(path))
         how(store)
-        log = path / "index-1.sqlite-wal"
+        log = path / "index-v3.sqlite-wal"
         assert {each.stat().st_ino for each in (path, log, *files(path))} <= synced
+    synced.clear()
+    with PageStore(path, segment_bytes=1) as store:
+        store.put(BANK, b"bank", at=NOON)
+        how(store)
+    assert 1 == len(synced & {each.stat().st_ino for each in files(path)})
 
 
 def test_a_missing_or_cut_segment_is_named(path: Path) -> None:
-    """A writer's opening names it, and says what to do; for a reader, ``get`` does."""
+    """A writer's opening names it, and says what to do; for a reader, ``get`` does (warcio#138)."""
     pages = _filled(path, segment_bytes=1)
     file = files(path)[4]
     data = file.read_bytes()
@@ -231,41 +253,45 @@ def test_a_missing_or_cut_segment_is_named(path: Path) -> None:
     assert {address: pages[address] for address in pages if address not in lost} == check(path)
 
 
-def _recompressed(file: Path) -> bytes:
-    new = file.with_name("recompressed.warc.gz")
-    run_tool("warcio", "recompress", file, new)
-    data = new.read_bytes()
-    new.unlink()
-    return data
+def _anew(file: Path, how: str) -> bytes:
+    """What another program makes of a segment."""
+    if how == "recompress":
+        run_tool("warcio", "recompress", file, file.with_name("new"))
+        file.with_name("new").rename(file)
+    elif how == "gzip":
+        file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes())))
+    else:
+        file.write_bytes(gzip.decompress(file.read_bytes()))
+    return file.read_bytes()
 
 
-#: What other programs make of a segment.
-ANEW: dict[str, tuple[str, Callable[[Path], bytes]]] = {
-    "gzip": ("gzip", lambda file: gzip.compress(gzip.decompress(file.read_bytes()))),
-    "gunzip": ("identity", lambda file: gzip.decompress(file.read_bytes())),
-    "gzip -1, twice": ("gzip", lambda file: gzip.compress(gzip.decompress(file.read_bytes()), 1) * 2),
-    "recompress": ("gzip", _recompressed),
-    "zstd": ("zstd", lambda file: zstd.compress(zstd.decompress(file.read_bytes()))),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("how", ANEW)
-def test_a_segment_compressed_anew_is_read_by_a_rebuild(path: Path, how: str) -> None:
-    """Deleted pages stay deleted, new pages go behind, and the file is kept as it was found."""
-    codec, anew = ANEW[how]
-    with PageStore(path, codec=codec) as store:
+@pytest.mark.parametrize("how", ["recompress", "gzip", "gunzip"])
+def test_a_segment_compressed_anew_is_read_by_a_rebuild(
+    path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Record by record. One that was compressed as a whole is named, stays as it is, and can be compressed again. Deleted pages
+    stay deleted, and new ones go behind."""
+    with PageStore(path) as store:
         pages = _fill(store)
         store.put(BANK, b"bank")
         store.delete(BANK)
     [file] = files(path)
-    found = anew(file)
-    file.write_bytes(found)
-    for _ in range(2):
+    found = _anew(file, how)
+    if how != "recompress":
+        with PageStore(path.with_name("other")) as store:
+            store.put(EVIL, b"evil")
+        [other] = files(path.with_name("other"))
+        other = other.rename(path / "all-00000002.warc.gz")
         PageStore.rebuild(path)
-        assert pages == check(path)
-        [aside] = path.glob("*.aside-*")
-        assert found == aside.read_bytes()
-    with PageStore(path, codec=codec) as store:
+        assert f"{file}: at 0, {len(found)} bytes are no record: " in caplog.messages[0]
+        assert found == file.read_bytes()
+        with PageStore(path) as store:
+            assert {EVIL: b"evil"} == bodies(store)
+        other.unlink()
+        _anew(file, "recompress")
+    PageStore.rebuild(path)
+    assert pages == check(path)
+    with PageStore(path) as store:
         store.put(BANK, b"bank again")
     PageStore.rebuild(path)
     assert {**pages, BANK: b"bank again"} == check(path)
@@ -286,7 +312,7 @@ TORN = record.of_page(Page(url("torn"), 200, (), b"torn" * 99, NOON), 99, record
     ids=range(8),
 )
 def test_only_a_torn_record_is_cut(path: Path, tail: bytes) -> None:
-    """It is kept aside; other bytes stay in the file. Pages go behind, and a rebuild changes nothing."""
+    """Other bytes stay in the file (wpull#253). Pages go behind, and a rebuild changes nothing."""
     with PageStore(path, "d", 3) as store:
         store.put(BANK, b"bank")
     [file] = files(path)
@@ -295,8 +321,6 @@ def test_only_a_torn_record_is_cut(path: Path, tail: bytes) -> None:
     with PageStore(path) as store:
         is_torn = tail in {TORN[:n] for n in range(len(TORN))}
         assert file.read_bytes() == whole + (b"" if is_torn else tail)
-        asides = [*path.glob("*.aside-*")]
-        assert [tail] * is_torn == [aside.read_bytes() for aside in asides]
         store.put(EVIL, b"behind")
     PageStore.rebuild(path)
     with PageStore(path) as store:
@@ -315,20 +339,9 @@ def test_a_segment_changed_by_another_program_gets_no_record(path: Path) -> None
             store.put(BANK, b"bank")
         assert BANK not in store
     assert found == file.read_bytes()
+    _anew(file, "recompress")
     PageStore.rebuild(path)
     assert pages == check(path)
-
-
-def test_files_kept_aside_are_deleted_with_their_slice(path: Path, clock: SimpleNamespace) -> None:
-    with PageStore(path, "d", 1) as store:
-        store.put(BANK, b"bank")
-    [file] = files(path)
-    file.write_bytes(file.read_bytes() + TORN[:99])
-    PageStore(path).close()
-    assert [*path.glob("*.aside-*")]
-    clock.now += DAY
-    PageStore(path).close()
-    assert [] == [*path.glob("*.aside-*")] == files(path)
 
 
 def test_many_segments_leave_at_once_though_few_files_may_be_open(
@@ -345,11 +358,9 @@ def test_many_segments_leave_at_once_though_few_files_may_be_open(
         for _ in range(300):
             store.put(url(clock.now.timestamp()), b"old")
             clock.now += HOUR
-    files(path)[0].with_name(files(path)[0].name.replace(".warc.gz", ".aside-1")).touch()
     clock.now += 300 * HOUR
     assert 0 == Child(put_again).wait()
     assert {BANK: b"bank"} == check(path)
-    assert [] == [*path.glob("*.aside-*")]
 
 
 def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:
@@ -370,7 +381,7 @@ def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:
 
 
 def test_a_full_disk_loses_no_page(tmp_path: Path) -> None:
-    """Nothing acknowledged is lost, however little room is left, and puts work again when there is some."""
+    """Nothing acknowledged is lost, however little room is left, and puts work again when there is some (wpull#52)."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=1M", "tmpfs") as disk:
         path, ballast = disk / "store", disk / "ballast"
         expected = {url("first"): b"first"}
@@ -392,7 +403,7 @@ def test_a_full_disk_loses_no_page(tmp_path: Path) -> None:
 def test_the_first_put_of_a_period_has_the_room_of_the_pages_that_leave(
     tmp_path: Path, clock: SimpleNamespace
 ) -> None:
-    """On a full disk, too."""
+    """On a full disk, too (scrapy#3204)."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2M", "tmpfs") as disk:
         with PageStore(disk / "store", "d", 1) as store:
             store.put(BANK, body(1, 1_200_000))
@@ -459,7 +470,7 @@ def test_an_interrupted_change_is_made_or_not(path: Path, runs: int) -> None:
     assert expected == check(path)
 
 
-@pytest.mark.parametrize("codec", ["identity", "zstd"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_record_within_a_body_is_no_page(tmp_path: Path, codec: str) -> None:
     """Not even where the record around them is damaged: no other page is replaced."""
     forged = Page(BANK, 200, (), b"send it to me", NOON)
@@ -470,7 +481,7 @@ def test_a_record_within_a_body_is_no_page(tmp_path: Path, codec: str) -> None:
         store.put(EVIL, hostile)
         store.put("http://last/", b"last")
     [path] = files(tmp_path)
-    *_, evil, _ = segments.records(path, 0, path.stat().st_size)
+    *_, evil, _ = segments.walk(path, 0, path.stat().st_size)
     flip(path, evil.offset)
     PageStore.rebuild(tmp_path)
     with PageStore(tmp_path) as store:
@@ -478,21 +489,84 @@ def test_a_record_within_a_body_is_no_page(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_deleted_page_does_not_come_back(path: Path, clock: SimpleNamespace) -> None:
-    """Though one of the two records of the deletion is damaged; nor does one that was replaced, in an older slice which has
-    left since."""
+    """Nor does one that was replaced, in an older slice which has left since."""
     with PageStore(path, "d", 3) as store:
         store.put(BANK, b"bank")
         store.put("http://replaced/", b"replaced")
         store.put("http://replaced/", b"by this", at=NOON - 2 * DAY)
         store.put(EVIL, b"evil")
         store.delete(EVIL)
-    *_, segment = files(path)
-    data = bytearray(segment.read_bytes())
-    begin = [*members.MAGIC.finditer(data)][-1].start()
-    data[begin + 30 : begin + 60] = bytes(30)
-    segment.write_bytes(data)
     clock.now += DAY
     PageStore(path).close()  # removes the older slice
     PageStore.rebuild(path)
+    assert {BANK: b"bank"} == check(path)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_page_that_a_killed_writer_moved_does_not_come_back(
+    path: Path, clock: SimpleNamespace, *, is_lost: bool
+) -> None:
+    """The process was killed after the page in the earlier slice, and before the deletion of the later one."""
+    with PageStore(path, "d", 3) as store:
+        store.put(EVIL, b"evil")
+        store.put(BANK, b"old")
+        file = files(path)[-1]
+        size = file.stat().st_size
+        store.put(BANK, b"moved", at=NOON - 2 * DAY)
+    with file.open("r+b") as opened:
+        opened.truncate(size)
+    index = path / "index-v3.sqlite"
+    with closing(sqlite3.connect(index)) as tool, tool:  # as it was before
+        tool.execute("UPDATE segments SET size = ?, records = 2, sequence = sequence - 2", [size])
+    with PageStore(path, readonly=True) as store:
+        [moved] = [one for one in store._index.segments() if not one.name.startswith("20190610")]
+    with closing(sqlite3.connect(index)) as tool, tool:
+        tool.execute("DELETE FROM pages WHERE segment = ?", [moved.number])
+        tool.execute("DELETE FROM segments WHERE number = ?", [moved.number])
+        at = NOON.timestamp() * 1e6
+        tool.execute(
+            "INSERT INTO pages VALUES (1, ?, 1, ?, ?)", [size - 1, at, fingerprint_of(BANK)]
+        )
+    if is_lost:
+        index.unlink()
+        PageStore.rebuild(path)
+    assert {EVIL: b"evil", BANK: b"moved"} == check(path)
+    PageStore.rebuild(path)
+    assert {EVIL: b"evil", BANK: b"moved"} == check(path)
+    clock.now += DAY
+    PageStore(path).close()  # removes the earlier slice
+    PageStore.rebuild(path)
+    assert {EVIL: b"evil"} == check(path)
+
+
+#: The stores that earlier versions wrote, with the codecs they had: two pages; a third was deleted.
+OLD = Path(__file__).parents[1] / "data" / "pages-v2"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "identity", "zstd"])
+def test_a_store_of_the_earlier_version_is_rebuilt(path: Path, codec: str) -> None:
+    """It says so when it is opened, and keeps its pages."""
+    shutil.copytree(OLD / codec, path)
+    for readonly in (False, True):
+        with pytest.raises(TBloomError, match=r"another version .* run 'tbloom pages rebuild'"):
+            PageStore(path, readonly=readonly)
+    PageStore.rebuild(path)
+    expected = {BANK: b"bank", url("long"): b"<p>" * 3_000}
+    assert expected == check(path)
     with PageStore(path) as store:
-        assert {BANK: b"bank"} == bodies(store)
+        store.put(EVIL, b"evil")
+    PageStore.rebuild(path)
+    assert {**expected, EVIL: b"evil"} == check(path, granularity="d", slices=3)
+
+
+@pytest.mark.parametrize("names", [["lost+found"], ["lost+found", ".Trash-0", ".snapshot"]])
+def test_a_fresh_file_system_is_a_new_folder(tmp_path: Path, names: list[str]) -> None:
+    """It has folders of its own (postgresql-operator#1336)."""
+    for name in names:
+        (tmp_path / name).mkdir()
+    for _ in range(2):
+        with PageStore(tmp_path) as store:
+            store.put(BANK, b"bank")
+        PageStore.rebuild(tmp_path)
+    assert {BANK: b"bank"} == check(tmp_path)
+    assert {*names} <= {path.name for path in tmp_path.iterdir()}

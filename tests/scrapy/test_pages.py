@@ -301,6 +301,7 @@ def test_a_response_that_can_t_be_stored_is_refused(
 def test_a_page_that_can_t_be_read_is_fetched(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It counts as not stored (scrapy#2222)."""
     with Opened(tmp_path) as opened:
         opened.store(URL)
         [segment] = tmp_path.glob("*.warc.gz")

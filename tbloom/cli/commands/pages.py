@@ -198,8 +198,8 @@ def verify(path: str) -> int:
 def rebuild(path: str) -> None:
     """Rebuild the index from the WARC files.
 
-    The old index stays until the new one is complete. No bytes are deleted: what is cut, or compressed anew, is kept in a
-    file NAME.aside-N.
+    The old index stays until the new one is complete. Only a record whose end was not written is cut off. Exit code 1: a file
+    has bytes that can't be read, which stay.
     """
     total = sum(file.stat().st_size for file in Path(path).glob("*.warc.*"))
     with progress.bar("bytes", total) as advance:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tbloom.pages import Page, PagesInfo, PagesSlice, PageStore
 
 _KEY = "key:"
-_CODECS = click.Choice(["gzip", "zstd", "identity"])
+_CODECS = click.Choice(["gzip", "zstd"])
 path_argument: options.Decorator = click.argument("path", type=click.Path())
 #: A page's URL, or key:HEX.
 address_argument: options.Decorator = click.argument("url", metavar="URL")
