@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tbloom.demo import guard
 from tbloom.pages import Page, PageStore
+from tests.helpers import guard
 from tests.helpers.localredis import free_port, wait_until_ready
 from tests.helpers.making import made_once, missing
 from tests.helpers.pagestores import DAY, NOON, files
