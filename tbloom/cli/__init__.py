@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
 import click
@@ -45,32 +42,13 @@ COMMANDS = {
 
 
 class _Lazy(click.Group):
-    """A group that imports a command only to run it. The list of commands has the docstrings' first lines, read as text."""
+    """A group that imports a command when it is run, and all of them for the help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in COMMANDS:
-            return None
-        module, function = COMMANDS[cmd_name]
-        return click.Command(cmd_name, short_help=_docstrings(module)[function].partition("\n")[0])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, found, rest = super().resolve_command(ctx, args)
-        if name in COMMANDS:
-            found = command(name)
-        return name, found, rest
-
-
-@cache
-def _docstrings(module: str) -> dict[str, str]:
-    """Return the docstrings of a module's functions."""
-    source = files("tbloom.cli.commands").joinpath(f"{module}.py").read_text(encoding="utf-8")
-    nodes = [each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)]
-    return {each.name: ast.get_docstring(each) or "" for each in nodes}
+        return command(cmd_name) if cmd_name in COMMANDS else None
 
 
 def command(name: str) -> Any:

@@ -72,7 +72,7 @@ def is_at_exit(error: Exception) -> bool:
     return bool(_AT_EXIT.search(str(error)))
 
 
-def _is_redirection(error: Exception) -> bool:
+def is_redirection(error: Exception) -> bool:
     """Return True if a cluster's node does not have the call's slot."""
     # redis-py 5 has no class for that where its client is a single server's.
     return isinstance(error, exceptions.AskError) or str(error).startswith(("MOVED ", "ASK "))
@@ -177,7 +177,7 @@ class Retries:
                 del self._waiting[place]
                 continue
             error = _unwrapped(as_redis_error(reply))
-            if _is_redirection(error) and self._node_of(call) is None:
+            if is_redirection(error) and self._node_of(call) is None:
                 error = exceptions.ResponseError(f"{error} ({NODE})")
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if isinstance(error, exceptions.NoScriptError) and call.command[0] == "EVALSHA":

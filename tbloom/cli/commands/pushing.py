@@ -160,7 +160,7 @@ def _saying_so_far(count: int, noun: str) -> Iterator[None]:
 @click.option("--watch", is_flag=True, help=f"again every {_PAUSE:g} seconds, until Ctrl-C")
 @options.as_json
 def queue(spider: str, arguments: dict[str, str], *, watch: bool) -> None:
-    """Show the crawlers of a Scrapy spider, and how many pages wait.
+    """Show a spider's crawlers, and how many pages wait.
 
     Run it in the project's folder. Shown are the pages and crawlers of the spider with these arguments. A crawler has the pages
     that it fetches and those in its queue. With --watch, the last line of the first table says how many pages were done in a second

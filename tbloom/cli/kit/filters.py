@@ -20,7 +20,7 @@ from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.flow import text
 from tbloom.engine.keys import name_of, root_of, roots
 from tbloom.engine.parameters import read_stored
-from tbloom.engine.retries import NODE
+from tbloom.engine.retries import NODE, is_redirection
 from tbloom.engine.sending import is_cluster
 from tbloom.engine.urls import make_client, parse_url, without_secrets
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
@@ -104,7 +104,9 @@ class Server:
         """Return the stored parameters of the store with this name."""
         try:
             found = self.client.get(root_of(name, self.prefix))
-        except redis.exceptions.MovedError:
+        except redis.ResponseError as error:
+            if not is_redirection(error):
+                raise
             raise CommandError(f"{self.place}: {NODE}") from None
         return None if found is None else text(found)
 
