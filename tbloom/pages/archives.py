@@ -31,8 +31,9 @@ _ANY_START = b"|".join([_GZIP, _ZSTD, _PLAIN])
 _MAX_DICTIONARY = 1 << 24
 #: Bytes that are searched at once for such a start, and how far one may reach beyond them.
 _PIECE, _OVER = 1 << 16, 1 << 7
-#: Behind damage, bytes are read again: at most so many of a file. Without a limit, a small file may take hours.
-_MAX_REREAD = 1 << 29
+#: Behind damage, bytes are read again: at most so many of a file, and so many times its length, because a wrong length costs
+#: one reading of all that follows. Without a limit, a small file may take hours.
+_MAX_REREAD, _REREADINGS = 1 << 29, 8
 #: FastWARC's error where a record should begin.
 _NO_RECORD = "Invalid WARC header"
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
@@ -220,7 +221,8 @@ class Archive:
 
     def _find(self, offset: int) -> int:
         """Return the offset at which a member, frame or record may begin, not before this one; -1: none."""
-        while self._reread < _MAX_REREAD and (data := self.bytes_at(offset, _PIECE + _OVER)):
+        most = _MAX_REREAD + _REREADINGS * (self.bytes_read - self.begin)
+        while self._reread < most and (data := self.bytes_at(offset, _PIECE + _OVER)):
             if found := self._starts.search(data):
                 self._reread += _PIECE
                 return offset + found.start()

@@ -469,6 +469,18 @@ def test_a_file_is_read_on_behind_damage(store: PageStore, form: Form, damage: b
     assert {"damaged": 1} == done.skipped
 
 
+def test_a_long_file_is_read_on_behind_a_wrong_length(store: PageStore, tmp_path: Path) -> None:
+    """All that follows was read as the block of the damaged record before, however much that is."""
+    path = tmp_path / "long.warc"
+    with path.open("wb") as file:
+        file.write(PAGES[0] + record("response", url("cut"), b"", 10**12) + PAGES[1])
+        file.seek(600 << 20, os.SEEK_CUR)  # a hole
+        file.write(PAGES[2])
+    import_warc(store, path)
+    # In a plain file, the record before foreign bytes may be one with a wrong length.
+    assert {url(0), url(2)} <= {*store} <= {url(0), url(1), url(2)}
+
+
 def test_a_page_with_a_right_digest_is_whole_before_foreign_bytes(store: PageStore) -> None:
     """In a plain file, where nothing else tells; a record in its body is not taken for one of the file."""
     inner = response(url("inner"), b"forged")
