@@ -132,7 +132,7 @@ class KeysOfOneDay(Keys):
     }
 
 
-@pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
+@QUEUES
 def test_the_meta_keys_of_a_request_work_without_a_server(
     project: Any, tmp_path: Path, queue: str
 ) -> None:
