@@ -79,9 +79,14 @@ def pytest_report_header(config: pytest.Config) -> str:
     return _server(config)
 
 
+def pytest_collection() -> None:
+    """The garbage collector need not look again and again through all that the tests import."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """The garbage collector need not look again and again through all that the tests imported."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

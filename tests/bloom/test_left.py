@@ -22,7 +22,6 @@ from tests.helpers.flows import flow_of, lose, replies_to, run, script_of, until
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have
 ITEMS = [f"item {i}" for i in range(500)]
-BURY = "bloom/claims/bury"
 
 
 def texts(taken: Taken) -> list[str]:
@@ -1004,14 +1003,6 @@ def test_a_push_needs_no_session(ours: TimeBloom, client: redis.Redis) -> None:
 
 
 # What the played network (tests/simulation) has found
-
-
-def test_pushed_items_are_taken(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """The index had them with their notes, so that nobody found them."""
-    assert not theirs.take().notes  # the first time, it looks for items of lost sessions
-    assert [True, True] == ours.push_many(["a", "b"], ["the work", Note("more work", host="b")])
-    assert {"the work", "more work"} == {note.text for note in theirs.take().notes}
-    assert BUSY is ours.claim("a")
 
 
 def test_work_is_not_over_for_a_session_that_is_at_work(ours: TimeBloom, theirs: TimeBloom) -> None:

@@ -75,7 +75,10 @@ def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:
         assert running.stderr.read().endswith("tbloom: interrupted: 2 lines answered\n")
 
 
-@pytest.mark.parametrize("reader", ["pipe", "file", "slow", "closed"])
+@pytest.mark.parametrize(
+    "reader",
+    ["pipe", *(pytest.param(each, marks=pytest.mark.check) for each in ("file", "slow")), "closed"],
+)
 @pytest.mark.parametrize(
     "number",
     [

@@ -145,7 +145,7 @@ def test_an_atexit_handler_can_use_asyncio(
 
 
 @each(BLOOM, ONE, EXACT, LOCAL, FILE)
-@pytest.mark.parametrize("last", ["atexit", "__del__"])
+@pytest.mark.parametrize("last", ["atexit", pytest.param("__del__", marks=pytest.mark.check)])
 def test_daemon_threads_hold_nothing_up(ended: Callable[..., str], store: str, last: str) -> None:
     """They stop in the midst of a call, after the atexit handlers."""
     atexit = "import atexit\natexit.register(lambda: store.add('b'))\n"

@@ -62,7 +62,7 @@ def value(tree: Any, leaves: list[Any]) -> Any:
     return OPERATORS[operation](value(left, leaves), value(right, leaves))
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     counted=st.tuples(_ids, _ids, _ids),
     more=st.sets(st.sampled_from(_CHUNKS).flatmap(lambda n: _low.map(lambda low: n * CHUNK + low))),

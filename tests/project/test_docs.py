@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import configparser
 import functools
 import re
 import shlex
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from ast import literal_eval
 from collections.abc import Iterator
-from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +67,6 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
 
 def test_readme_names_the_version() -> None:
     assert re.findall(r"^Version ([\d.]+) ", README, re.MULTILINE) == [__version__]
-
-
-def test_readme_has_the_badges_of_the_address_in_setup_cfg() -> None:
-    """None while it has no address."""
-    url = _setup()["metadata"]["url"]
-    workflow, index = f"{url}/actions/workflows/ci.yml", "https://pypi.org/project/tbloom"
-    badges = [
-        f"[![CI]({workflow}/badge.svg)]({workflow})",
-        f"[![PyPI](https://img.shields.io/pypi/v/tbloom)]({index})",
-    ]
-    assert (badges if url else []) == re.findall(r"^\[!\[.*", README, re.MULTILINE)
 
 
 def crawled(client: redis.Redis, folder: Path) -> None:
@@ -188,26 +175,12 @@ def _reports_that_tests_name() -> Iterator[tuple[str, str, str]]:
                     yield path.relative_to(ROOT / "tests").as_posix(), node.name, project + number
 
 
-def _setup() -> configparser.ConfigParser:
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    return setup
-
-
 @functools.cache
 def _fast_tests() -> list[str]:
     """The tests of the fast tier, with their cases."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not check", "tests"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     return [line.removeprefix("tests/") for line in found.splitlines() if "::" in line]
-
-
-def test_security_says_where_to_report_a_weakness() -> None:
-    """The address of the package's author; until it has one, that there is none yet."""
-    address = metadata("tbloom").get("Author-email")
-    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    assert (address or "there is no private address yet") in security
-    assert not (address and "no private address" in security)
 
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "docs" / "quickstart.md"])

@@ -422,8 +422,8 @@ class StaysUntilItHasFailed(Stays):
 @MARKS
 @pytest.mark.parametrize(
     ("kind", "pause", "asked"),
-    [(StaysUntilItHasFailed, 0.01, range(4, 100)), (Stays, 600, [1]), (Stays, None, [1])],
-    ids=["short", "long", "default"],
+    [(StaysUntilItHasFailed, 0.01, range(4, 100)), (Stays, None, [1])],
+    ids=["short", "default"],
 )
 def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
     project: Any,

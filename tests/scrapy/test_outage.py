@@ -181,8 +181,8 @@ def test_after_the_limit_an_outage_ends_the_crawl(
     ("settings", "signals", "how"),
     [
         (SCHEDULED, 1, signal.SIGKILL),
-        (DONE, 1, signal.SIGSTOP),
         (DONE, 2, signal.SIGKILL),
+        pytest.param(DONE, 1, signal.SIGSTOP, marks=LONG),
         pytest.param(SCHEDULED, 1, signal.SIGSTOP, marks=LONG),
         pytest.param(DONE, 1, signal.SIGKILL, marks=LONG),
         pytest.param(DONE, 2, signal.SIGSTOP, marks=LONG),

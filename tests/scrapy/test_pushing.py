@@ -376,7 +376,7 @@ def test_batches_before_a_wrong_line_are_pushed(project: Project, site: str) -> 
         ({"SPIDER_MODULES": ["gone"]}, ["a spider can't be imported: ModuleNotFoundError"]),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("command", ["push", "queue"])
+@pytest.mark.parametrize("command", ["push", pytest.param("queue", marks=pytest.mark.check)])
 def test_what_is_wrong_with_the_project_is_named(
     project: Project, command: str, settings: dict[str, Any], words: list[str]
 ) -> None:

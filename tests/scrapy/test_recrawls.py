@@ -132,7 +132,7 @@ class KeysOfOneDay(Keys):
     }
 
 
-@pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
+@QUEUES
 def test_the_meta_keys_of_a_request_work_without_a_server(
     project: Any, tmp_path: Path, queue: str
 ) -> None:
@@ -379,15 +379,19 @@ def test_one_failed_poll_of_a_list_page_does_not_stop_the_fleets(
 
 
 class PollsAlone(Project):
-    """A crawler that does not end: asks for the list page again and again."""
+    """A crawler that does not end: asks for the list page again and again, each time once it has failed or was fetched."""
+
+    failures = 0
 
     async def start(self) -> AsyncIterator[Any]:
-        for _ in range(4):
+        for asked in range(1, 5):
             yield self.request("list", meta={"tbloom_within": 1}, errback=self.failed)
-            await asyncio.sleep(0.3)
+            while self.failures < asked and not self.items:  # noqa: ASYNC110 - a done page calls nothing
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)  # until the page has ended
 
-    def failed(self, failure: Any) -> None:
-        """It will be linked again."""
+    def failed(self, failure: Any) -> None:  # noqa: ARG002
+        self.failures += 1
 
 
 @QUEUES
@@ -540,7 +544,7 @@ class FilteredSeeds(Seeds):
         return super().make_request_from_data(data).replace(dont_filter=False)
 
 
-@by_mark_and_queue(MARKS, ["memory", "scrapy-redis"])
+@by_mark_and_queue(MARKS, ["memory", "scrapy-redis"], long=["scheduled"])
 @pytest.mark.parametrize(
     ("spider", "expected"),
     [(Seeds, [1, 1]), (FilteredSeeds, [1, 0])],

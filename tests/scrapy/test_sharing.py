@@ -25,7 +25,7 @@ from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
 
 #: Of a tree; of one on nine hosts.
-PAGES, HOST_PAGES = 150, 120
+PAGES, HOST_PAGES = 150, 72
 
 
 @pytest.fixture

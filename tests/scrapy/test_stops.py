@@ -28,7 +28,7 @@ PAGES, STOPS = 150, 8
 #: Pages that are fetched between two stops.
 BETWEEN = 8
 #: Pages of a tree with four crawlers.
-FLEET_PAGES = 200
+FLEET_PAGES = 120
 CAPACITY, ERROR_RATE = 10_000, 1e-9
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 QUEUES: dict[str, dict[str, Any]] = {"memory": {}, "disk": {}, "scrapy-redis": SHARED}
