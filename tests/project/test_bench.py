@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -26,6 +27,18 @@ def test_documents_show_the_figures_of_the_file(page: Path) -> None:
 def test_each_table_of_the_file_is_shown() -> None:
     shown = {name for page in results.PAGES for name in results.marked(page.read_text("utf-8"))}
     assert shown - {"sharing-readme"} == results.read().keys()
+
+
+def test_each_table_has_its_command_beside_it() -> None:
+    """The last command before it measures the section that its name begins with."""
+    named, command = set(), ""
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    for only, table in re.findall(r'--only (\w+)"|<!--(?:table|figure):([a-z-]+?)(?:-->|;)', text):
+        command = only or command
+        if table not in ("", "versions"):
+            assert command == table.partition("-")[0]
+            named.add(command)
+    assert SECTIONS.keys() == named
 
 
 def test_plan_predicts_what_was_measured() -> None:
