@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 from click.core import ParameterSource
 
-from tbloom.bloom.info import FilterInfo
 from tbloom.cli.commands.project import settings_here
 from tbloom.cli.kit import formats, interrupts, options, output, progress, streams
 from tbloom.cli.kit.command import Command
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Lines, or requests, in a call.
 _BATCH = 1_000
-#: The time between two looks of --watch (s).
-_PAUSE = 2.0
 
 
 def _pairs(_context: object, _option: object, words: tuple[str, ...]) -> dict[str, str]:
@@ -155,65 +151,40 @@ def _saying_so_far(count: int, noun: str) -> Iterator[None]:
         raise CommandError(f"{error} ({before})") from None
 
 
-@click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de --watch")
+@click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
 @_of_spider
-@click.option("--watch", is_flag=True, help=f"again every {_PAUSE:g} seconds, until Ctrl-C")
 @options.as_json
-def queue(spider: str, arguments: dict[str, str], *, watch: bool) -> None:
-    """Show a spider's crawlers, and how many pages wait.
+def queue(spider: str, arguments: dict[str, str]) -> None:
+    """Show the crawlers of a Scrapy spider, and how many pages wait.
 
     Run it in the project's folder. Shown are the pages and crawlers of the spider with these arguments. A crawler has the pages
-    that it fetches and those in its queue. With --watch, the last line of the first table says how many pages were done in a second
-    since the look before; with --json, each look is a line.
+    that it fetches and those in its queue. To see it live: watch -n 5 tbloom queue SPIDER.
     """
     from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
 
     with open_queue(settings_here(), spider, arguments) as pages:
-        if not watch:
-            output.show(*_look(spider, pages))
-            return
-        before, then, speed = None, 0.0, None
-        while True:
-            seen, now = pages.seen.info(before), monotonic()
-            if before:
-                speed = round(_added(before, seen) / (now - then), 1)
-            output.show_again(*_look(spider, pages, speed))
-            before, then = seen, now
-            sleep(_PAUSE)
-
-
-def _look(
-    spider: str, pages: SpiderQueue, speed: float | None = None
-) -> tuple[dict[str, Any], Callable[[], str]]:
-    """Return what a look at the queue has found, for programs and for people."""
-    info, failed, sessions = pages.info()
+        info, failed, sessions = pages.info()
     value = {
         **info._asdict(),
         "failed": failed,
         "sessions": [session._asdict() for session in sessions],
-        "done_per_second": speed,
     }
-    rows: list[tuple[str, float, str]] = [
+    rows = [
         ("pages left", info.left, "for the next free crawler"),
         ("suspect pages", info.suspects, "two crawlers or more have died of each"),
         ("failed pages", failed, "for the next crawl that starts"),
         ("crawlers at work", info.working, ""),
         ("crawlers that wait", info.waiting, "for pages"),
     ]
-    if speed is not None:
-        rows.append(("done a second", speed, "by all crawlers on this filter"))
     counts = [{spider: what, "number": f"{n:,}", "": remark} for what, n, remark in rows]
     crawlers = [
         {"crawler": name, "claimed pages": f"{n:,}", "": "waits" if waits else "works"}
         for name, n, waits in sessions
     ]
     tables = counts, crawlers
-    return value, lambda: "\n\n".join(
-        output.table(table, left=(spider, "crawler", "")) for table in tables if table
+    output.show(
+        value,
+        lambda: "\n\n".join(
+            output.table(table, left=(spider, "crawler", "")) for table in tables if table
+        ),
     )
-
-
-def _added(before: FilterInfo, after: FilterInfo) -> int:
-    """Return how many items were added between two looks. Meanwhile, a slice may have begun, and another one left the window."""
-    known = {slice.label: slice.items for slice in before.slices}
-    return sum(max(0, slice.items - known.get(slice.label, 0)) for slice in after.slices)
