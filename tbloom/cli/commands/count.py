@@ -66,11 +66,11 @@ def add(
     counter = counters.open_or_create(name, given, keep_members=keep_members)
     instant = None if at is None else instant_of(counter.config, at)
     inputs = streams.Inputs(files)
-    with progress.bar("lines", inputs.lines()) as advance:
+    with progress.bar("bytes", inputs.size()) as advance:
         for members in inputs:
             new += sum(counter.add_many(members, instant))
             total += len(members)
-            advance(len(members))
+            advance(sum(map(len, members)) + len(members))
     read = formats.counted(total, "member")
     shown = f"{read} read, {new:,} counted for the first time"
     output.show({"read": total, "new": new}, lambda: shown)

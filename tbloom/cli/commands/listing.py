@@ -42,17 +42,16 @@ def list_filters(server: Server) -> int:
 
 
 @click.command(cls=Command, example="tbloom info news")
-@options.name_or_only
+@options.name
 @options.server
 @click.option("--all", "empty", is_flag=True, help="show empty slices too")
 @options.as_json
-def info(name: str | None, server: Server, *, empty: bool) -> None:
+def info(name: str, server: Server, *, empty: bool) -> None:
     """Show a filter, slice by slice.
 
-    Without a name, the only filter on the server. An exact filter, which has no slices, is shown too. To see it live:
-    watch -n 5 tbloom info NAME.
+    An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
     """
-    found = server.any_filter(server.only_name() if name is None else name).info()
+    found = server.any_filter(name).info()
     output.show(as_dict(found), lambda: as_text(found, empty=empty))
 
 

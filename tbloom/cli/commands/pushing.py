@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from tbloom.cli.commands.project import settings_here
-from tbloom.cli.kit import formats, interrupts, options, output, progress, streams
+from tbloom.cli.kit import formats, interrupts, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED, CommandError
 from tbloom.errors import TBloomError
@@ -88,12 +88,11 @@ def push(spider: str, arguments: dict[str, str], file: BinaryIO, old_key: str | 
 
 def _push_lines(queue: SpiderQueue, file: BinaryIO) -> None:
     total = new = 0
-    expected = streams.lines_in(file)
     lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape")
     numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
     given = ((number, line) for number, line in numbered if line)
     try:
-        with progress.bar("lines", expected) as advance:
+        with progress.bar("lines", 0) as advance:
             while batch := [*islice(given, _BATCH)]:
                 with interrupts.step(), _saying_so_far(total, "line"):
                     new += queue.push(batch)
@@ -155,7 +154,7 @@ def _saying_so_far(count: int, noun: str) -> Iterator[None]:
 @_of_spider
 @options.as_json
 def queue(spider: str, arguments: dict[str, str]) -> None:
-    """Show the crawlers of a Scrapy spider, and how many pages wait.
+    """Show a Scrapy spider's crawlers, and how many pages wait.
 
     Run it in the project's folder. Shown are the pages and crawlers of the spider with these arguments. A crawler has the pages
     that it fetches and those in its queue. To see it live: watch -n 5 tbloom queue SPIDER.
