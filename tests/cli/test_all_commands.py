@@ -34,7 +34,7 @@ from tests.helpers.making import missing
 
 #: Command lines that print a table, on the server and in the folder of the fixture ``place``.
 TABLES = [
-    *("list", "info news", "info news --all", "info exact", "plan"),
+    *("list", "info news", "info exact", "plan"),
     "plan --pages 5k/s --links-per-page 50 --seen 95%",
     *("count show urls", "count list"),
     "pages stats {pages}",
