@@ -308,7 +308,7 @@ def test_a_wrong_line_is_named_and_nothing_of_its_batch_is_pushed(
 ) -> None:
     lines = [f"{site}a", "", line.replace("SITE", site), f"{site}b"]
     (project.folder / "urls").write_text("\n".join(lines))
-    refused(project.run("push", "fed", "urls"), *words, "(0 lines before were pushed)")
+    refused(project.run("push", "fed", "urls"), *words)
     assert 0 == project.seen.queue_info("fed").left
 
 
@@ -316,7 +316,7 @@ def test_batches_before_a_wrong_line_are_pushed(project: Project, site: str) -> 
     """Pushed again, they are not new."""
     lines = [f"{site}{n}" for n in range(1_200)]
     (project.folder / "urls").write_text("\n".join([*lines, "wrong"]))
-    refused(project.run("push", "fed", "urls"), "line 1201: ", "(1,000 lines before were pushed)")
+    refused(project.run("push", "fed", "urls"), "line 1201: ")
     assert 1_000 == project.seen.queue_info("fed").left
     assert (1_200, 200) == project.push(*lines)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -12,10 +10,9 @@ import click
 from click.core import ParameterSource
 
 from tbloom.cli.commands.project import settings_here
-from tbloom.cli.kit import formats, interrupts, options, output, progress
+from tbloom.cli.kit import formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED, CommandError
-from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.oldqueue import OldQueue
@@ -91,15 +88,11 @@ def _push_lines(queue: SpiderQueue, file: BinaryIO) -> None:
     lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape")
     numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
     given = ((number, line) for number, line in numbered if line)
-    try:
-        with progress.bar("lines", 0) as advance:
-            while batch := [*islice(given, _BATCH)]:
-                with interrupts.step(), _saying_so_far(total, "line"):
-                    new += queue.push(batch)
-                    total += len(batch)
-                advance(len(batch))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{formats.counted(total, 'line')} pushed") from None
+    with progress.bar("lines", 0) as advance:
+        while batch := [*islice(given, _BATCH)]:
+            new += queue.push(batch)
+            total += len(batch)
+            advance(len(batch))
     shown = f"{formats.counted(total, 'line')}: {new:,} new, {total - new:,} not new"
     output.show({"lines": total, "new": new}, lambda: shown)
 
@@ -107,23 +100,16 @@ def _push_lines(queue: SpiderQueue, file: BinaryIO) -> None:
 def _move(queue: SpiderQueue, old: OldQueue) -> int:
     """Move the requests of scrapy-redis' queue, and return the exit code."""
     total = new = repeats = seen = refused = 0
-    try:
-        with progress.bar("requests", old.size()) as advance:
-            while True:
-                with interrupts.step(), _saying_so_far(total, "request"):
-                    moved = queue.move(old, seen + refused, _BATCH)
-                    if moved is None:
-                        break
-                    total += moved.read
-                    new += moved.new
-                    repeats += moved.repeats
-                    seen += moved.seen
-                    refused += len(moved.refused)
-                for each in moved.refused:
-                    output.say(f"stays in {old.key!r}: {each}")
-                advance(moved.read)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{formats.counted(total, 'request')} read") from None
+    with progress.bar("requests", old.size()) as advance:
+        while moved := queue.move(old, seen + refused, _BATCH):
+            total += moved.read
+            new += moved.new
+            repeats += moved.repeats
+            seen += moved.seen
+            refused += len(moved.refused)
+            for each in moved.refused:
+                output.say(f"stays in {old.key!r}: {each}")
+            advance(moved.read)
     value = {"requests": total, "new": new, "seen": seen, "refused": refused}
     others = total - new - seen - refused
     shown = f"{formats.counted(total, 'request')}: {new:,} new, {others:,} not new"
@@ -138,16 +124,6 @@ def _move(queue: SpiderQueue, old: OldQueue) -> int:
             "scrapy-redis' set is imported after its queue is moved"
         )
     return FAILED if seen or refused else 0
-
-
-@contextmanager
-def _saying_so_far(count: int, noun: str) -> Iterator[None]:
-    """Let an error say how much was pushed before."""
-    try:
-        yield
-    except TBloomError as error:
-        before = f"{formats.counted(count, noun)} before were pushed"
-        raise CommandError(f"{error} ({before})") from None
 
 
 @click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
