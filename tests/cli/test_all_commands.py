@@ -34,9 +34,9 @@ from tests.helpers.making import missing
 
 #: Command lines that print a table, on the server and in the folder of the fixture ``place``.
 TABLES = [
-    *("list", "info news", "info news --all", "info exact", "plan"),
+    *("list", "info news", "info exact", "plan"),
     "plan --pages 5k/s --links-per-page 50 --seen 95%",
-    *("reconfigure news --slices 9", "count show urls", "count list"),
+    *("count show urls", "count list"),
     "pages stats {pages}",
 ]
 
@@ -142,13 +142,12 @@ def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, st
 
 @pytest.mark.parametrize("line", TABLES)
 def test_tables_fit_into_80_columns_and_lose_nothing(line: str, place: dict[str, str]) -> None:
-    """With --json, they are JSON; but for that of reconfigure, which has no such option."""
+    """With --json, they are JSON."""
     words, where = words_of(line, place), {"TBLOOM_URL": place["TBLOOM_URL"]}
-    # The first changes what reconfigure shows.
-    _, lines, wide = (screen(*words, width=width, **where) for width in (80, 80, 300))
+    lines, wide = (screen(*words, width=width, **where) for width in (80, 300))
     assert max(map(len, lines)) <= 80
     assert Counter("".join("".join(wide).split())) == Counter("".join("".join(lines).split()))
-    assert words[0] == "reconfigure" or json.loads(tbloom(*words, "--json", **where).stdout)
+    assert json.loads(tbloom(*words, "--json", **where).stdout)
 
 
 def test_the_server_is_given_once(place: dict[str, str]) -> None:

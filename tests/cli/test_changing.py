@@ -67,8 +67,7 @@ def test_what_is_forgotten_is_asked_about(
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        ("add {0} {1} > {2}", rb"lines .*100%"),
-        pytest.param("import {0} --from-lines {1}", rb"items .*100%", marks=pytest.mark.check),
+        ("add {0} {1} > {2}", rb"bytes .*100%"),
         pytest.param("reconfigure {0} --slices 9", rb"shards .*100%", marks=pytest.mark.check),
         ("pages rebuild {2}.pages", rb"bytes .*100%"),
         ("add {0} {1} --quiet > {2}", b""),

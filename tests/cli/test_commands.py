@@ -51,17 +51,14 @@ def test_planted_names_are_no_commands_to_a_terminal(
         assert odd == found["name"]
 
 
-def test_an_outage_is_waited_for_aloud_and_the_lost_answers_are_counted(
+def test_after_an_outage_the_lost_answers_are_counted(
     url: str, filled: TimeBloom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filters, "RETRY_FOR", 0.5)
-    monkeypatch.setattr(filters, "_SILENT", 0.05)
     with Proxy(url, lambda _: Fault.LOSE) as proxy:
         done = tbloom("add", "--url", proxy.url, filled.name, stdin="item 1\nnew\n")
     assert (2, "") == (done.returncode, done.stdout)
-    waiting, lost = done.stderr.splitlines()
-    assert "the server does not answer; waiting up to 0.5 s" in waiting
-    assert "the answers to 2 lines could not be printed" in lost
+    assert "the answers to 2 lines could not be printed" in done.stderr
 
 
 def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:
@@ -200,12 +197,7 @@ def test_plan_keeps_each_server_as_idle_as_it_says(links: str, seen: str) -> Non
     """A shard for each server makes more calls of a page, which may need another server."""
     line = ["plan", "--links", "1M/s", "--seen", seen, "--links-per-page", links, "--json"]
     planned = json.loads(tbloom(*line).stdout)
-    [cores] = [
-        row["cores"]
-        for row in planned["by_links_per_call"]
-        if row["links_per_call"] == planned["links_per_page"]
-    ]
-    assert cores <= 0.7 * planned["masters"] <= 0.7 * planned["shards"]
+    assert planned["cores"] <= 0.7 * planned["masters"] <= 0.7 * planned["shards"]
 
 
 def test_plan_refuses_fewer_shards_than_servers() -> None:
@@ -270,7 +262,7 @@ def test_the_other_lists_are_read_where_one_can_t_be(
 ) -> None:
     """Of ``add``, ``check`` and ``count add``: it is named, and the exit code is 1."""
     (tmp_path / "one").write_text("a\nb\n")
-    (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08")
+    (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08\0")
     (tmp_path / "three").write_text("b\nc\n")
     lists = [tmp_path / each for each in ("one", "packed", "none", ".", "three")]
     for words in ["add", filled.name], ["check", filled.name, "--seen"], ["count", "add", "lists"]:
@@ -281,6 +273,8 @@ def test_the_other_lists_are_read_where_one_can_t_be(
         else:
             assert {*"abc"} == {*done.stdout.split()}
         packed, none, folder = done.stderr.splitlines()[:3]
-        assert packed.startswith(f"tbloom: {tmp_path / 'packed'}: expected lines of text, got gzip")
+        assert packed.startswith(
+            f"tbloom: {tmp_path / 'packed'}: expected lines of text in UTF-8, got a NUL"
+        )
         assert f"tbloom: {tmp_path / 'none'}: No such file or directory" == none
         assert f"tbloom: {tmp_path}: Is a directory" == folder

@@ -16,7 +16,7 @@ PREFIX = "app1:"
 LINES = [
     "add news {file} --create --shards 3",
     "check news {file} --seen",
-    "import news --from-lines {file}",
+    "import news --from-seen {file}",
     "list",
     "info news",
     "info exact",
@@ -28,8 +28,8 @@ LINES = [
     "restore {file} --replace",
     "clear exact --yes",
     "clear more --yes",
-    "count add urls {file} --keep-members",
-    "count add days {file} --granularity d --slices 3 --keep-members",
+    "count add urls {file}",
+    "count add days {file} --granularity d --slices 3",
     "count list",
     "count show urls",
     "count and urls days",
@@ -53,7 +53,7 @@ def test_every_command_needs_keys_with_the_prefix_only(
 ) -> None:
     """rq#1855"""
     ExactFilter(own, "exact", prefix=PREFIX).add("a")
-    (tmp_path / "file").write_text("a\nb\nc\n")
+    (tmp_path / "file").write_text("aa\nbb\ncc\n")
     for line in LINES:
         if line.startswith("count add"):
             (tmp_path / "file").write_text("a\nb\nc\n")

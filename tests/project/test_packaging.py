@@ -39,7 +39,8 @@ tbloom list --json
 tbloom info $NAME-new
 tbloom export $NAME-new file
 tbloom restore file --replace
-tbloom import $NAME-new --from-lines lines
+echo 61 > hex
+tbloom import $NAME-new --from-seen hex
 tbloom completion bash
 tbloom count add $NAME lines --mapping $NAME-plain
 tbloom count show $NAME --mapping $NAME-plain

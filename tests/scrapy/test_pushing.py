@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import signal
 import subprocess
-import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
-from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -30,7 +26,6 @@ from tbloom import TimeBloom
 from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, tbloom_in
 from tests.helpers.crawl import LooksRarely
-from tests.helpers.documents import ROOT
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
@@ -46,14 +41,6 @@ class Fed(Base):
         super().__init__(**given)
 """
 UNREACHABLE = "redis://127.0.0.1:1/0"
-#: The command line, which looks again sooner.
-WATCH = """
-import sys
-from tbloom.cli import main
-from tbloom.cli.commands import pushing
-pushing._PAUSE = 0.3
-sys.exit(main())
-"""
 
 
 class Project:
@@ -261,7 +248,7 @@ def test_standard_input_is_read_and_the_queue_is_shown(project: Project, site: s
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     counts = json.loads(project.run("queue", "fed", "--json").stdout)
     zero = dict.fromkeys(["suspects", "waiting", "working", "failed"], 0)
-    assert {"left": 2, **zero, "sessions": [], "done_per_second": None} == counts
+    assert {"left": 2, **zero, "sessions": []} == counts
 
 
 def test_the_queue_shows_how_many_pages_each_crawler_has(
@@ -279,36 +266,6 @@ def test_the_queue_shows_how_many_pages_each_crawler_has(
     lines = done.stdout.splitlines()
     assert f"{works['name']}             30  works" in lines
     assert f"{waits['name']}              0  waits" in lines
-
-
-def test_the_queue_is_watched_until_ctrl_c(project: Project) -> None:
-    """With a line of JSON for each look. Only the first one does not know how many pages were done since the last."""
-    with watching(project, "--json") as lines:
-        speeds = [json.loads(next(lines))["done_per_second"] for _ in range(2)]
-        project.seen.add_many(map(str, range(1_000)))
-        assert any(json.loads(line)["done_per_second"] for line in lines)
-    assert [None, 0] == speeds
-    with watching(project) as lines:
-        shown = [*takewhile(lambda line: "done a second" not in line, lines)]
-    heads = [line for line in shown if line.startswith("fed ")]
-    assert len(heads) == 2
-    assert shown[:1] == heads[:1]
-    assert "\n" == shown[shown.index(heads[0], 1) - 1]
-
-
-@contextmanager
-def watching(project: Project, *words: str) -> Iterator[Iterator[str]]:
-    """The lines of ``tbloom queue --watch``, which ends with Ctrl-C."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", WATCH, "queue", "fed", "--watch", *words]
-    output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=project.folder, env=environment, **output) as watch:
-        try:
-            yield (line.decode() for line in watch.stdout)
-        finally:
-            watch.send_signal(signal.SIGINT)
-        _, said = watch.communicate()
-    assert (130, b"tbloom: interrupted\n") == (watch.returncode, said)
 
 
 def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
@@ -351,7 +308,7 @@ def test_a_wrong_line_is_named_and_nothing_of_its_batch_is_pushed(
 ) -> None:
     lines = [f"{site}a", "", line.replace("SITE", site), f"{site}b"]
     (project.folder / "urls").write_text("\n".join(lines))
-    refused(project.run("push", "fed", "urls"), *words, "(0 lines before were pushed)")
+    refused(project.run("push", "fed", "urls"), *words)
     assert 0 == project.seen.queue_info("fed").left
 
 
@@ -359,7 +316,7 @@ def test_batches_before_a_wrong_line_are_pushed(project: Project, site: str) -> 
     """Pushed again, they are not new."""
     lines = [f"{site}{n}" for n in range(1_200)]
     (project.folder / "urls").write_text("\n".join([*lines, "wrong"]))
-    refused(project.run("push", "fed", "urls"), "line 1201: ", "(1,000 lines before were pushed)")
+    refused(project.run("push", "fed", "urls"), "line 1201: ")
     assert 1_000 == project.seen.queue_info("fed").left
     assert (1_200, 200) == project.push(*lines)
 

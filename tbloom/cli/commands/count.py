@@ -9,7 +9,7 @@ from typing import Any
 import click
 from redis import ResponseError
 
-from tbloom.cli.commands.counters import Counters, instant_of, of_mapping
+from tbloom.cli.commands.counters import Counters, of_mapping
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
@@ -39,38 +39,21 @@ _name = click.argument("name", type=options.text_of)
 @options.files
 @of_mapping
 @options.slices("counter", "no slices")
-@click.option(
-    "--at",
-    metavar="TIME",
-    type=options.text_of,
-    help="the slice that they are counted in: a day or an instant in it (ISO 8601), or its label (the current one)",
-)
-@click.option("--keep-members", is_flag=True, help="a new mapping keeps members, to list sets")
 @options.as_json
-def add(
-    counters: Counters,
-    name: str,
-    files: tuple[str, ...],
-    at: str | None,
-    *,
-    keep_members: bool,
-    **parameters: Any,
-) -> int:
+def add(counters: Counters, name: str, files: tuple[str, ...], **parameters: Any) -> int:
     """Count the lines of files, and print how many are new.
 
-    A missing counter is created. An instant without an offset is one in the counter's time zone. Exit code 1: a file could
-    not be read.
+    A missing counter is created. Exit code 1: a file could not be read.
     """
     given = {key: value for key in PARAMETERS if (value := parameters[key]) is not None}
     total = new = 0
-    counter = counters.open_or_create(name, given, keep_members=keep_members)
-    instant = None if at is None else instant_of(counter.config, at)
+    counter = counters.open_or_create(name, given)
     inputs = streams.Inputs(files)
-    with progress.bar("lines", inputs.lines()) as advance:
+    with progress.bar("bytes", inputs.size()) as advance:
         for members in inputs:
-            new += sum(counter.add_many(members, instant))
+            new += sum(counter.add_many(members))
             total += len(members)
-            advance(len(members))
+            advance(sum(map(len, members)) + len(members))
     read = formats.counted(total, "member")
     shown = f"{read} read, {new:,} counted for the first time"
     output.show({"read": total, "new": new}, lambda: shown)
@@ -108,25 +91,22 @@ for _verb, _help in (
         "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
     )
     @of_mapping
-    @options.as_json
     def combine(counters: Counters, names: tuple[str, ...]) -> None:
         """Print the number of members in the combination."""
         first, *others = map(counters.operand, names)
         verb = click.get_current_context().info_name
-        number = getattr(first, f"count_{verb}")(*others)
-        output.show({"count": number}, lambda: f"{number}")
+        output.line(f"{getattr(first, f'count_{verb}')(*others)}")
 
 
 @command.command("list", example="tbloom count list")
 @options.server
-@click.option("--mapping", metavar="MAPPING", help="counters of this mapping only (all)")
 @options.as_json
-def list_counters(server: Server, mapping: str | None) -> int:
+def list_counters(server: Server) -> int:
     """Show the counters on a server.
 
     Exit code 1: a counter can't be read.
     """
-    mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
+    mappings = server.names(*filters.COUNTERS)
     found, code = output.readable(count for each in mappings for count in _counts(server, each))
     output.show(found, lambda: _listed(found))
     if not found and not code:

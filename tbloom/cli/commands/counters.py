@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import date, datetime
 from functools import wraps
 from typing import Any, cast
 
@@ -13,9 +11,8 @@ from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.distinct import DistinctCounter, MemberSet
-from tbloom.distinct.config import INTEGERS, PARAMETERS, CounterConfig, from_stored
+from tbloom.distinct.config import INTEGERS, PARAMETERS, from_stored
 from tbloom.distinct.keys import MappingKeys
-from tbloom.distinct.selection import At
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import read_stored
@@ -42,13 +39,7 @@ class Counters:
             check_name(mapping, "mapping")
         self._keys = MappingKeys(mapping, server.prefix)
         #: The mapping exists.
-        self.exists: bool = (kind := server.kind(mapping)) is not None
-        if kind not in (None, *filters.COUNTERS):
-            raise CommandError(
-                f"--mapping: {mapping!r} on {server.place} is taken by a filter, or another program "
-                f"(key {self._keys.root!r}), which a mapping of counters can't share: give the counters another one, "
-                "such as --mapping members"
-            )
+        self.exists: bool = server.kind(mapping) in filters.COUNTERS
 
     def entries(self) -> dict[bytes, str]:
         """Return the entry of each counter, by name, sorted."""
@@ -65,24 +56,22 @@ class Counters:
         stored = {key: getattr(config, key) for key in PARAMETERS}
         return self.counter(config.name, **stored, **own)
 
-    def counter(self, name: str, *, keep_members: bool = False, **own: Any) -> DistinctCounter:
+    def counter(self, name: str, **own: Any) -> DistinctCounter:
         """Return the counter with these parameters; one of integers if that is what the mapping belongs to."""
         stored = read_stored(self.server.stored(self.mapping) or "")
         own["prefix"] = self.server.prefix
         if stored.get("kind") == INTEGERS:
             return DistinctCounter(self.server.client, name, None, **own)
-        keep = keep_members or stored.get("keep_members") is True
+        keep = stored.get("keep_members") is True
         return DistinctCounter(self.server.client, name, self.mapping, keep_members=keep, **own)
 
-    def open_or_create(
-        self, name: str, given: dict[str, Any], *, keep_members: bool
-    ) -> DistinctCounter:
+    def open_or_create(self, name: str, given: dict[str, Any]) -> DistinctCounter:
         """Return the counter of this name. With ``given`` parameters, it may be a new one."""
         entry = None if given else self._entry(name)
         if entry is not None:
             return self.of_entry(name, entry, retry_for=filters.RETRY_FOR)
         own = {**given, "retry_for": filters.RETRY_FOR}
-        counter = self.counter(name, keep_members=keep_members, **own)
+        counter = self.counter(name, **own)
         counter.contains("any")  # raises ConfigMismatch where it is stored with other parameters
         return counter
 
@@ -122,16 +111,3 @@ class Counters:
     def _entry(self, name: str) -> str | None:
         entry = self.server.client.hget(self._keys.counters(), name)
         return None if entry is None else text(entry)
-
-
-def instant_of(config: CounterConfig, word: str) -> At:
-    """Return the day, the instant or the slice's label in a word. An instant without a zone is in the zone of the counter."""
-    with suppress(ValueError):
-        return date.fromisoformat(word) if "-" in word else word
-    try:
-        instant = datetime.fromisoformat(word.replace("z", "Z"))
-    except ValueError:
-        return word  # which the counter refuses
-    if instant.tzinfo or config.window is None:
-        return instant
-    return instant.replace(tzinfo=config.window.zone)

@@ -42,18 +42,16 @@ def list_filters(server: Server) -> int:
 
 
 @click.command(cls=Command, example="tbloom info news")
-@options.name_or_only
+@options.name
 @options.server
-@click.option("--all", "empty", is_flag=True, help="show empty slices too")
 @options.as_json
-def info(name: str | None, server: Server, *, empty: bool) -> None:
+def info(name: str, server: Server) -> None:
     """Show a filter, slice by slice.
 
-    Without a name, the only filter on the server. An exact filter, which has no slices, is shown too. To see it live:
-    watch -n 5 tbloom info NAME.
+    An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
     """
-    found = server.any_filter(server.only_name() if name is None else name).info()
-    output.show(as_dict(found), lambda: as_text(found, empty=empty))
+    found = server.any_filter(name).info()
+    output.show(as_dict(found), lambda: as_text(found))
 
 
 @click.command(cls=Command, example="tbloom clear news --yes")
@@ -122,18 +120,18 @@ def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
     return {**dataclasses.asdict(info), "warnings": advice(info), **totals}
 
 
-def as_text(info: FilterInfo | ExactInfo, *, empty: bool) -> str:
-    """Return parameters, slices, totals and advice as text. With ``empty``, include the empty slices."""
+def as_text(info: FilterInfo | ExactInfo) -> str:
+    """Return parameters, slices, totals and advice as text. Empty slices are only counted."""
     shards = f", {info.shards} shards" if info.shards > 1 else ""
     if isinstance(info, ExactInfo):
         held = f"{formats.counted(info.items, 'item')}, {formats.size(info.bytes)}{shards}"
         first = sentence(f"{info.name}: an exact filter: {held}")
         return "\n".join([first, *warnings(info.warnings)])
-    slices = [slice for slice in info.slices if empty or slice.items or slice is info.slices[-1]]
+    slices = [slice for slice in info.slices if slice.items or slice is info.slices[-1]]
     hidden = len(info.slices) - len(slices)
     lines = [sentence(_parameters(info) + shards), "", _table(info, slices)]
     if hidden:
-        text = f"{formats.counted(hidden, 'empty slice')} not shown (--all)"
+        text = f"{formats.counted(hidden, 'empty slice')} not shown"
         lines.append(sentence(text, "dim"))
     return "\n".join([*lines, *warnings(advice(info))])
 

@@ -117,19 +117,18 @@ def _run(
     printed = total = 0
     inputs = streams.Inputs(files)
     try:
-        with progress.bar("lines", inputs.lines(), prints=True) as advance:
+        with progress.bar("bytes", inputs.size(), prints=True) as advance:
             for items in inputs:
                 with interrupts.step():
                     wanted: list[bytes] = []
                     try:
-                        with filters.announcing_waits():
-                            wanted.extend(ask(items))
+                        wanted.extend(ask(items))
                     finally:
                         # After an error too: an item that was added is never new again.
                         streams.write(b"".join(item + b"\n" for item in wanted), line)
                     printed += len(wanted)
                     total += len(items)
-                advance(len(items))
+                advance(sum(map(len, items)) + len(items))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None
     output.summary(f"{formats.counted(total, 'line')}, {printed:,} {kind}")

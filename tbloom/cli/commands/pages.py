@@ -112,11 +112,10 @@ def put(
 @pagetext.path_argument
 @pagetext.address_argument
 @click.option("--headers", is_flag=True, help="write status line and headers first")
-@options.as_json
 def get(*, path: str, url: str, headers: bool) -> None:
     """Write the body of a page to standard output, as it was stored.
 
-    With --json, all but the body. Exit code 1: the store has no such page.
+    Exit code 1: the store has no such page.
     """
     from tbloom.pages.record import http_head  # noqa: PLC0415 - the help does without isal
 
@@ -124,9 +123,6 @@ def get(*, path: str, url: str, headers: bool) -> None:
         found = store.get(pagetext.address_of(url))
     if found is None:
         raise _none(path, url)
-    if output.is_on("json"):
-        output.line(pagetext.as_json_line(found))
-        return
     head = http_head(found.status, found.headers) if headers else b""
     streams.write(head + found.body)
 
@@ -175,7 +171,6 @@ def delete(*, path: str, url: str) -> None:
 
 @command.command(example="tbloom pages verify pages")
 @pagetext.path_argument
-@options.as_json
 @options.quiet
 def verify(path: str) -> int:
     """Read all records, and print the problems of records and index.
@@ -184,8 +179,8 @@ def verify(path: str) -> int:
     """
     with pagetext.stores()(path, readonly=True) as store:
         report = store.verify()
-    found = {"pages": report.pages, "records": report.records, "problems": report.problems}
-    output.show(found, lambda: output.lines(report.problems))
+    if report.problems:
+        output.line(output.lines(report.problems))
     counted = [formats.counted(report.pages, "page"), formats.counted(report.records, "record")]
     problems = formats.counted(len(report.problems), "problem")
     output.summary(f"{', '.join(counted)}: {problems}")

@@ -11,27 +11,25 @@ import click
 
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure
-from tbloom.cli.kit import costs, formats, numbers, options, output
+from tbloom.cli.kit import formats, numbers, options, output
 from tbloom.cli.kit.command import Command
+from tbloom.cli.kit.costs import costs
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 from tbloom.window import window_of
 
-#: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
+#: Memory of a fingerprint of 40 hex digits in Redis 7.0, as a member of a set.
 #: Measured: docs/benchmarks.md, "Memory and false positives".
-_SET_BYTES, _KEY_BYTES = 97, 134
+_SET_BYTES = 97
 #: Bytes that Redis adds to a string, in the same allocation.
 _KEY_OVERHEAD = 10
 #: More items than a filter may have.
 _MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
 _EXAMPLE = 1_000_000
-#: The links of a call for which a plan has the costs, beside those of a page.
-_BATCHES = 1, 500, 5000
 #: How busy a core of Redis may be, so that a peak makes nobody wait.
 _BUSY = 0.7
 _DAY_SECONDS = 86_400
-_COSTS_NOTE = "A Redis uses one core. Each replica gets what goes to the log, too."
 
 
 @click.command(cls=Command, example="tbloom plan --capacity 1e8 --slices 7")
@@ -97,34 +95,24 @@ def command(
     output.show(made, lambda: _text(made))
 
 
-def slice_bytes(config: Config) -> int:
+def _slice_bytes(config: Config) -> int:
     """Return the memory of a full slice, as Redis allocates it."""
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
 def _plan(config: Config) -> dict[str, Any]:
     """Return the memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
-    size = slice_bytes(config)
-    one, many = (costs.costs(config, links, 1.0) for links in (1, 500))
-    items = config.first_capacity * config.slices
+    size = _slice_bytes(config)
     names = ("slices", "capacity", "error_rate", "bits", "hashes", "shards")
     return {
         "granularity": config.window.granularity,
         **{name: getattr(config, name) for name in names},
-        "bits_per_item": config.bits / config.first_capacity,
         "slice_bytes": size,
         "window_bytes": size * config.slices,
         # Of as many new pages as a slice is made for, those that are called seen, so not fetched.
         "lost_per_slice_at_most": config.first_capacity * config.error_rate,
-        # The window's items as members of a Redis set, and as keys (SET NX EX).
-        "set_bytes": items * _SET_BYTES,
-        "keys_bytes": items * _KEY_BYTES,
-        # What a new item sends to the append-only file, and to each replica: one by one, and in batches of 500.
-        "log_bytes": round(one.log_bytes),
-        "log_bytes_in_batches": round(many.log_bytes),
-        # The server's time for a new item (us), about.
-        "server_us": round(one.server_us),
-        "server_us_in_batches": round(many.server_us),
+        # The window's items as members of a Redis set.
+        "set_bytes": config.first_capacity * config.slices * _SET_BYTES,
     }
 
 
@@ -150,40 +138,25 @@ def _for_rate(new: float, given: dict[str, Any], option: str) -> Config:
 def _carrying(
     config: Config, links: float, links_per_page: int, seen: float, *, may_shard: bool
 ) -> dict[str, Any]:
-    """Return the plan of the filter, with the Redis servers for these links, and their costs by the number of links a call."""
-    masters = 1
-
-    def cost(size: int) -> costs.Costs:
-        return costs.costs(config, size, 1 - seen, masters)
-
-    def cores(size: int) -> float:
-        return links * cost(size).server_us / 1e6
-
-    while (needed := math.ceil(cores(links_per_page) / _BUSY)) > masters:
+    """Return the plan of the filter, with the Redis servers for these links, and what they cost."""
+    masters, needed = 0, 1
+    while needed > masters:
         masters = needed
         # The masters of a cluster share the shards evenly. More shards take more calls, so the loop computes again.
-        if may_shard:
+        if may_shard and masters > 1:
             config = replace(config, shards=config.shards_over(masters))
+        cost = costs(config, links_per_page, 1 - seen, masters)
+        cores = links * cost.server_us / 1e6
+        needed = math.ceil(cores / _BUSY)
     if config.shards < masters:
         raise CommandError(
             f"--shards: expected {masters} or more, one for each Redis server that these links need, got {config.shards}"
         )
-    daily = links * (1 - seen) * _DAY_SECONDS
     return _plan(config) | {
-        "links_per_second": links,
-        "seen": seen,
-        "links_per_page": links_per_page,
         "masters": masters,
-        "by_links_per_call": [
-            {
-                "links_per_call": size,
-                "calls_per_link": cost(size).calls,
-                "cores": cores(size),
-                "log_bytes_per_new_link": cost(size).log_bytes,
-                "log_bytes_per_day": daily * cost(size).log_bytes,
-            }
-            for size in sorted({links_per_page, *_BATCHES})
-        ],
+        "cores": cores,
+        "calls_per_page": cost.calls * links_per_page,
+        "log_bytes_per_day": links * (1 - seen) * _DAY_SECONDS * cost.log_bytes,
     }
 
 
@@ -205,51 +178,32 @@ def _fits(memory: int, capacity: int, given: dict[str, Any]) -> bool:
         if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
             return False
         raise
-    return slice_bytes(config) * config.slices <= memory
+    return _slice_bytes(config) * config.slices <= memory
 
 
 def _text(made: dict[str, Any]) -> str:
-    def compared(size: int) -> str:
-        return f"{size / made['window_bytes']:.0f} times as much, fingerprints in hex"
-
     size, shards = formats.size, made["shards"]
+    times = f"{made['set_bytes'] / made['window_bytes']:.0f} times as much, fingerprints in hex"
     rows = [
         ("capacity", f"{made['capacity']:,}", "distinct items per slice"),
         ("window", formats.window(made["slices"], made["granularity"]), ""),
         ("error rate", formats.rate(made["error_rate"]), "at most, over the whole window"),
-        ("bits", f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
+        ("bits", f"{made['bits']:,}", ""),
         ("hashes", f"{made['hashes']}", ""),
         ("shards", f"{shards:,}", f"a key each, {size(made['slice_bytes'] / shards)}"),
         ("memory of a slice", size(made["slice_bytes"]), ""),
         ("memory of the window", size(made["window_bytes"]), "when every slice is full"),
         ("pages lost", f"{made['lost_per_slice_at_most']:,.1f} a slice", "at most, if it is full"),
-        (
-            "to the log",
-            f"{made['log_bytes']} B",
-            f"a new item, replicas too; {made['log_bytes_in_batches']} B in batches",
-        ),
-        (
-            "server's time",
-            f"{made['server_us']} us",
-            f"a new item, about; {made['server_us_in_batches']} us in batches",
-        ),
-        ("as a Redis set", size(made["set_bytes"]), compared(made["set_bytes"])),
-        ("as SET NX EX", size(made["keys_bytes"]), compared(made["keys_bytes"])),
+        ("as a Redis set", size(made["set_bytes"]), times),
     ]
-    calls = made.get("by_links_per_call", [])
-    if calls:
-        busy = f"{100 * _BUSY:.0f} % busy at most, with a page's links a call"
-        rows.append(("Redis servers", f"{made['masters']}", busy))
-    costs_of_calls = [
-        {
-            "links a call": f"{row['links_per_call']:,}",
-            "script calls": f"{row['calls_per_link'] * row['links_per_call']:,.0f}",
-            "cores of Redis": f"{row['cores']:.2f}",
-            "to the log a day": size(row["log_bytes_per_day"]),
-        }
-        for row in calls
-    ]
+    if "masters" in made:
+        busy = f"a core each, {100 * _BUSY:.0f} % busy at most"
+        log = f"{size(made['log_bytes_per_day'])} a day"
+        rows += [
+            ("script calls", f"{made['calls_per_page']:,.0f}", "for the links of a page"),
+            ("cores of Redis", f"{made['cores']:.2f}", ""),
+            ("Redis servers", f"{made['masters']}", busy),
+            ("to the log", log, "and as much to each replica"),
+        ]
     shown = [dict(zip(("plan", "value", "remark"), row, strict=True)) for row in rows]
-    parts = [output.table(shown, left=("plan", "remark")), output.table(costs_of_calls)]
-    parts += [output.sentence(_COSTS_NOTE, "dim")] if calls else []
-    return "\n\n".join(filter(None, parts))
+    return output.table(shown, left=("plan", "remark"))

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 from click.core import ParameterSource
 
-from tbloom.bloom.info import FilterInfo
 from tbloom.cli.commands.project import settings_here
-from tbloom.cli.kit import formats, interrupts, options, output, progress, streams
+from tbloom.cli.kit import formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED, CommandError
-from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.oldqueue import OldQueue
@@ -25,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Lines, or requests, in a call.
 _BATCH = 1_000
-#: The time between two looks of --watch (s).
-_PAUSE = 2.0
 
 
 def _pairs(_context: object, _option: object, words: tuple[str, ...]) -> dict[str, str]:
@@ -92,19 +85,14 @@ def push(spider: str, arguments: dict[str, str], file: BinaryIO, old_key: str | 
 
 def _push_lines(queue: SpiderQueue, file: BinaryIO) -> None:
     total = new = 0
-    expected = streams.lines_in(file)
     lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape")
     numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
     given = ((number, line) for number, line in numbered if line)
-    try:
-        with progress.bar("lines", expected) as advance:
-            while batch := [*islice(given, _BATCH)]:
-                with interrupts.step(), _saying_so_far(total, "line"):
-                    new += queue.push(batch)
-                    total += len(batch)
-                advance(len(batch))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{formats.counted(total, 'line')} pushed") from None
+    with progress.bar("lines", 0) as advance:
+        while batch := [*islice(given, _BATCH)]:
+            new += queue.push(batch)
+            total += len(batch)
+            advance(len(batch))
     shown = f"{formats.counted(total, 'line')}: {new:,} new, {total - new:,} not new"
     output.show({"lines": total, "new": new}, lambda: shown)
 
@@ -112,23 +100,16 @@ def _push_lines(queue: SpiderQueue, file: BinaryIO) -> None:
 def _move(queue: SpiderQueue, old: OldQueue) -> int:
     """Move the requests of scrapy-redis' queue, and return the exit code."""
     total = new = repeats = seen = refused = 0
-    try:
-        with progress.bar("requests", old.size()) as advance:
-            while True:
-                with interrupts.step(), _saying_so_far(total, "request"):
-                    moved = queue.move(old, seen + refused, _BATCH)
-                    if moved is None:
-                        break
-                    total += moved.read
-                    new += moved.new
-                    repeats += moved.repeats
-                    seen += moved.seen
-                    refused += len(moved.refused)
-                for each in moved.refused:
-                    output.say(f"stays in {old.key!r}: {each}")
-                advance(moved.read)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{formats.counted(total, 'request')} read") from None
+    with progress.bar("requests", old.size()) as advance:
+        while moved := queue.move(old, seen + refused, _BATCH):
+            total += moved.read
+            new += moved.new
+            repeats += moved.repeats
+            seen += moved.seen
+            refused += len(moved.refused)
+            for each in moved.refused:
+                output.say(f"stays in {old.key!r}: {each}")
+            advance(moved.read)
     value = {"requests": total, "new": new, "seen": seen, "refused": refused}
     others = total - new - seen - refused
     shown = f"{formats.counted(total, 'request')}: {new:,} new, {others:,} not new"
@@ -145,75 +126,40 @@ def _move(queue: SpiderQueue, old: OldQueue) -> int:
     return FAILED if seen or refused else 0
 
 
-@contextmanager
-def _saying_so_far(count: int, noun: str) -> Iterator[None]:
-    """Let an error say how much was pushed before."""
-    try:
-        yield
-    except TBloomError as error:
-        before = f"{formats.counted(count, noun)} before were pushed"
-        raise CommandError(f"{error} ({before})") from None
-
-
-@click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de --watch")
+@click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
 @_of_spider
-@click.option("--watch", is_flag=True, help=f"again every {_PAUSE:g} seconds, until Ctrl-C")
 @options.as_json
-def queue(spider: str, arguments: dict[str, str], *, watch: bool) -> None:
-    """Show a spider's crawlers, and how many pages wait.
+def queue(spider: str, arguments: dict[str, str]) -> None:
+    """Show a Scrapy spider's crawlers, and how many pages wait.
 
     Run it in the project's folder. Shown are the pages and crawlers of the spider with these arguments. A crawler has the pages
-    that it fetches and those in its queue. With --watch, the last line of the first table says how many pages were done in a second
-    since the look before; with --json, each look is a line.
+    that it fetches and those in its queue. To see it live: watch -n 5 tbloom queue SPIDER.
     """
     from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
 
     with open_queue(settings_here(), spider, arguments) as pages:
-        if not watch:
-            output.show(*_look(spider, pages))
-            return
-        before, then, speed = None, 0.0, None
-        while True:
-            seen, now = pages.seen.info(before), monotonic()
-            if before:
-                speed = round(_added(before, seen) / (now - then), 1)
-            output.show_again(*_look(spider, pages, speed))
-            before, then = seen, now
-            sleep(_PAUSE)
-
-
-def _look(
-    spider: str, pages: SpiderQueue, speed: float | None = None
-) -> tuple[dict[str, Any], Callable[[], str]]:
-    """Return what a look at the queue has found, for programs and for people."""
-    info, failed, sessions = pages.info()
+        info, failed, sessions = pages.info()
     value = {
         **info._asdict(),
         "failed": failed,
         "sessions": [session._asdict() for session in sessions],
-        "done_per_second": speed,
     }
-    rows: list[tuple[str, float, str]] = [
+    rows = [
         ("pages left", info.left, "for the next free crawler"),
         ("suspect pages", info.suspects, "two crawlers or more have died of each"),
         ("failed pages", failed, "for the next crawl that starts"),
         ("crawlers at work", info.working, ""),
         ("crawlers that wait", info.waiting, "for pages"),
     ]
-    if speed is not None:
-        rows.append(("done a second", speed, "by all crawlers on this filter"))
     counts = [{spider: what, "number": f"{n:,}", "": remark} for what, n, remark in rows]
     crawlers = [
         {"crawler": name, "claimed pages": f"{n:,}", "": "waits" if waits else "works"}
         for name, n, waits in sessions
     ]
     tables = counts, crawlers
-    return value, lambda: "\n\n".join(
-        output.table(table, left=(spider, "crawler", "")) for table in tables if table
+    output.show(
+        value,
+        lambda: "\n\n".join(
+            output.table(table, left=(spider, "crawler", "")) for table in tables if table
+        ),
     )
-
-
-def _added(before: FilterInfo, after: FilterInfo) -> int:
-    """Return how many items were added between two looks. Meanwhile, a slice may have begun, and another one left the window."""
-    known = {slice.label: slice.items for slice in before.slices}
-    return sum(max(0, slice.items - known.get(slice.label, 0)) for slice in after.slices)

@@ -8,7 +8,6 @@ import click
 
 from tbloom.bloom.config import Config, configure
 from tbloom.bloom.reconfigure import reconfigure
-from tbloom.cli.commands.plan import slice_bytes
 from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -33,7 +32,6 @@ def command(name: str, server: Server, **parameters: Any) -> None:
         raise CommandError("give a parameter, such as --capacity 5M")
     old = server.filter(name).config
     new = _changed(old, given)
-    output.line(_table(old, new))
     if new.slices < old.slices:
         forgotten = formats.counted(old.slices - new.slices, "slice")
         question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
@@ -53,22 +51,3 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
     if was_chosen and given.get("capacity", old.capacity) is not None:
         known |= {"bits": old.bits, "hashes": old.hashes}
     return configure(old.name, prefix=old.prefix, **{**known, **given})
-
-
-def _table(old: Config, new: Config) -> str:
-    """Return all parameters that may change, as a table."""
-    before, after = _shown(old), _shown(new)
-    rows = [{"parameter": name, "old": before[name], "new": after[name]} for name in before]
-    return output.table(rows, left=("parameter",))
-
-
-def _shown(config: Config) -> dict[str, str]:
-    return {
-        "capacity": f"{config.capacity:,}" if config.capacity else "what the last slice held",
-        "error rate": formats.rate(config.error_rate),
-        "slices": f"{config.slices:,}",
-        "grow": "yes" if config.grow else "no",
-        "bits": f"{config.bits:,}",
-        "hashes": f"{config.hashes}",
-        "memory of the window": formats.size(slice_bytes(config) * config.slices),
-    }

@@ -34,11 +34,6 @@ class Costs:
     log_bytes: float
 
 
-def new_us(slices: int) -> float:
-    """Return the time that a new item takes, beside its call."""
-    return NEW + PROBE * (slices - 1)
-
-
 def costs(config: Config, links: int, new: float, masters: int = 1) -> Costs:
     """Return the costs of a link, if so many are asked about at once. ``new`` is the share of new ones, more than 0.
 
@@ -49,8 +44,8 @@ def costs(config: Config, links: int, new: float, masters: int = 1) -> Costs:
     asked = _hit(shards, links)
     calls = asked + (links - asked) / most
     writing = calls * (1 - (1 - new) ** (links / calls))
-    seen_us = SEEN + PROBE * (slices - 1) / 2
-    own = links * (new * new_us(slices) + (1 - new) * seen_us)
+    probes = PROBE * (slices - 1)
+    own = links * (new * (NEW + probes) + (1 - new) * (SEEN + probes / 2))
     trips = max(_hit(masters, calls), calls / _CALLS_A_TRIP)
     framing = ROUND_TRIP * trips + CALL * calls + WRITING * writing
     of_calls = (_CALL_BYTES + links / calls) * writing / (links * new)

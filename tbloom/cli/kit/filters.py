@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
@@ -15,7 +14,6 @@ from redis.retry import Retry
 from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import Config, Parameters, from_stored
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.kit import output
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.flow import text
 from tbloom.engine.keys import name_of, root_of, roots
@@ -32,10 +30,6 @@ Info = FilterInfo | ExactInfo
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
-#: A call that takes longer (s) has failed and is retried.
-_SILENT = 1.0
-#: How many filters an error names.
-_NAMED = 10
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
 COUNTERS = ("mapping", "integers")
 #: The kind of a ``TimeBloom``, which has none stored.
@@ -71,19 +65,6 @@ def _named(url: str, option: str) -> Iterator[None]:
         ) from None
     except OUTAGES as error:
         raise CommandError(f"{error} ({names} names the server)") from None
-
-
-@contextmanager
-def announcing_waits() -> Iterator[None]:
-    """Say on stderr that the command waits for the server, if the block takes longer than any call."""
-    text = f"tbloom: the server does not answer; waiting up to {RETRY_FOR:g} s"
-    timer = threading.Timer(_SILENT, output.say, [text])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class Server:
@@ -185,17 +166,6 @@ class Server:
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
-
-    def only_name(self) -> str:
-        """Return the name of the only filter. Raise CommandError, with the names, if there are several."""
-        names = self.names()
-        if not names:
-            raise CommandError(f"no filters on {self.place}")
-        if len(names) > 1:
-            more = f", and {len(names) - _NAMED:,} more ('tbloom list')" * (len(names) > _NAMED)
-            shown = ", ".join(map(repr, names[:_NAMED]))
-            raise CommandError(f"NAME: expected one of the filters on {self.place}: {shown}{more}")
-        return names[0]
 
     def exact_filter_error(self, name: str) -> CommandError:
         """Return the error of a command that does not take an exact filter."""

@@ -102,11 +102,8 @@ _prefix: Decorator = click.option(
     callback=_note_prefix,
     help=f"the text with which each key begins, such as app1: ({PREFIX}, else none)",
 )
-#: A filter's name, and one that may be left out.
+#: A filter's name.
 name: Decorator = click.argument("name", type=text_of, shell_complete=complete)
-name_or_only: Decorator = click.argument(
-    "name", required=False, type=text_of, shell_complete=complete
-)
 #: Files with an item in each line; ``-`` is standard input.
 files: Decorator = click.argument(
     "files",

@@ -78,17 +78,6 @@ def show(value: Any, text: Callable[[], str]) -> None:
         line(shown)
 
 
-def show_again(value: Any, text: Callable[[], str]) -> None:
-    """Print a result in place of the last one; with --json in a line of its own, without a terminal below the last one."""
-    if is_on("json"):
-        line(json.dumps(value))
-        return
-    shown, is_terminal = text(), sys.stdout.isatty()
-    if is_terminal:
-        click.clear()
-    line(shown if is_terminal else f"{shown}\n")
-
-
 def sentence(text: str, style: str = "") -> str:
     """Return text wrapped to the width of the terminal (see ``printable``), in a style of rich's."""
     from rich.text import Text  # noqa: PLC0415 - what prints lines does without rich
