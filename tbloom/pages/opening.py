@@ -83,7 +83,7 @@ def _has_index(root: Path) -> bool:
     has_index = (root / NAME).exists()
     if not has_index and _parameters(root) is not None:
         raise TBloomError(
-            f"{str(root)!r} has no index, or that of another version of tbloom; run 'tbloom pages rebuild' to make one "
+            f"{str(root)!r} has no index; run 'tbloom pages rebuild' to make one "
             "from the WARC files"
         )
     return has_index

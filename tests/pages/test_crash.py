@@ -499,26 +499,6 @@ def test_a_deleted_page_does_not_come_back(path: Path, clock: SimpleNamespace) -
     assert {BANK: b"bank"} == check(path)
 
 
-#: The stores that earlier versions wrote, with the codecs they had: two pages; a third was deleted.
-OLD = Path(__file__).parents[1] / "data" / "pages-v2"
-
-
-@pytest.mark.parametrize("codec", ["gzip", "identity", "zstd"])
-def test_a_store_of_the_earlier_version_is_rebuilt(path: Path, codec: str) -> None:
-    """It says so when it is opened, and keeps its pages."""
-    shutil.copytree(OLD / codec, path)
-    for readonly in (False, True):
-        with pytest.raises(TBloomError, match=r"another version .* run 'tbloom pages rebuild'"):
-            PageStore(path, readonly=readonly)
-    PageStore.rebuild(path)
-    expected = {BANK: b"bank", url("long"): b"<p>" * 3_000}
-    assert expected == check(path)
-    with PageStore(path) as store:
-        store.put(EVIL, b"evil")
-    PageStore.rebuild(path)
-    assert {**expected, EVIL: b"evil"} == check(path, granularity="d", slices=3)
-
-
 @pytest.mark.parametrize("names", [["lost+found"], ["lost+found", ".Trash-0", ".snapshot"]])
 def test_a_fresh_file_system_is_a_new_folder(tmp_path: Path, names: list[str]) -> None:
     """It has folders of its own (postgresql-operator#1336)."""
