@@ -188,7 +188,7 @@ def _begin(
     if start is None and one.head.kind == "response":
         # Its first record is damaged; the time of a page tells the slice.
         slice = config.window.slice_at(one.head.at // 1000)
-        start = slice.start if slice.label == segments.label_of(path.name) else None
+        start = slice.start if path.name.startswith(f"{slice.label}-") else None
     if start is None:
         return None
     segment = Segment(number, path.name, start)

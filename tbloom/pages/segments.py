@@ -58,11 +58,6 @@ def name_of(label: str, number: int, suffix: str) -> str:
     return f"{label}-{number:08}{suffix}"
 
 
-def label_of(name: str) -> str:
-    """Return the label of a segment's slice."""
-    return name.partition("-")[0]
-
-
 def files_in(folder: Path) -> dict[int, Path]:
     """Return the folder's segments by number, in order."""
     found = dict[int, Path]()

@@ -157,17 +157,13 @@ class Writer:
         self._forget_old()
         lock.is_unflushed = True
 
-    def sizes(self) -> dict[int, int]:
-        """Return the present size of each segment, by its number. Later records are beyond it."""
-        return {segment.number: segment.size for segment in self._index.segments()}
-
     def put(
         self, pages: Iterable[Page], *, newer: bool = False, since: Mapping[int, int] | None = None
     ) -> Counter[str]:
         """Store the pages in one change of the index. Return how many were "stored", "replaced" and "present".
 
         With ``newer``, a page is not stored but "present" if the stored one was fetched at the same time or later. It is
-        "replaced" if both were fetched at the same time, and the stored one is beyond the sizes ``since`` (see ``sizes``).
+        "replaced" if both were fetched at the same time, and the stored one is beyond the sizes ``since`` of the segments.
         Raise OSError if there is no room for the pages; then nothing has changed.
         """
         counts = Counter[str]()
