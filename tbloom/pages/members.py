@@ -36,6 +36,8 @@ _ERRORS = (
 )
 #: So many bytes of a file are read at a time.
 _CHUNK = 1 << 17
+#: So many bytes of a member are read first for the headers at its start, and so many are decompressed.
+_START = 4096
 
 
 class Damaged(Exception):
@@ -79,6 +81,15 @@ def content_at(fd: int, offset: int, end: int, most: int) -> tuple[bytes, int]:
         if most < 0:
             raise Damaged("it is longer than a record may be")
     return b"".join(parts), at - len(decompressor.unused_data)
+
+
+def start_at(fd: int, offset: int) -> bytes:
+    """Return the first KBs of the content of the member at this offset."""
+    data = os.pread(fd, _START, offset)
+    try:
+        return _decompressor(data).decompress(data, _START)
+    except _ERRORS as error:
+        raise Damaged(str(error)) from None
 
 
 def _decompressor(start: bytes) -> igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor:

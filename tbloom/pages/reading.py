@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
 from itertools import groupby, takewhile
 from operator import attrgetter, itemgetter
+from typing import TypeVar
 
 from tbloom.arguments import Item
 from tbloom.errors import TBloomError
@@ -22,6 +23,7 @@ from tbloom.pages.segments import Gap, Segment
 from tbloom.window import from_ms
 
 logger: logging.Logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 _COUNTED = ("pages", "records", "segments", "bytes")
 
 
@@ -109,19 +111,35 @@ def pages(
 ) -> Iterator[Page]:
     """Yield the pages that were fetched within a time, slice by slice, in the order of the files."""
     times = micros(since) if since else -math.inf, micros(until) if until else math.inf
+    return _each(index, config, times, segments.content, record.page_of)
+
+
+def addresses(index: Index, config: PagesConfig) -> Iterator[Item]:
+    """Yield the address of each page in the same order. Bodies are not read."""
+    return _each(index, config, (-math.inf, math.inf), segments.start, record.address_in)
+
+
+def _each(
+    index: Index,
+    config: PagesConfig,
+    times: tuple[float, float],
+    read: Callable[[str, int, int], bytes],
+    parse: Callable[[bytes], _T],
+) -> Iterator[_T]:
+    """Yield what is parsed of each page. Warn of each that can't be read, unless it was replaced or has left meanwhile."""
     for segment in index.segments(config.since()):
         path = f"{index.root}/{segment.name}"
         for row in index.rows(segment.number):
             if not times[0] <= row.at < times[1]:
                 continue
             try:
-                page = record.page_of(segments.content(path, row.offset, row.length))
-            except (Damaged, FileNotFoundError):  # or it was replaced or has left meanwhile
+                found = parse(read(path, row.offset, row.length))
+            except (Damaged, FileNotFoundError):
                 place = index.find(row.fingerprint, config.since())
                 if place is not None and (place.segment, place.offset) == (segment.number, row.offset):  # fmt: skip
                     logger.warning("%s: the record at %d is damaged, or missing", path, row.offset)
             else:
-                yield page
+                yield found
 
 
 def stats(index: Index, config: PagesConfig) -> PagesInfo:

@@ -164,6 +164,14 @@ def head_of(content: bytes) -> Head:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
+def address_in(content: bytes) -> Item:
+    """Return the address of a page, from the start of its record. Raise Damaged if it can't be read."""
+    try:
+        return _address(dict(_split(content, 0, "utf-8")[0]))
+    except (KeyError, ValueError) as error:
+        raise Damaged(f"a record that tbloom did not write ({error})") from None
+
+
 def first_of(content: bytes) -> First:
     """Return the fields of a segment's first record, as far as tbloom wrote them."""
     try:

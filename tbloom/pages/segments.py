@@ -85,10 +85,20 @@ def content(path: str | Path, offset: int, length: int) -> bytes:
         os.close(fd)
 
 
+def start(path: str | Path, offset: int, length: int) -> bytes:
+    """Return the same up to the end of its fields, at least."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        begin = members.start_at(fd, offset)
+    finally:
+        os.close(fd)
+    return begin if record.END in begin else content(path, offset, length)
+
+
 def first_of(path: Path) -> record.First:
     """Return the fields of a segment's first record, as far as they can be read."""
     try:
-        return record.first_of(content(path, 0, path.stat().st_size))
+        return record.first_of(start(path, 0, path.stat().st_size))
     except Damaged:
         return record.First()
 

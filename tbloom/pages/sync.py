@@ -190,8 +190,8 @@ class PageStore(NotCopied):
         return True
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the address of each page, its URL or key, in the order of ``pages``."""
-        return (page.address for page in self.pages())
+        """Yield the address of each page, its URL or key, in the order of ``pages``. Bodies are not read."""
+        return reading.addresses(self._reading(), self._config)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """Yield all pages, slice by slice, in the order of the files.
