@@ -28,11 +28,10 @@ from tbloom.pages.archives import (
 from tbloom.pages.message import MAX_HEADERS, is_digest, message_of
 from tbloom.pages.page import MAX_BYTES, Page, as_fields, as_headers, as_url
 from tbloom.pages.sync import PageStore
+from tbloom.pages.writer import batches
 
 #: The default limit of bodies (bytes).
 MAX_BODY = 1 << 27
-#: Pages are stored together: at most so many, with so many bytes of bodies and headers. A header takes memory besides its bytes.
-_BATCH_PAGES, _BATCH_BYTES, _HEADER_BYTES = 500, 1 << 23, 200
 #: So many pages are remembered for revisits, if digest and URL are not longer together.
 _REFERENCES, _REFERENCE = 50_000, 1_000
 #: So many requests are remembered: the response is near. Of each, so many bytes are read to find its method.
@@ -137,8 +136,6 @@ class _Import:
         self, store: Callable[[], PageStore], max_body: int, progress: Callable[[int], object]
     ) -> None:
         self._store, self._max_body, self._progress = store, max_body, progress
-        self._put: Callable[[list[Page]], Mapping[str, int]] | None = None
-        self._batch, self._batch_bytes = list[Page](), 0
         #: By digest: the address of a page, and Python's hash of its body.
         self._bodies = dict[str, tuple[Item, int]]()
         self.counts, self.skipped = Counter[str](), Counter[str]()
@@ -146,25 +143,24 @@ class _Import:
 
     def add(self, source: Given) -> None:
         """Store the pages of a source."""
-        self._put = None
+        put: Callable[[list[Page]], Mapping[str, int]] | None = None
+        for batch in batches(self._pages(source)):
+            put = put or self._store().merger()
+            self._put_all(put, batch)
+
+    def _pages(self, source: Given) -> Iterator[Page | None]:
+        """Yield the pages of a source, and None where those before must be stored."""
         for response in self._responses(source):
             page: Page | None = response.page
             if response.refers_to is None:
                 self._remember(response)
             else:
+                yield None  # the page with the body may be among them
                 page = self._with_body(response, response.refers_to)
             if page is None:
                 self._skip("revisit")
-                continue
-            self._batch.append(page)
-            headers = (*page.headers, *page.fields)
-            self._batch_bytes += len(page.body) + sum(
-                _HEADER_BYTES + len(name) + len(value) for name, value in headers
-            )
-            del response, page
-            if len(self._batch) >= _BATCH_PAGES or self._batch_bytes >= _BATCH_BYTES:
-                self._flush()
-        self._flush()
+            else:
+                yield page
 
     def _skip(self, kind: str, where: str = "") -> None:
         self.skipped[kind] += 1
@@ -300,7 +296,6 @@ class _Import:
         address, body = self._bodies.get(digest, (refers_to, None))
         if not address:
             return None
-        self._flush()  # the page with the body may not be stored yet
         with suppress(TBloomError):
             found = self._store().get(address)
             if found and (hash(found.body) == body or is_digest(digest, found.body)):
@@ -310,12 +305,6 @@ class _Import:
                     )
                 return replace(page, body=found.body)
         return None
-
-    def _flush(self) -> None:
-        batch, self._batch, self._batch_bytes = self._batch, [], 0
-        if batch:
-            self._put = self._put or self._store().merger()
-            self._put_all(self._put, batch)
 
     def _put_all(self, put: Callable[[list[Page]], Mapping[str, int]], batch: list[Page]) -> None:
         """Store the pages. Count those that the store refuses."""

@@ -29,9 +29,9 @@ from urllib.parse import quote
 from tbloom.errors import TBloomError
 from tbloom.pages.segments import Segment
 
-#: The index, and those of earlier versions, with the files that SQLite and a rebuild make beside it.
+#: The index, with the files that SQLite and a rebuild make beside it.
 NAME = "index-v3.sqlite"
-ANY_NAME = re.compile(r"index-v?[1-9][0-9]*\.sqlite(\.new)?(-wal|-shm|-journal)?")
+ANY_NAME = re.compile(rf"{re.escape(NAME)}(\.new)?(-wal|-shm|-journal)?")
 _SCHEMA = (
     "CREATE TABLE meta (parameters TEXT NOT NULL)",
     """CREATE TABLE segments (

@@ -96,6 +96,6 @@ def _decompressor(start: bytes) -> igzip_lib.IgzipDecompressor | zstd.ZstdDecomp
     """Return a decompressor for a member with this start, which may be a part of a member's magic bytes."""
     if _GZIP.startswith(start[: len(_GZIP)]):
         return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-    if _ZSTD.startswith(start[: len(_ZSTD)]) or start[1:4] == b"\x2a\x4d\x18":
+    if _ZSTD.startswith(start[: len(_ZSTD)]):
         return zstd.ZstdDecompressor(options=_WINDOW)
     raise Damaged("it is no gzip member or zstd frame")

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import segments
 from tbloom.pages.config import PagesConfig, from_stored
-from tbloom.pages.index import ANY_NAME, NAME, Index, Place, remove_unfinished
+from tbloom.pages.index import ANY_NAME, NAME, Index, remove_unfinished
 from tbloom.pages.segments import Found, Gap, Segment
-from tbloom.pages.writer import Deletion, Writer, WriterLock
+from tbloom.pages.writer import Writer, WriterLock
 from tbloom.window import NoWindow
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -61,9 +61,8 @@ def to_write(
         index = stack.enter_context(closing(Index(root, writes=True)))
         config = from_stored(str(root), index.parameters, wanted)
         with index.transaction():  # raises if the index can't be written
-            moved = _add_records(root, index, config)
+            _add_records(root, index, config)
         writer = Writer(root, index, config, lock, segment_bytes=segment_bytes, codec=codec)
-        writer.append_deletions(moved)
         stack.pop_all()
     return index, config, writer
 
@@ -73,12 +72,10 @@ def rebuild(root: Path, progress: _Progress | None = None) -> None:
     stored = _parameters(root)
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
-    with closing(WriterLock(root)) as lock:
+    with closing(WriterLock(root)):
         config = from_stored(str(root), stored, None)
         with Index.create(root, config.stored) as index, index.transaction():
-            moved = _add_records(root, index, config, progress)
-        with closing(Index(root, writes=True)) as index:
-            Writer(root, index, config, lock).append_deletions(moved)
+            _add_records(root, index, config, progress)
 
 
 def _has_index(root: Path) -> bool:
@@ -86,7 +83,7 @@ def _has_index(root: Path) -> bool:
     has_index = (root / NAME).exists()
     if not has_index and _parameters(root) is not None:
         raise TBloomError(
-            f"{str(root)!r} has no index, or that of another version of tbloom; run 'tbloom pages rebuild' to make one "
+            f"{str(root)!r} has no index; run 'tbloom pages rebuild' to make one "
             "from the WARC files"
         )
     return has_index
@@ -119,10 +116,8 @@ class _Tail(NamedTuple):
 
 def _add_records(
     root: Path, index: Index, config: PagesConfig, progress: _Progress | None = None
-) -> list[Deletion]:
+) -> None:
     """Add the records that the index does not know, in the order in which they were written. Cut off a torn one.
-
-    Return the deletion that a killed writer did not write for the last page that it moved to an earlier slice.
 
     Raise TBloomError if a segment in the window is shorter than the index knows. Raise TBloomError if a record is older than
     those that the index knows, because a lost segment was put back: later records may have replaced its pages.
@@ -133,7 +128,6 @@ def _add_records(
     for number in tails.keys() - known.keys():
         index.drop_segment(number)  # it was forgotten, and is there again
     ends = {number: tail.end for number, tail in tails.items()}
-    moved = dict[int, Deletion]()  # by the segment that had the page
     for _, number, one in heapq.merge(*map(_walk, tails.values()), key=itemgetter(0)):
         path = tails[number].path
         if progress:
@@ -148,14 +142,9 @@ def _add_records(
                 f"{str(path)!r} has records that are older than the index; make a new index with 'tbloom pages rebuild'"
             )
         if segment := known.get(number) or _begin(index, config, path, number, one):
-            known[number], had = _add(index, segment, one)
-            if had is not None and had.start > segment.start:
-                moved[had.segment] = Deletion(
-                    had.start, one.head.fingerprint, one.head.sequence - 1
-                )
+            known[number] = _add(index, segment, one)
     for number, tail in tails.items():
         _end(index, tail, ends[number], known.get(number))
-    return [one for number, one in moved.items() if known[number].sequence < one.sequence]
 
 
 def _tails(root: Path, known: dict[int, Segment], since: int) -> Iterator[_Tail]:
@@ -199,7 +188,7 @@ def _begin(
     if start is None and one.head.kind == "response":
         # Its first record is damaged; the time of a page tells the slice.
         slice = config.window.slice_at(one.head.at // 1000)
-        start = slice.start if slice.label == segments.label_of(path.name) else None
+        start = slice.start if path.name.startswith(f"{slice.label}-") else None
     if start is None:
         return None
     segment = Segment(number, path.name, start)
@@ -207,14 +196,13 @@ def _begin(
     return segment
 
 
-def _add(index: Index, segment: Segment, one: Found) -> tuple[Segment, Place | None]:
-    """Add a record. Return what is known of its segment then, and the place of the page that its page has replaced."""
-    head, had = one.head, None
+def _add(index: Index, segment: Segment, one: Found) -> Segment:
+    """Add a record. Return what is known of its segment then."""
+    head = one.head
     if head.kind == "response":
-        had = index.find(head.fingerprint)
         index.put(head.fingerprint, segment.number, one.offset, one.length, head.at)
     elif head.kind == "metadata":
         index.remove(head.fingerprint)
     records = segment.records + (head.kind != "warcinfo")
     sequence = max(segment.sequence, head.sequence)
-    return segment._replace(records=records, sequence=sequence), had
+    return segment._replace(records=records, sequence=sequence)

@@ -156,7 +156,7 @@ def head_of(content: bytes) -> Head:
             return Head(kind, known["WARC-Record-ID"], size)
         deleted = kind != "response" and known[DELETED]
         fingerprint = bytes.fromhex(deleted) if deleted else fingerprint_of(_address(known))
-        sequence, at = int(known[SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
+        sequence, at = int(known[SEQUENCE]), micros(datetime.fromisoformat(known["WARC-Date"]))
         if not 0 < sequence < MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
             raise Damaged("its numbers are out of range")
         return Head(kind, known[_SEGMENT], size, fingerprint, sequence, at)
@@ -196,7 +196,7 @@ def page_of(content: bytes) -> Page:
             int(content[begin : begin + 12].split()[1]),
             tuple((name.removeprefix(ORIGINAL), value) for name, value in headers),
             content[body:end],
-            _parse_date(known["WARC-Date"]),
+            datetime.fromisoformat(known["WARC-Date"]),
             None if key is None else bytes.fromhex(key),
             tuple(pair for pair in fields if not is_reserved(pair[0])),
         )
@@ -220,10 +220,6 @@ def _split(content: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
         raise Damaged(str(error)) from None
     parted = [line.partition(":") for line in lines]
     return tuple([(name, value.strip(" \t")) for name, _, value in parted]), end + len(_BLANK)
-
-
-def _parse_date(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _stored_name(name: str, value: str, body: bytes) -> str:

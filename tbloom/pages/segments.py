@@ -58,11 +58,6 @@ def name_of(label: str, number: int, suffix: str) -> str:
     return f"{label}-{number:08}{suffix}"
 
 
-def label_of(name: str) -> str:
-    """Return the label of a segment's slice."""
-    return name.partition("-")[0]
-
-
 def files_in(folder: Path) -> dict[int, Path]:
     """Return the folder's segments by number, in order."""
     found = dict[int, Path]()
@@ -83,15 +78,11 @@ def size_error(path: Path, size: int, known: int) -> TBloomError:
 
 def content(path: str | Path, offset: int, length: int) -> bytes:
     """Return the decompressed record between these offsets. Raise Damaged if it can't be read."""
-    parts, end = list[bytes](), offset + length
     fd = os.open(path, os.O_RDONLY)
     try:
-        while offset < end:
-            part, offset = members.content_at(fd, offset, end, record.MAX_BLOCK)
-            parts.append(part)
+        return members.content_at(fd, offset, offset + length, record.MAX_BLOCK)[0]
     finally:
         os.close(fd)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def start(path: str | Path, offset: int, length: int) -> bytes:
@@ -140,14 +131,9 @@ def _at(path: Path, begin: int, end: int, identity: str | None) -> Found | Gap:
 
 def _record_at(fd: int, offset: int, end: int, identity: str | None) -> Found:
     """Return the record at this offset. Raise Damaged if there is none, or it is of another segment: a page's body may hold it."""
-    found, at = b"", offset
-    size = 1
-    while len(found) < size:  # a record of tbloom's first format has several zstd frames
-        part, at = members.content_at(fd, at, end, record.MAX_BLOCK)
-        found += part
-        head = record.head_of(found) if found else None
-        size = head.size if head else 1
-    if head is None or len(found) != size:
+    found, at = members.content_at(fd, offset, end, record.MAX_BLOCK)
+    head = record.head_of(found)
+    if len(found) != head.size:
         raise Damaged("it is not compressed record by record, as 'warcio recompress' does")
     if identity not in (None, head.segment):
         raise Damaged("it belongs to another segment")

@@ -149,7 +149,8 @@ class PageStore(NotCopied):
         Of several pages of the source with one address and time, the last is stored. The function returns how many pages were
         "stored", "replaced" (an earlier page of the source with the same time), and "present".
         """
-        since = self._writing().sizes()
+        self._writing()
+        since = {segment.number: segment.size for segment in self._index.segments()}
         return lambda pages: self._writing().put(map(checked, pages), newer=True, since=since)
 
     def get(self, url: Item) -> Page | None:

@@ -110,15 +110,6 @@ def _pid_of_writer(root: Path) -> object:
         return None
 
 
-class Deletion(NamedTuple):
-    """The deletion of a page, in the slice that had the page."""
-
-    #: The start of the slice (ms).
-    start: int
-    fingerprint: bytes
-    sequence: int
-
-
 class _End(NamedTuple):
     """The end of a segment, where a slice's next record goes."""
 
@@ -166,17 +157,13 @@ class Writer:
         self._forget_old()
         lock.is_unflushed = True
 
-    def sizes(self) -> dict[int, int]:
-        """Return the present size of each segment, by its number. Later records are beyond it."""
-        return {segment.number: segment.size for segment in self._index.segments()}
-
     def put(
         self, pages: Iterable[Page], *, newer: bool = False, since: Mapping[int, int] | None = None
     ) -> Counter[str]:
         """Store the pages in one change of the index. Return how many were "stored", "replaced" and "present".
 
         With ``newer``, a page is not stored but "present" if the stored one was fetched at the same time or later. It is
-        "replaced" if both were fetched at the same time, and the stored one is beyond the sizes ``since`` (see ``sizes``).
+        "replaced" if both were fetched at the same time, and the stored one is beyond the sizes ``since`` of the segments.
         Raise OSError if there is no room for the pages; then nothing has changed.
         """
         counts = Counter[str]()
@@ -188,14 +175,13 @@ class Writer:
                 counts[outcome] += 1
                 if outcome == "present":
                     continue
-                deletion, number = self._next_sequence(), self._next_sequence()
-                end = self._end_of(slice)
+                number, end = self._next_sequence(), self._end_of(slice)
                 data = record.of_page(page, number, end.identity, self._codec)
                 self._index.put(fingerprint, *self._append(end, data, number), at)
                 if stored is not None and stored.start > slice.start:
                     # Else the old page would come back when this slice has left and the index is rebuilt. Its number is
                     # lower, and it is written later: if the process is killed in between, there is one of the pages.
-                    self._append_deletion(Deletion(stored.start, fingerprint, deletion))
+                    self._append_deletion(stored.start, fingerprint, number - 1)
             if self._has_rows:
                 self._has_rows = self._index.sweep(_SWEPT_ROWS * counts.total())
         return counts
@@ -205,18 +191,9 @@ class Writer:
         with self._changing():
             stored = self._index.find(fingerprint, self._config.since())
             if stored is not None:
-                number = self._next_sequence()
-                self._append_deletion(Deletion(stored.start, fingerprint, number))
+                self._append_deletion(stored.start, fingerprint, self._next_sequence())
                 self._index.remove(fingerprint)
         return stored is not None
-
-    def append_deletions(self, deletions: list[Deletion]) -> None:
-        """Append deletions of pages that the index has already moved."""
-        if deletions:
-            with self._changing():
-                for deletion in deletions:
-                    if deletion.start >= self._config.since():
-                        self._append_deletion(deletion)
 
     def flush(self) -> None:
         """Wait until all changes are on the disk."""
@@ -290,7 +267,8 @@ class Writer:
 
     def _next_sequence(self) -> int:
         # By the clock, because the slice with the highest number may be forgotten.
-        self._sequence = max(self._sequence + 1, time.time_ns() // 1000)
+        # Two apart: the number below it is for the deletion of a page that was replaced.
+        self._sequence = max(self._sequence + 2, time.time_ns() // 1000)
         return self._sequence
 
     def _end_of(self, slice: Slice) -> _End:
@@ -324,8 +302,7 @@ class Writer:
             os.close(fd)
         return had.number, had.size, len(data)
 
-    def _append_deletion(self, deletion: Deletion) -> None:
-        start, fingerprint, sequence = deletion
+    def _append_deletion(self, start: int, fingerprint: bytes, sequence: int) -> None:
         end = self._end_of(self._config.window.slice_at(start))
         data = record.of_deletion(fingerprint, sequence, end.identity, self._codec)
         self._append(end, data, sequence)

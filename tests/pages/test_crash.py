@@ -9,10 +9,8 @@ import random
 import resource
 import shutil
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from itertools import count, cycle
@@ -24,7 +22,6 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import Page, PageStore, record, segments
-from tbloom.pages.page import fingerprint_of
 from tests.helpers.making import Child
 from tests.helpers.pagestores import (
     CODECS,
@@ -500,63 +497,6 @@ def test_a_deleted_page_does_not_come_back(path: Path, clock: SimpleNamespace) -
     PageStore(path).close()  # removes the older slice
     PageStore.rebuild(path)
     assert {BANK: b"bank"} == check(path)
-
-
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_a_page_that_a_killed_writer_moved_does_not_come_back(
-    path: Path, clock: SimpleNamespace, *, is_lost: bool
-) -> None:
-    """The process was killed after the page in the earlier slice, and before the deletion of the later one."""
-    with PageStore(path, "d", 3) as store:
-        store.put(EVIL, b"evil")
-        store.put(BANK, b"old")
-        file = files(path)[-1]
-        size = file.stat().st_size
-        store.put(BANK, b"moved", at=NOON - 2 * DAY)
-    with file.open("r+b") as opened:
-        opened.truncate(size)
-    index = path / "index-v3.sqlite"
-    with closing(sqlite3.connect(index)) as tool, tool:  # as it was before
-        tool.execute("UPDATE segments SET size = ?, records = 2, sequence = sequence - 2", [size])
-    with PageStore(path, readonly=True) as store:
-        [moved] = [one for one in store._index.segments() if not one.name.startswith("20190610")]
-    with closing(sqlite3.connect(index)) as tool, tool:
-        tool.execute("DELETE FROM pages WHERE segment = ?", [moved.number])
-        tool.execute("DELETE FROM segments WHERE number = ?", [moved.number])
-        at = NOON.timestamp() * 1e6
-        tool.execute(
-            "INSERT INTO pages VALUES (1, ?, 1, ?, ?)", [size - 1, at, fingerprint_of(BANK)]
-        )
-    if is_lost:
-        index.unlink()
-        PageStore.rebuild(path)
-    assert {EVIL: b"evil", BANK: b"moved"} == check(path)
-    PageStore.rebuild(path)
-    assert {EVIL: b"evil", BANK: b"moved"} == check(path)
-    clock.now += DAY
-    PageStore(path).close()  # removes the earlier slice
-    PageStore.rebuild(path)
-    assert {EVIL: b"evil"} == check(path)
-
-
-#: The stores that earlier versions wrote, with the codecs they had: two pages; a third was deleted.
-OLD = Path(__file__).parents[1] / "data" / "pages-v2"
-
-
-@pytest.mark.parametrize("codec", ["gzip", "identity", "zstd"])
-def test_a_store_of_the_earlier_version_is_rebuilt(path: Path, codec: str) -> None:
-    """It says so when it is opened, and keeps its pages."""
-    shutil.copytree(OLD / codec, path)
-    for readonly in (False, True):
-        with pytest.raises(TBloomError, match=r"another version .* run 'tbloom pages rebuild'"):
-            PageStore(path, readonly=readonly)
-    PageStore.rebuild(path)
-    expected = {BANK: b"bank", url("long"): b"<p>" * 3_000}
-    assert expected == check(path)
-    with PageStore(path) as store:
-        store.put(EVIL, b"evil")
-    PageStore.rebuild(path)
-    assert {**expected, EVIL: b"evil"} == check(path, granularity="d", slices=3)
 
 
 @pytest.mark.parametrize("names", [["lost+found"], ["lost+found", ".Trash-0", ".snapshot"]])
