@@ -4,7 +4,6 @@ slices."""
 from __future__ import annotations
 
 import gc
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -22,10 +21,10 @@ from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.view import View
+from tbloom.cli.kit.costs import costs
 from tbloom.engine.flow import Call
 from tbloom.engine.sync import Sender
 from tbloom.engine.tokens import LanePool
-from tests.helpers.commands import tbloom
 from tests.helpers.flows import keys_of
 from tests.helpers.localredis import LocalRedis
 
@@ -42,7 +41,7 @@ LOGGED = ["--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-perc
 def test_a_new_item_sends_few_bytes_to_the_log_and_to_replicas(
     binary: str, own: redis.Redis, error_rate: float
 ) -> None:
-    """In a slice that is half full; as many as ``tbloom plan`` says, to a tenth."""
+    """In a slice that is half full; as many as ``tbloom plan`` computes with, to a tenth."""
     with LocalRedis(binary, *LOGGED) as server, redis.Redis.from_url(server.url) as client:
         own.replicaof("127.0.0.1", server.port)
         seen = TimeBloom.from_url(server.url, "news", capacity=60_000, error_rate=error_rate)
@@ -52,14 +51,12 @@ def test_a_new_item_sends_few_bytes_to_the_log_and_to_replicas(
     if error_rate == 1e-4:
         assert max(one) <= ONE_BY_ONE
         assert max(many) <= IN_BATCHES
-    command = tbloom("plan", "--capacity", 60_000, "--error-rate", error_rate, "--json")
-    planned = json.loads(command.stdout)
-    assert planned["log_bytes"] == pytest.approx(one[0], rel=0.1)
-    assert planned["log_bytes_in_batches"] == pytest.approx(many[0], rel=0.1)
+    assert costs(seen.config, 1, 1).log_bytes == pytest.approx(one[0], rel=0.1)
+    assert costs(seen.config, 500, 1).log_bytes == pytest.approx(many[0], rel=0.1)
 
 
 def test_batches_of_mostly_seen_items_send_what_is_planned(binary: str) -> None:
-    """95 % of each 50 links were seen: ``tbloom plan --links`` says what a new one sends, to a tenth."""
+    """95 % of each 50 links were seen: ``tbloom plan --links`` computes with what a new one sends, to a tenth."""
     with LocalRedis(binary, *LOGGED) as server, redis.Redis.from_url(server.url) as client:
         seen = TimeBloom.from_url(server.url, "news", capacity=60_000)
         seen.add_many(f"first {i}" for i in range(30_000))
@@ -68,12 +65,7 @@ def test_batches_of_mostly_seen_items_send_what_is_planned(binary: str) -> None:
             new = [f"new {page} {i}" for i in range(2 + page % 2)]
             assert len(new) == sum(seen.add_many([*new, *SEEN_BEFORE[len(new) :]]))
         log_after, _ = _sizes(client)
-    command = tbloom("plan", "--links", "0.1/s", "--seen", "95%", "--json")
-    [planned] = [
-        row["log_bytes_per_new_link"]
-        for row in json.loads(command.stdout)["by_links_per_call"]
-        if row["links_per_call"] == 50
-    ]
+    planned = costs(seen.config, 50, 0.05).log_bytes
     assert planned == pytest.approx((log_after - log) / 500, rel=0.1)
 
 
