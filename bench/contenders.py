@@ -178,7 +178,6 @@ def by_batches(server: Server, capacity: int, size: int) -> Iterator[list[Conten
         full = {
             EXACT: (exact.add, exact.add_many),
             A_SET: ways(lambda to, item: to.sadd(f"set {size}", item)),
-            contest.SET: ways(lambda to, item: to.set(f"{size} {item}", 1, nx=True, ex=WEEK)),
         }
         if has_hsetex(server):
             full[HSETEX] = ways(lambda to, item: set_field(to, f"hash {size}", item))

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.progress import shown
-from bench.serving import APART, TOGETHER, Cost, Server, medians
+from bench.serving import Cost, Server, medians
 
 BATCH = 500
 ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
@@ -20,13 +20,11 @@ COLUMNS = {
     "items/s": ",.0f",
     "x `SADD`": ".2f",
     "command time (us)": ".1f",
-    "one core: items/s": ",.0f",
-    "one core: x `SADD`": ".2f",
 }
 
 Run = Callable[[Sequence[str]], list[bool]]
-#: The costs of each contender, by placement and name.
-Costs = dict[tuple[str, str], list[Cost]]
+#: The costs of each contender, by its name.
+Costs = dict[str, list[Cost]]
 
 
 class Contender(NamedTuple):
@@ -90,25 +88,22 @@ def hold(
     items: int,
     *,
     duplicates: int = 50,
-    places: Sequence[str] = (APART, TOGETHER),
 ) -> Costs:
-    """Return each contender's costs, round by round, for each placement. In a round, all run once, in random order.
+    """Return each contender's costs, round by round. In a round, all run once, in random order.
 
     :raises AssertionError: if a contender forgets an item, or calls too many new items seen.
     """
     chance, costs = random.Random(rounds), Costs()
-    for placement in places:
-        stream = rounds_of(f"{placement}, {duplicates}", items, duplicates)
-        with server.placed(placement):
-            for number in shown(range(rounds + 1), f"{placement}, {duplicates} % seen"):
-                these, truth = next(stream)
-                for contender in chance.sample(contenders, len(contenders)):
-                    cost, answers = server.measure(contender.run, these)
-                    if number:  # the first one warms up
-                        costs.setdefault((placement, contender.name), []).append(cost)
-                    if number:
-                        order = list if contender.in_order else sorted
-                        check(contender.name, order(answers), order(truth))
+    stream = rounds_of(f"{duplicates}", items, duplicates)
+    with server.apart():
+        for number in shown(range(rounds + 1), f"{duplicates} % seen"):
+            these, truth = next(stream)
+            for contender in chance.sample(contenders, len(contenders)):
+                cost, answers = server.measure(contender.run, these)
+                if number:  # the first one warms up
+                    costs.setdefault(contender.name, []).append(cost)
+                    order = list if contender.in_order else sorted
+                    check(contender.name, order(answers), order(truth))
     return costs
 
 
@@ -128,9 +123,5 @@ def rate_and_ratio(costs: Sequence[Cost], reference: Sequence[Cost]) -> list[flo
 
 
 def cells(costs: Costs, name: str, reference: str) -> list[float]:
-    """Return the cells for ``COLUMNS``. Client and server have a core each; in the last two cells, they share one."""
-    commands = medians(costs[APART, name]).commands
-    apart, together = (
-        rate_and_ratio(costs[place, name], costs[place, reference]) for place in (APART, TOGETHER)
-    )
-    return [*apart, commands, *together]
+    """Return the cells for ``COLUMNS``."""
+    return [*rate_and_ratio(costs[name], costs[reference]), medians(costs[name]).commands]

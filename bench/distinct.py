@@ -11,7 +11,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from bench.progress import shown
-from bench.serving import APART, Server
+from bench.serving import Server
 from bench.tables import Table
 from tbloom.distinct import DistinctCounter
 
@@ -44,7 +44,7 @@ BITOP NOT both bitmap:1; BITOP AND both both bitmap:0; BITCOUNT both | SDIFFSTOR
 
 def measure(server: Server, *, space: int = 10**7, rounds: int = 9) -> list[Table]:
     """Return the memory of several sets of ids below ``space``, and the times of operations on two sets of scattered ids."""
-    with server.placed(APART):
+    with server.apart():
         found = [*scenarios(space)]
         sizes = [_sizes(server, name, ids) for name, [ids, _] in shown(found, "distinct")]
         times = _operations(server, found[1][1], rounds)

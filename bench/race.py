@@ -10,8 +10,8 @@ from typing import Any
 
 from bench import contenders, contest
 from bench.contenders import A_SET, DAYS, HSETEX, TIME_BLOOM
-from bench.contest import ADD, ADD_MANY, SADD, SADD_MANY, SET
-from bench.serving import APART, Server, medians
+from bench.contest import ADD, ADD_MANY, SADD, SADD_MANY
+from bench.serving import Server, medians
 from bench.tables import Table
 
 #: Shares of items that were seen before (%).
@@ -57,7 +57,7 @@ def measure(
 
 def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:
     """Measure an item's costs by the number of items a call. *x* compares with pipelines of as many SADDs."""
-    names = [TIME_BLOOM, contenders.EXACT, A_SET, DAYS, HSETEX, SET]
+    names = [TIME_BLOOM, contenders.EXACT, A_SET, DAYS, HSETEX]
     rows: list[list[Any]] = [[name, size] for name in names for size in SIZES]
     columns = {"": "", "items a call": "d"}
     with contenders.with_valkey(server) as servers:
@@ -65,13 +65,12 @@ def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:
             costs = _costs_by_sizes(each, capacity, rounds, items)
             for row in rows:
                 name, size = row[:2]
-                of = costs.get((APART, f"{name} {size}"))
-                sadd = costs[APART, f"{A_SET} {size}"]
+                of = costs.get(f"{name} {size}")
+                sadd = costs[f"{A_SET} {size}"]
                 row.extend(
-                    [*contest.rate_and_ratio(of, sadd), medians(of).server] if of else [None] * 3
+                    [contest.rate_and_ratio(of, sadd)[1], medians(of).server] if of else [None] * 2
                 )
-            columns |= {f"{version}: items/s": ",.0f", f"{version}: x `SADD`": ".2f"}
-            columns |= {f"{version}: server time (us)": ".1f"}
+            columns |= {f"{version}: x `SADD`": ".2f", f"{version}: server time (us)": ".1f"}
     return Table("race-batches", columns, rows)
 
 
@@ -79,6 +78,6 @@ def _costs_by_sizes(server: Server, capacity: int, rounds: int, items: int) -> c
     with ExitStack() as stack:
         opened = [contenders.by_batches(server, capacity, size) for size in SIZES]
         everybody = [each for size in opened for each in stack.enter_context(size)]
-        costs = contest.hold(server, everybody, rounds, items, places=[APART])
+        costs = contest.hold(server, everybody, rounds, items)
     server.empty()
     return costs

@@ -19,9 +19,6 @@ from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
 AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
 #: The bench's own commands.
 OURS = {"info", "config|resetstat"}
-#: Where client and server run. With a core each, a core that waits may sleep, and to wake it takes longer than many
-#: commands; on one core they take turns. Linux, left alone, switches between the two.
-APART, TOGETHER = "a core each", "one core"
 
 
 class Cost(NamedTuple):
@@ -73,15 +70,15 @@ class Server(LocalRedis):
         return None
 
     @contextmanager
-    def placed(self, placement: str) -> Iterator[None]:
-        """Keep this process on the first core, and the server on the last one, or on the same."""
+    def apart(self) -> Iterator[None]:
+        """Keep this process on the first core, and the server on the last one: Linux, left alone, also puts both on one."""
         assert self.process
         cores = os.sched_getaffinity(0)
         threads = [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]
         os.sched_setaffinity(0, {min(cores)})
         try:
             for thread in threads:
-                os.sched_setaffinity(thread, {max(cores) if placement == APART else min(cores)})
+                os.sched_setaffinity(thread, {max(cores)})
             yield
         finally:
             for thread in (0, *threads):

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
-from statistics import mean, median
+from statistics import median
 from typing import Any, NamedTuple
 
 from bench.crawls import Site, page
@@ -104,10 +104,8 @@ def measure(
         takes = " to ".join(f"{1000 * delay:g}" for delay in delays)
         rows += [[takes, *row] for row in _rows(found)]
     columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
-    columns |= {"x scrapy-redis' time": ".2f", "x ideal": ".2f"}
-    columns |= {"least busy, % of the mean": ".0f", "pages of each": ""}
-    columns |= {"calls per page": ".2f", "server time per page (us)": ",.0f"}
-    columns |= {"x scrapy-redis' server time": ".2f", "bytes per page": ",.0f"}
+    columns |= {"x ideal": ".2f", "pages of each": "", "calls per page": ".2f"}
+    columns |= {"server time per page (us)": ",.0f", "bytes per page": ",.0f"}
     columns |= {"fetched again": ",d", "never fetched": ",d"}
     return [Table("sharing", columns, rows)]
 
@@ -147,31 +145,21 @@ def _crawl(server: Server, idle: Sequence[float], way: str, count: int, pages: P
 def _rows(found: dict[tuple[str, int], list[Figures]]) -> list[list[Any]]:
     """Return the medians, and of what must not happen, the worst."""
     walls = {job: median(of.wall for of in some) for job, some in found.items()}
-    servers = {job: median(of.server for of in some) for job, some in found.items()}
     return [
         [
             way,
             count,
             walls[way, count],
-            _ratio(walls, way, count),
             walls[way, count] * count / walls[DONE, 1],
-            median(100 * of.shares[0] / mean(of.shares) for of in some),
             f"{min(of.shares[0] for of in some)} to {max(of.shares[-1] for of in some)}",
             median(of.calls for of in some),
-            servers[way, count],
-            _ratio(servers, way, count),
+            median(of.server for of in some),
             median(of.transferred for of in some),
             max(of.again for of in some),
             max(of.missed for of in some),
         ]
         for (way, count), some in found.items()
     ]
-
-
-def _ratio(costs: dict[tuple[str, int], float], way: str, count: int) -> float | None:
-    """Return the cost beside that of as many crawlers with scrapy-redis, if it was measured."""
-    reference = costs.get((SCRAPY_REDIS, count))
-    return reference and costs[way, count] / reference
 
 
 def main() -> None:
