@@ -83,7 +83,7 @@ def measure(
     server: Server,
     *,
     pages: int = 2000,
-    fleets: Sequence[int] = (4, 8),
+    fleets: Sequence[int] = (8,),
     sites: Sequence[tuple[tuple[float, float], Sequence[str], int]] = (
         ((0.05, 0.1), WAYS, 3),
         ((0.4, 0.8), (SCRAPY_REDIS, DONE), 1),
