@@ -104,9 +104,8 @@ def measure(
         takes = " to ".join(f"{1000 * delay:g}" for delay in delays)
         rows += [[takes, *row] for row in _rows(found)]
     columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
-    columns |= {"x ideal": ".2f", "pages of each": "", "calls per page": ".2f"}
-    columns |= {"server time per page (us)": ",.0f", "bytes per page": ",.0f"}
-    columns |= {"fetched again": ",d", "never fetched": ",d"}
+    columns |= {"pages of each": "", "calls per page": ".2f", "server time per page (us)": ",.0f"}
+    columns |= {"bytes per page": ",.0f", "fetched again, never": ""}
     return [Table("sharing", columns, rows)]
 
 
@@ -144,19 +143,16 @@ def _crawl(server: Server, idle: Sequence[float], way: str, count: int, pages: P
 
 def _rows(found: dict[tuple[str, int], list[Figures]]) -> list[list[Any]]:
     """Return the medians, and of what must not happen, the worst."""
-    walls = {job: median(of.wall for of in some) for job, some in found.items()}
     return [
         [
             way,
             count,
-            walls[way, count],
-            walls[way, count] * count / walls[DONE, 1],
+            median(of.wall for of in some),
             f"{min(of.shares[0] for of in some)} to {max(of.shares[-1] for of in some)}",
             median(of.calls for of in some),
             median(of.server for of in some),
             median(of.transferred for of in some),
-            max(of.again for of in some),
-            max(of.missed for of in some),
+            f"{max(of.again for of in some)}, {max(of.missed for of in some)}",
         ]
         for (way, count), some in found.items()
     ]
