@@ -102,8 +102,8 @@ def measure(
                 found[way, count].append(_crawl(server, idle, way, count, site))
                 server.empty()
         takes = " to ".join(f"{1000 * delay:g}" for delay in delays)
-        rows += [[takes, *row] for row in _rows(found)]
-    columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
+        rows += [[way, takes, *row] for way, *row in _rows(found)]
+    columns = {"": "", "a page takes (ms)": "", "crawlers": "d", "time (s)": ".1f"}
     columns |= {"pages of each": "", "calls per page": ".2f", "server time per page (us)": ",.0f"}
     columns |= {"bytes per page": ",.0f", "fetched again, never": ""}
     return [Table("sharing", columns, rows)]
@@ -113,7 +113,7 @@ def of_eight(table: Table) -> Table:
     """Return what README.md shows of the table: how fleets of eight share the pages that are fastest."""
     titles = ["time (s)", "pages of each", "calls per page", "server time per page (us)"]
     titles.append("bytes per page")
-    [takes, way, *_] = table.columns
+    [way, takes, *_] = table.columns
     records = table.records()
     chosen = [row for row in records if row["crawlers"] == 8 and row[takes] == records[0][takes]]
     return Table(
