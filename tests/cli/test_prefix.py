@@ -9,7 +9,7 @@ import redis
 
 from tbloom import ExactFilter, TimeBloom
 from tbloom.distinct import DistinctCounter
-from tests.helpers.commands import WORDS, command_of, completed, refused, tbloom
+from tests.helpers.commands import WORDS, command_of, refused, tbloom
 
 PREFIX = "app1:"
 #: All commands that have a server but ``metrics``, in an order in which each finds something; {file} has lines at first.
@@ -67,7 +67,7 @@ def test_every_command_needs_keys_with_the_prefix_only(
 
 
 def test_stores_are_found_by_their_prefix(own: redis.Redis, own_url: str) -> None:
-    """An empty list says which prefix it has looked for; a shell completes names with the prefix."""
+    """An empty list says which prefix it has looked for."""
     for prefix, filter in (
         ("", "plain"),
         (PREFIX, "ours"),
@@ -80,9 +80,6 @@ def test_stores_are_found_by_their_prefix(own: redis.Redis, own_url: str) -> Non
             options = ["--prefix", prefix] if prefix else []
             listed = tbloom(*command.split(), *options, TBLOOM_URL=own_url).stdout.splitlines()
             assert [2, True] == [len(listed), filter in listed[1]]
-        assert [f"plain,{filter}"] == completed(
-            "tbloom info ", TBLOOM_URL=own_url, TBLOOM_KEY_PREFIX=prefix
-        )
     place = f"on {own_url} with the prefix 'app2:'"
     none = {"TBLOOM_URL": own_url, "TBLOOM_KEY_PREFIX": "app2:"}
     assert f"no filters {place}\n" == tbloom("list", **none).stderr

@@ -109,13 +109,13 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> str:
     return done.stderr
 
 
-def completed(line: str, shell: str = "bash", **environment: str) -> list[str]:
+def completed(line: str, shell: str = "bash") -> list[str]:
     """What a shell is told to offer for the last word, each with its kind; a line that ends in a space has an empty word."""
     place = str(len(line.split()) - (not line.endswith(" ")))
     if shell == "fish":
         place = line.rpartition(" ")[2]
     words = {"COMP_WORDS": line, "COMP_CWORD": place, "_TBLOOM_COMPLETE": f"{shell}_complete"}
-    return tbloom(**words, **environment).stdout.splitlines()
+    return tbloom(**words).stdout.splitlines()
 
 
 def screen(*arguments: object, width: int = 80, **environment: str) -> list[str]:

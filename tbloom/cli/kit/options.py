@@ -23,23 +23,8 @@ if TYPE_CHECKING:
 #: What adds options or arguments to a command.
 Decorator = Callable[[Any], Any]
 LOCAL = "redis://localhost:6379/0"
-#: The timeout of completion (s). If it took longer, the shell would seem to hang.
-_WAIT_SECONDS = 0.5
 #: The bytes that are read of a secret's file, more than a secret may have.
 _LONGEST_SECRET = 1024
-
-
-def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of the filters on the server that begin so; none if it does not answer."""
-    from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
-
-    url = context.params.get("server") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
-    limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
-    address = url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
-    prefix = context.meta.get("prefix") or os.environ.get(PREFIX, "")
-    with connect(address, "", prefix) as server:
-        names = server.names()
-    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
 def text_of(word: str) -> str:
@@ -50,10 +35,10 @@ def text_of(word: str) -> str:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
 
 
-def _connected(context: click.Context, option: click.Option, url: str) -> Server | str:
-    """Return the server at the URL, connected until the command ends. While a shell completes a word, return the URL."""
+def _connected(context: click.Context, option: click.Option, url: str) -> Server | None:
+    """Return the server at the URL, connected until the command ends; None while a shell completes a word."""
     if context.resilient_parsing:
-        return url
+        return None
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
 
     place = option.opts[0]
@@ -103,7 +88,7 @@ _prefix: Decorator = click.option(
     help=f"the text with which each key begins, such as app1: ({PREFIX}, else none)",
 )
 #: A filter's name.
-name: Decorator = click.argument("name", type=text_of, shell_complete=complete)
+name: Decorator = click.argument("name", type=text_of)
 #: Files with an item in each line; ``-`` is standard input.
 files: Decorator = click.argument(
     "files",
@@ -186,7 +171,6 @@ def names(*, required: bool = False) -> Decorator:
         nargs=-1,
         required=required,
         type=text_of,
-        shell_complete=complete,
         callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
     )
 
