@@ -13,8 +13,6 @@ from tbloom.pages import members, record
 from tbloom.pages.members import Damaged, Torn
 
 _STRIDE = 1 << 20
-#: Numbers of segments are below this: they have 32 bits, and each needs a successor.
-_MAX_NUMBER = (1 << 32) - 1
 _NAME = re.compile(r"([0-9A-Za-z]+)-(\d{8,10})(\.warc\.(?:gz|zst))", re.ASCII)
 
 
@@ -65,7 +63,7 @@ def files_in(folder: Path) -> dict[int, Path]:
         match = _NAME.fullmatch(path.name)
         if match and path.name == name_of(match[1], int(match[2]), match[3]) and path.is_file():
             found[int(match[2])] = path
-    return {number: found[number] for number in sorted(found) if number < _MAX_NUMBER}
+    return {number: found[number] for number in sorted(found)}
 
 
 def size_error(path: Path, size: int, known: int) -> TBloomError:

@@ -76,7 +76,7 @@ def _offer_while_a_master_dies(
 
 
 def test_a_batch_takes_one_round_trip_per_node(cluster: servers.Cluster, name: str) -> None:
-    """With 12 shards on 3 masters, each master gets its 4 calls in one pipeline, and no other command."""
+    """With 12 shards on 3 masters, each master gets the calls of its shards in one pipeline, and no other command."""
     with TimeBloom.from_url(cluster.url, name, capacity=10_000, shards=12) as seen:
         seen.add_many(map(str, range(500)))
         masters = cluster.masters()
@@ -88,11 +88,14 @@ def test_a_batch_takes_one_round_trip_per_node(cluster: servers.Cluster, name: s
     )
     # (Redis 6.2 counts no subcommands.)
     ours = {"config", "config|resetstat", "client|setinfo", "hello", "info"}
+    calls = 0
     for master in masters:
         stats = master.info("commandstats")
         sent = {command.removeprefix("cmdstat_") for command in stats}
         assert {"evalsha"} == sent - {*inside_scripts.split()} - ours
-        assert 4 == stats["cmdstat_evalsha"]["calls"]
+        calls += stats["cmdstat_evalsha"]["calls"]
+    # Not 4 each: at the border between two masters, a shard's tag may have a slot of its neighbour.
+    assert 12 == calls
 
 
 async def test_the_default_number_of_shards_is_a_multiple_of_the_masters(
