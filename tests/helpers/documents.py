@@ -63,6 +63,8 @@ class Runner:
     url: str
     site: str
     folder: Path
+    #: Serves the folder's own ``site``, as ``python -m http.server 8000 --directory site`` does in a reader's second terminal.
+    own_site: str
     names: dict[str, Any] = field(default_factory=dict)
 
     def run(self, block: Block) -> None:
@@ -89,6 +91,7 @@ class Runner:
     def _here(self, code: str) -> str:
         """The code with this test's addresses; a second server is another database."""
         code = code.replace("https://example.com/", self.site)
+        code = code.replace("http://localhost:8000/", self.own_site)
         code = code.replace("/var/lib/crawler", str(self.folder))
         code = re.sub(r"redis://other(?::6379)?/0", self.url.removesuffix("0") + "1", code)
         return re.sub(r"redis://localhost(?::6379)?(?:/0)?", self.url, code)

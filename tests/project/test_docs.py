@@ -11,6 +11,8 @@ import subprocess
 import sys
 from ast import literal_eval
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from tbloom.version import __version__
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 from tests.helpers.localredis import free_port
+from tests.helpers.website import served
 from tests.simulation.playing import PLAYED
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -105,9 +108,11 @@ def test_every_block_runs_and_says_the_truth(
     own.flushall()
     crawled(own, tmp_path)
     port = own.connection_pool.connection_kwargs["port"]
-    runner = Runner(f"redis://127.0.0.1:{port}/0", site, tmp_path)
-    for block in blocks(path):
-        runner.run(block)
+    files = partial(SimpleHTTPRequestHandler, directory=tmp_path / "site")
+    with served(files) as own_site:
+        runner = Runner(f"redis://127.0.0.1:{port}/0", site, tmp_path, f"{own_site.url}/")
+        for block in blocks(path):
+            runner.run(block)
 
 
 ROW = re.compile(r"^\| (`[A-Z]\w+`(?:, `\w+`)*) \| (?:`(.*?)`)? ?\| (.+) \|$", re.MULTILINE)
