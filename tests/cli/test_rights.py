@@ -13,7 +13,9 @@ from tests.cli.test_metrics import Exporter
 from tests.cli.test_prefix import LINES
 from tests.helpers.commands import tbloom
 
-HINT = "(SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one)"
+HINT = (
+    "(SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one)"
+)
 #: The rights of users that lack some of them, or all.
 USERS = {
     "scan": "~* +@all -scan",
