@@ -73,7 +73,10 @@ def backed(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterato
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 async def test_backup_and_restore(backed: Backed, store: Store, driver: str, name: str) -> None:
-    """Items that were added since are new again; nothing else has changed (redis-lua-scaling-bloom-filter#13). Clients live on."""
+    """Items that were added since are new again; nothing else has changed (redis-lua-scaling-bloom-filter#13). Clients live on.
+
+    Redis loads a snapshot only with ``appendonly no`` (redis#12762).
+    """
     patient = {**store.sharded, "retry_for": 60}
     living = store.awaited(backed.url, name, driver=driver, **patient)
     assert all(await living.add_many(BEFORE))
