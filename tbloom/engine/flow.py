@@ -21,7 +21,9 @@ from tbloom.errors import ServerTooOld, TBloomError
 OLDEST_SERVER = (6, 2)
 #: The server's errors for a user whose ACL rights do not suffice.
 _DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
-_RIGHTS = "SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one"
+_RIGHTS = (
+    "SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one"
+)
 #: The start of a ``ResponseError`` with a code other than ERR. (redis-py removes ERR.)
 _CODE = re.compile("[A-Z]+ ")
 #: The types of replies to commands. Each script replies with a list.
