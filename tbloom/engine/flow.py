@@ -21,6 +21,9 @@ from tbloom.errors import ServerTooOld, TBloomError
 OLDEST_SERVER = (6, 2)
 #: The server's errors for a user whose ACL rights do not suffice.
 _DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
+_RIGHTS = (
+    "SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one"
+)
 #: The start of a ``ResponseError`` with a code other than ERR. (redis-py removes ERR.)
 _CODE = re.compile("[A-Z]+ ")
 #: The types of replies to commands. Each script replies with a list.
@@ -206,14 +209,19 @@ def _explained(error: E, why: str) -> E:
     return error
 
 
+def naming_rights(error: E) -> E:
+    """Return the error. If the server denies a right, its message says where all rights are listed."""
+    is_denied = _DENIED.search(str(error)) and _RIGHTS not in str(error)
+    return _explained(error, _RIGHTS) if is_denied else error
+
+
 def raise_explained(call: Call, error: Exception) -> Flow[None]:
     """Raise the server's error for a call, with an explanation if the cause is known.
 
     If the error has no code, first ask the server for its version, and raise ServerTooOld if it is too old.
     """
     if _DENIED.search(str(error)):
-        where = "SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one"
-        raise _explained(error, where)
+        raise naming_rights(error)
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
         raise _explained(error, f"another program has written to a key of {tag}}}")

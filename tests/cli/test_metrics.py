@@ -30,6 +30,9 @@ DASHBOARD = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(enco
 #: The metrics of the page's table.
 METRICS = set(re.findall(r"^\| `(tbloom_\w+)`", PAGE, re.MULTILINE))
 
+#: The metrics of redis_exporter that alerts have.
+EXPORTED = {"redis_memory_used_bytes", "redis_memory_max_bytes", "redis_evicted_keys_total"}
+
 Values = dict[tuple[str, ...], float]
 
 
@@ -213,8 +216,11 @@ def test_page_dashboard_and_alerts_have_the_metrics_that_are_served(url: str, na
         families = list(registry.collect())
     assert {family.name for family in families} == METRICS
     assert all(family.samples and family.documentation for family in families)
-    alerts = re.findall(r"\btbloom_\w+", re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
-    assert set() < set(alerts) <= METRICS
+    head, *rules = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1].split("      - alert: ")
+    assert ["groups:", "- name: tbloom", "rules:"] == [line.strip() for line in head.splitlines()]
+    assert all(re.fullmatch(r"\w+\n        expr: (.+)\n(        for: \d+m\n)?", r) for r in rules)
+    alerts = {*re.findall(r"\b(?:tbloom|redis)_\w+", "".join(rules))}
+    assert EXPORTED < alerts <= METRICS | EXPORTED
     expressions = [t["expr"] for panel in DASHBOARD["panels"] for t in panel["targets"]]
     for expression in expressions:
         asked = re.findall(r"\b(tbloom_\w+)(\{filter=~\"\$filter\")?", expression)

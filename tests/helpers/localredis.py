@@ -70,14 +70,19 @@ class LocalRedis:
         """The server's URL."""
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def start(self) -> None:
-        """Starts the server, with what it has written before, and waits until it answers PING."""
+    @property
+    def folder(self) -> Path:
+        """Where the server writes its data."""
+        return Path(self._folder.name)
+
+    def start(self, *more: str) -> None:
+        """Starts the server, with what it has written before and ``more`` options, and waits until it answers PING."""
         defaults = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"]
         place = ["--port", str(self.port), "--dir", self._folder.name]
-        log = Path(self._folder.name) / "server.log"
+        log = self.folder / "server.log"
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [self._binary, *place, *defaults, *self._options],
+                [self._binary, *place, *defaults, *self._options, *more],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -52,6 +52,11 @@ def test_a_page_is_kept_as_its_request_or_its_callback_says(
     assert [] == crawl("outcomes", DONE, pages)["fetched"]
 
 
+def test_each_url_of_a_redirect_is_an_item(crawl: Any, marked: Any) -> None:
+    crawl("outcomes", DONE, ["to/to/a"])
+    assert ["a", "to/a", "to/to/a"] == marked("a", "to/a", "to/to/a", "b")
+
+
 def test_a_redirect_to_what_another_crawler_works_on_is_done(
     crawl: Any, marked: Any, url: str, name: str, site: str
 ) -> None:
