@@ -101,7 +101,7 @@ def measure(
             for way, count in shown(rounds * jobs, f"crawls of {pages} pages"):
                 found[way, count].append(_crawl(server, idle, way, count, site))
                 server.empty()
-        takes = " to ".join(f"{1000 * delay:g}" for delay in delays)
+        takes = "-".join(f"{1000 * delay:g}" for delay in delays)
         rows += [[takes, *row] for row in _rows(found)]
     columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
     columns |= {"x ideal": ".2f", "pages of each": "", "calls per page": ".2f"}
@@ -151,7 +151,7 @@ def _rows(found: dict[tuple[str, int], list[Figures]]) -> list[list[Any]]:
             count,
             walls[way, count],
             walls[way, count] * count / walls[DONE, 1],
-            f"{min(of.shares[0] for of in some)} to {max(of.shares[-1] for of in some)}",
+            f"{min(of.shares[0] for of in some)}-{max(of.shares[-1] for of in some)}",
             median(of.calls for of in some),
             median(of.server for of in some),
             median(of.transferred for of in some),
