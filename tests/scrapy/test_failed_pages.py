@@ -15,6 +15,7 @@ from scrapy.http import FormRequest, JsonRequest, Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
 
+from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.crawl import Part
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
@@ -268,6 +269,29 @@ def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
     counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("left", "given_up")]
     again = [0, 0] if spider is LinksAtFirst else [2, 2]
     assert [[2, 2, 0, *again], [0, 0, 2, 0, 0]] == counts
+
+
+class EndsByAnError(Project):
+    """The page fails in each crawl; in the third one after an error has ended the crawl."""
+
+    pages = ("a",)
+
+    def parse(self, response: Response) -> Any:
+        if self.number == 2:
+            crawl_of(self.crawler).end()
+        raise ValueError(response.url)
+
+
+@MARKS
+def test_a_page_is_not_given_up_by_a_crawl_that_ends_by_an_error(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """Which changes no claims: the next crawl takes it."""
+    crawls = project(*[EndsByAnError] * 5, **marked(mark, tmp_path))
+    assert "tbloom_error" == crawls[2].reason
+    assert {"a": [1, 1, 1, 1, 1]} == times(crawls)
+    counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("left", "given_up")]
+    assert [[1, 1, 1, 0, 1], [0, 0, 0, 1, 0]] == counts
 
 
 class NewDeadLinks(Project):
