@@ -45,6 +45,8 @@ _BATCH = 1_000
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
+#: A crawl that begins with so many requests with a body does not log in by them.
+_MOST_LOGINS = 100
 _ARGUMENTS = {WITHIN, KEEP, TTL}
 #: Keys of tbloom's that a request gets on purpose only.
 _KEYS = {*_ARGUMENTS, DONE}
@@ -249,7 +251,8 @@ class PendingRequests:
             self.crawl.fail(error)
             return PendingRequest(request, answer=NoAnswer.DROPPED)
         pending = PendingRequest(request, item := self.crawl.fingerprint(request), arguments)
-        depth = request.meta.get("depth", None if self._source else 0)  # as Scrapy's middleware has it
+        # Scrapy's middleware counts the depth; without it, start pages are not known.
+        depth = request.meta.get("depth", None if self._source else 0)
         pending.may_log_in = bool(request.body) and depth in (0, 1)
         if not arguments and isinstance(seen, ClaimStore):
             pending.answer = seen.known(item)
@@ -381,7 +384,8 @@ class PendingRequests:
             self._has_new = True
         elif answer is Claim.SEEN:
             self._has_seen = True
-        if pending.may_log_in and item is not None and item not in self._logins:
+        may_log_in = pending.may_log_in and len(self._logins) < _MOST_LOGINS
+        if may_log_in and item is not None and item not in self._logins:
             if answer is Claim.NEW:
                 self._logins.add(item)
             elif answer in (Claim.SEEN, Claim.BUSY):

@@ -109,6 +109,20 @@ def test_other_requests_are_dropped_in_silence(project: Any, spider: Any) -> Non
     assert [[], []] == [crawl.warnings("dont_filter=True") for crawl in crawls]
 
 
+class AsksAnApi(LogsIn):
+    """By more requests with a body than a crawl remembers, each twice."""
+
+    def links(self) -> Iterator[Any]:
+        for page in 2 * [*range(101)]:
+            yield self.form(f"api-{page}")
+
+
+def test_many_requests_with_a_body_are_no_logins(project: Any) -> None:
+    [crawl] = project(AsksAnApi, **DONE)
+    assert [] == crawl.warnings("dont_filter=True")
+    assert 101 == len({*crawl.fetched}) == len(crawl.fetched)
+
+
 def test_without_scrapys_depth_nothing_is_said_of_a_login(project: Any) -> None:
     """Then it is not known which page is a start page."""
     depth = "scrapy.spidermiddlewares.depth.DepthMiddleware"

@@ -22,8 +22,8 @@ _SHOWN_URLS = 3
 #: So many pages may be redirected to one page that is not new.
 _MOST_LED = 3
 _WALL = (
-    "%d pages were redirected to %s, as by a login, and have failed; if such pages are done, let a downloader "
-    "middleware say so: request.meta['tbloom_done'] = True"
+    "%d pages were redirected to %s, as by a login, and have failed; if such pages are done, let a downloader middleware say so: "
+    "request.meta['tbloom_done'] = True"
 )
 
 
@@ -86,7 +86,8 @@ class Failures:
         if is_left:
             self._count_left(page.url, reason)
         else:
-            self.give_up(page.url, f"it has failed in {page.failures + 1} crawls in a row ({reason})")
+            crawls = page.failures + 1
+            self.give_up(page.url, f"it has failed in {crawls} crawls in a row ({reason})")
 
     def give_up(self, url: str, why: str) -> None:
         """Log and count a page that is given up."""
