@@ -23,7 +23,9 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, status: int, body: bytes = b"", **head: object) -> None:
         """Answers with these headers, such as ``Content_Type``."""
         self.send_response(status)
-        head = {"Content_Type": "text/html", "Content_Length": len(body), **head}
+        # It closes the connection, on which Scrapy might otherwise send a POST.
+        usual = {"Content_Type": "text/html", "Content_Length": len(body), "Connection": "close"}
+        head = {**usual, **head}
         for name, value in head.items():
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()

@@ -15,6 +15,7 @@ from scrapy.http import FormRequest, JsonRequest, Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
 
+from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.crawl import Part
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
@@ -260,12 +261,37 @@ def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
     again = [0, 0] if spider is LinksAtFirst else [1, 1]
     expected = {"dead": [1, 1, 1, *again], "gone": [1, 1, 1, *again], "good": [1, 0, 0, 0, 0]}
     assert {**expected, "start": [1] * 5} == times(crawls)
+    warnings = [[*crawl.warnings("given up"), *crawl.warnings("left to")] for crawl in crawls]
+    assert [1, 1, 2] == [*map(len, warnings[:3])]
     for page in ("dead", "gone"):
-        # (The line about all pages that are left names some, too.)
-        assert [0, 1] == [
-            len([line for line in crawl.warnings(f"/{page}") if "left to the next" not in line])
-            for crawl in crawls[1:3]
-        ]
+        [line] = crawls[2].warnings(f"/{page}")
+        assert "is given up after it has failed in 3 crawls in a row" in line
+    counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("left", "given_up")]
+    again = [0, 0] if spider is LinksAtFirst else [2, 2]
+    assert [[2, 2, 0, *again], [0, 0, 2, 0, 0]] == counts
+
+
+class EndsByAnError(Project):
+    """The page fails in each crawl; in the third one after an error has ended the crawl."""
+
+    pages = ("a",)
+
+    def parse(self, response: Response) -> Any:
+        if self.number == 2:
+            crawl_of(self.crawler).end()
+        raise ValueError(response.url)
+
+
+@MARKS
+def test_a_page_is_not_given_up_by_a_crawl_that_ends_by_an_error(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """Which changes no claims: the next crawl takes it."""
+    crawls = project(*[EndsByAnError] * 5, **marked(mark, tmp_path))
+    assert "tbloom_error" == crawls[2].reason
+    assert {"a": [1, 1, 1, 1, 1]} == times(crawls)
+    counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("left", "given_up")]
+    assert [[1, 1, 1, 0, 1], [0, 0, 0, 1, 0]] == counts
 
 
 class NewDeadLinks(Project):

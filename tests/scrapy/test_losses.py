@@ -30,7 +30,7 @@ MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
     crawl: Any, url: str, name: str, site: str, *, deaths: int, fetched: list[str]
 ) -> None:
-    """A page that has ended four crawlers is dropped: a warning names it, and a link to it is followed as any other."""
+    """A page that has ended four crawlers is given up: a warning names it, and a link to it is followed as any other."""
     page, item = f"{site}0", fingerprint(Request(f"{site}0"))
     fields = {"url": page, "callback": "parse", "cb_kwargs": {"end": "reports_its_note"}}
     note = Note(f"{item.hex()}\n{json.dumps(fields)}", "tests", "", deaths)
@@ -38,8 +38,9 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
         other.push(item, note)
     result = crawl("outcomes", DONE)
     assert fetched == result["fetched"]
-    assert (not fetched) == result["stats"].get("tbloom/not_taken", 0)
-    warning = f"<GET {page}>: 4 crawlers have died of it, and it is given up"
+    stats = [result["stats"].get(f"tbloom/{stat}", 0) for stat in ("given_up", "not_taken", "left")]
+    assert [not fetched, 0, 0] == stats
+    warning = f"{page} is given up after 4 crawlers have died of it: from now on, only a link"
     assert (not fetched) == (warning in result["log"])
     if not fetched:
         assert [] == crawl("outcomes", DONE)["fetched"]

@@ -228,6 +228,32 @@ def test_the_next_crawl_fetches_requests_that_were_not_asked_about(
         assert set(range(60)) == site.fetched.keys()
 
 
+class Moves(Page):
+    """Pages from ``held`` on wait until the test has opened them, and then lead to others."""
+
+    def get(self) -> None:
+        number = int(self.path[1:])
+        if number < self.server.held:
+            super().get()
+        else:
+            self.server.opened.wait(100)
+            self.answer(302, Location=f"/{number + 100}")
+
+
+def test_a_page_whose_redirect_gets_no_answer_is_unfinished(server: LocalRedis, start: Any) -> None:
+    """Its redirect is in no circle, and leads to no login. The next crawl fetches it."""
+    opened = threading.Event()
+    settings = {**DONE, "TBLOOM_RETRY_FOR": 0.1, "TBLOOM_SESSION_TTL": 1}
+    with served(Moves, pages=6, held=3, opened=opened, fetched=Counter()) as site:
+        crawl = start(site, settings)
+        wait_for(3, site, crawl)
+        server.kill()
+        opened.set()
+        stats = result(crawl)["stats"]
+    left = {stat: n for stat, n in stats.items() if stat.startswith("tbloom/left")}
+    assert {"tbloom/left": 3, "tbloom/left/unfinished": 3} == left
+
+
 @contextmanager
 def without_its_server(server: LocalRedis, start: Any, tmp_path: Path) -> Iterator[Forked]:
     """A crawl that has fetched all six pages, half of them after its server was killed."""

@@ -236,9 +236,10 @@ class ClaimedRequests(PendingRequests):
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
         """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
+        if pending.answer is NoAnswer.DROPPED:
+            return  # the page stays in work: it is unfinished
         item = pending.fingerprint
-        is_known = pending.answer in (Claim.SEEN, Claim.BUSY)
-        if item is None or not is_known or self._failures.is_wall(pending.request):
+        if item is None or self._failures.is_wall(pending.request):
             self.tracker.fail(page, "redirect")
             return
         target = self.committer.uncommitted.get(item)

@@ -100,16 +100,13 @@ class Committer:
         self._fail(EndedPage.of(page), reason)
 
     def _fail(self, page: EndedPage, reason: str) -> None:
-        self._failures.add(page, reason)
-        failures = page.failures + 1
+        # Where the crawl ends by an error, the claim stays as it is.
+        self._failures.add(page, reason, is_left=self._crawl.is_ending or not page.is_given_up)
         if page.drops_claim:
-            if not page.is_list:
-                message = "%s has failed in %d crawls in a row, and its claim is dropped"
-                logger.warning(message, page.url, failures)
             self.release(page.items)
             return
         first, *others = page.items
-        self._set_history(first, History(self._crawl.failed_queue, failures=failures))
+        self._set_history(first, History(self._crawl.failed_queue, failures=page.failures + 1))
         # The next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in others if item != first)
 

@@ -22,8 +22,8 @@ _SHOWN_URLS = 3
 #: So many pages may be redirected to one page that is not new.
 _MOST_LED = 3
 _WALL = (
-    "%d pages were redirected to %s, as by a login, and are left to the next crawl; if such pages are done, let a downloader "
-    "middleware say so: request.meta['tbloom_done'] = True"
+    "%d pages were redirected to %s, as by a login, and have failed; if such pages are done, let a downloader middleware say so: "
+    "request.meta['tbloom_done'] = True"
 )
 
 
@@ -75,15 +75,24 @@ class Failures:
         # A spider middleware has refused a response that was for the callback.
         return "input" if page.status in _SUCCESS else f"status/{page.status}"
 
-    def add(self, page: EndedPage, reason: str) -> None:
-        """Note that a page has failed. A list page may be fetched again at once."""
+    def add(self, page: EndedPage, reason: str, *, is_left: bool) -> None:
+        """Note that a page has failed. A list page may be fetched again at once. ``is_left``: it is not given up."""
         logger.debug("%s has failed (%s)", page.url, reason)
         if not page.is_list:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
             failures = 0 if page.drops_claim else page.failures
             self._failed[page.first] = _Failure(time.monotonic() + pause, 2 * pause, failures)
-        self._count_left(page.url, reason)
+        if is_left:
+            self._count_left(page.url, reason)
+        else:
+            crawls = page.failures + 1
+            self.give_up(page.url, f"it has failed in {crawls} crawls in a row ({reason})")
+
+    def give_up(self, url: str, why: str) -> None:
+        """Log and count a page that is given up."""
+        logger.warning("%s is given up after %s: from now on, only a link leads to it", url, why)
+        self._count("tbloom/given_up")
 
     def forget(self, page: EndedPage) -> None:
         """Forget the failures of a page that is done."""

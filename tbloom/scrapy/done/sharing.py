@@ -197,9 +197,7 @@ class Sharing:
         if self._failures.pauses(token.fingerprints[0]) is not None or not self._crawl.is_running:
             return None
         if note.deaths > _MOST_DEATHS:
-            message = "%s: %d crawlers have died of it, and it is given up"
-            logger.warning(message, request, note.deaths)
-            self._crawl.count("tbloom/not_taken")
+            self._failures.give_up(request.url, f"{note.deaths} crawlers have died of it")
             self._committer.release(token.items[:1])
             return None
         return request, token
