@@ -45,8 +45,6 @@ _BATCH = 1_000
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
-#: A crawl that begins with so many requests with a body does not log in by them.
-_MOST_LOGINS = 100
 _ARGUMENTS = {WITHIN, KEEP, TTL}
 #: Keys of tbloom's that a request gets on purpose only.
 _KEYS = {*_ARGUMENTS, DONE}
@@ -54,8 +52,8 @@ _KEYS = {*_ARGUMENTS, DONE}
 _DISTINCT = {TOKEN, "download_latency"}
 _CHANGED = {"depth", *_DISTINCT}
 _NO_LOGIN = (
-    "%s was dropped, because it was seen within the window, or another crawler has claimed it. If it logs this crawler in, it gets no "
-    "cookie, unless the request has dont_filter=True"
+    "%s was dropped, because it was seen within the window, or another crawler has claimed it. If it logs this crawler in, give it "
+    "dont_filter=True"
 )
 _COPIED = (
     "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
@@ -84,8 +82,6 @@ class PendingRequest:
     #: The arguments of ``add`` or ``claim``, as pairs.
     arguments: tuple[tuple[str, Any], ...] = ()
     answer: Answer | None = None
-    #: Whether it has a body, and comes from ``start`` or a start page, as that of a login form.
-    may_log_in: bool = False
     # With "done":
     #: The page that goes on as this request, the token that it gets in the queue, and the note that is kept with its claim.
     page: Page | None = None
@@ -125,8 +121,6 @@ class PendingRequests:
         self.is_closing: bool = False
         #: Whether a request is to be fetched, and whether one was seen.
         self._has_new = self._has_seen = False
-        #: The fingerprints of the crawl's own requests that may log it in.
-        self._logins = set[bytes]()
         #: The number of requests that have waited or wait, and how many of them are handed on.
         self.received: int = 0
         self.passed_on: int = 0
@@ -251,9 +245,6 @@ class PendingRequests:
             self.crawl.fail(error)
             return PendingRequest(request, answer=NoAnswer.DROPPED)
         pending = PendingRequest(request, item := self.crawl.fingerprint(request), arguments)
-        # Scrapy's middleware counts the depth; without it, start pages are not known.
-        depth = request.meta.get("depth", None if self._source else 0)
-        pending.may_log_in = bool(request.body) and depth in (0, 1)
         if not arguments and isinstance(seen, ClaimStore):
             pending.answer = seen.known(item)
         return pending
@@ -379,17 +370,15 @@ class PendingRequests:
 
     def _note_answer(self, pending: PendingRequest) -> None:
         """Note whether the request is new or seen. A request with ``tbloom_within`` counts as new."""
-        answer, item = pending.answer, pending.fingerprint
-        if answer is Claim.NEW or WITHIN in pending.request.meta:
+        answer, request = pending.answer, pending.request
+        if answer is Claim.NEW or WITHIN in request.meta:
             self._has_new = True
         elif answer is Claim.SEEN:
             self._has_seen = True
-        may_log_in = pending.may_log_in and len(self._logins) < _MOST_LOGINS
-        if may_log_in and item is not None and item not in self._logins:
-            if answer is Claim.NEW:
-                self._logins.add(item)
-            elif answer in (Claim.SEEN, Claim.BUSY):
-                self.crawl.log_once(logger.warning, _NO_LOGIN, pending.request)
+        # The form of a login comes from start(), or from a start page.
+        may_log_in = request.body and request.meta.get("depth", 0) in (0, 1)
+        if may_log_in and answer in (Claim.SEEN, Claim.BUSY):
+            self.crawl.log_once(logger.warning, _NO_LOGIN, request)
 
     def _count(self, answer: Answer) -> Answer:
         self.crawl.count(f"tbloom/{answer.value}")

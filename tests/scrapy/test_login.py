@@ -23,11 +23,11 @@ from tests.helpers.website import Handler, served
 
 # A login that is dropped, because another crawl was logged in within the window
 
-DROPPED = "it gets no cookie, unless the request has dont_filter=True"
+DROPPED = "If it logs this crawler in, give it dont_filter=True"
 
 
 class LogsIn(Project):
-    """By a form on a start page, which it finds twice; then the page behind it has another form."""
+    """By a form on a start page; then the page behind it has another form."""
 
     #: Of the login.
     is_filtered, method = True, "POST"
@@ -36,8 +36,7 @@ class LogsIn(Project):
         yield self.request("start", dont_filter=True)
 
     def parse(self, _: Response) -> Any:
-        for _ in range(2):
-            yield self.form("login", not self.is_filtered, self.method)
+        yield self.form("login", not self.is_filtered, self.method)
         yield self.request("deep", dont_filter=True, callback=self.parse_deep)
 
     def parse_deep(self, _: Response) -> Any:
@@ -106,27 +105,6 @@ def test_a_crawl_says_once_that_its_login_was_dropped_as_seen(
 @pytest.mark.parametrize("spider", [LogsInAgain, LogsInByLink])
 def test_other_requests_are_dropped_in_silence(project: Any, spider: Any) -> None:
     crawls = project(spider, spider, **DONE)
-    assert [[], []] == [crawl.warnings("dont_filter=True") for crawl in crawls]
-
-
-class AsksAnApi(LogsIn):
-    """By more requests with a body than a crawl remembers, each twice."""
-
-    def links(self) -> Iterator[Any]:
-        for page in 2 * [*range(101)]:
-            yield self.form(f"api-{page}")
-
-
-def test_many_requests_with_a_body_are_no_logins(project: Any) -> None:
-    [crawl] = project(AsksAnApi, **DONE)
-    assert [] == crawl.warnings("dont_filter=True")
-    assert 101 == len({*crawl.fetched}) == len(crawl.fetched)
-
-
-def test_without_scrapys_depth_nothing_is_said_of_a_login(project: Any) -> None:
-    """Then it is not known which page is a start page."""
-    depth = "scrapy.spidermiddlewares.depth.DepthMiddleware"
-    crawls = project(LogsIn, LogsIn, **DONE, SPIDER_MIDDLEWARES={depth: None})
     assert [[], []] == [crawl.warnings("dont_filter=True") for crawl in crawls]
 
 
