@@ -43,7 +43,7 @@ async def test_claiming_works_for_asyncio(url: str, name: str) -> None:
 
 
 @asynccontextmanager
-async def claiming(seen: Any, item: str) -> AsyncIterator[bool]:
+async def claiming(seen: Any, item: str | bytearray) -> AsyncIterator[bool]:
     """``claiming`` of either class."""
     own = getattr(seen, "_seen", seen).claiming(item)
     if isinstance(own, AbstractAsyncContextManager):
@@ -52,6 +52,25 @@ async def claiming(seen: Any, item: str) -> AsyncIterator[bool]:
     else:
         with own as is_new:
             yield is_new
+
+
+async def test_a_buffer_that_changes_after_it_was_claimed(make: Any) -> None:
+    """What was claimed is committed; the local cache keeps no buffer either."""
+    seen, buffer = make(cache_size=10), bytearray(b"a")
+    async with claiming(seen, buffer) as is_new:
+        assert is_new
+        buffer[:] = b"b"
+    assert [SEEN, NEW] == [await seen.claim("a"), await seen.claim(memoryview(buffer))]
+    buffer[:] = b"c"
+    assert [BUSY, NEW, SEEN] == await seen.claim_many([b"b", buffer, bytearray(b"a")])
+    assert await seen.commit_many([memoryview(b"b"), buffer]) == [True, True]
+    buffer[:] = b"d"
+    assert [True, True, False] == await seen.contains_many(["b", "c", buffer])
+    with suppress(ZeroDivisionError):
+        async with claiming(seen, buffer):
+            buffer[:] = b"e"
+            raise ZeroDivisionError
+    assert await seen.claim("d") is NEW
 
 
 async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any, url: str) -> None:
