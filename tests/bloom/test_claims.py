@@ -88,6 +88,45 @@ async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any
         await ours.aclose()
 
 
+@pytest.mark.parametrize("fault", [Fault.LOSE, Fault.CUT_REQUEST])
+async def test_a_batch_that_is_repeated_after_an_error_gets_its_first_answers(
+    make: Any, url: str, fault: Fault
+) -> None:
+    """Whether the server has had the call or not. A repeat in the batch is no error (pulsar#6273)."""
+    fails, theirs, batch = False, make(), ["a", "b", "a"]
+    with Proxy(url, lambda _: fault if fails else None) as proxy:
+        ours = make(url=proxy.url, resend=False)
+        await ours.add("other")
+        for verb, items, expected in [
+            ("add_many", ["x", "y", "x"], [True, True, False]),
+            ("claim_many", batch, [NEW, NEW, BUSY]),
+            ("commit_many", batch, [True] * 3),
+        ]:
+            fails = True
+            with pytest.raises(redis.ConnectionError):
+                await getattr(ours, verb)(items)
+            fails = False
+            assert expected == await getattr(ours, verb)(items)
+        assert [SEEN] * 4 == await theirs.claim_many([*"abxy"])
+        await ours.aclose()
+
+
+async def test_a_heartbeat_repeats_a_failed_commit_of_a_batch(make: Any, url: str) -> None:
+    """And releases a batch whose claim has failed, or whose release."""
+    fails, theirs = False, make()
+    with Proxy(url, lambda _: Fault.LOSE if fails else None) as proxy:
+        ours = make(url=proxy.url, resend=False)
+        assert [NEW] * 4 == await ours.claim_many([*"abcd"])
+        for verb, items in ("commit_many", "ab"), ("release_many", "cd"), ("claim_many", "ef"):
+            fails = True
+            with pytest.raises(redis.ConnectionError):
+                await getattr(ours, verb)([*items])
+            fails = False
+        await ours._send_heartbeat()
+        assert [SEEN, SEEN, NEW, NEW, NEW, NEW] == await theirs.claim_many([*"abcdef"])
+        await ours.aclose()
+
+
 async def test_claiming_keeps_the_claim_while_a_slice_is_full(make: Any) -> None:
     """The next slice has room for the item."""
     ours, theirs = (make(capacity=1, grow=False) for _ in range(2))
