@@ -9,12 +9,15 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import wraps
 from hashlib import blake2b
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tbloom.errors import ConfigError
 
-#: A str is encoded as UTF-8, an int as its decimal text.
-Item = str | bytes | int
+if TYPE_CHECKING:
+    #: A str is encoded as UTF-8, an int as its decimal text.
+    Item = str | bytes | bytearray | memoryview | int
+else:  # FastAPI and pydantic read the types of methods at run time, and refuse those of buffers
+    Item = str | bytes | int
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -34,8 +37,11 @@ def encode(item: Item, argument: str = "item") -> bytes:
             return b"%d" % item
         except ValueError:  # Python's own limit
             raise ConfigError(argument, item, "an int of at most 4,300 digits") from None
+    if isinstance(item, bytearray | memoryview):
+        item = bytes(memoryview(item))  # a copy, because the caller may change the buffer later
     if not isinstance(item, str | bytes):
-        raise ConfigError(argument, item, "str, bytes or int, but no bool")
+        expected = "str, bytes, bytearray, memoryview or int, but no bool"
+        raise ConfigError(argument, item, expected)
     if not item:
         raise ConfigError(argument, item, "an item that is not empty")
     if isinstance(item, bytes):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -180,3 +182,30 @@ def test_every_label_is_one(granularity: str) -> None:
     assert all(map(window.is_label, labels))
     others = {"h", "d", "w", "m", "15min"} - {granularity}
     assert not any(Window(other, 1).is_label(label) for other in others for label in labels)
+
+
+LEAST = {
+    "hour": HOUR,
+    "hours": HOUR,
+    "days": 24 * HOUR,
+    "weeks": 168 * HOUR,
+    "months": 730 * HOUR,
+}
+ROWS = re.findall(
+    r'^\| (\d+) (\w+) \| `"(\w+)"`, (\d+) \|$',
+    (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("count", "unit", "granularity", "slices"), ROWS)
+def test_the_documented_window_keeps_an_item_at_least_so_long(
+    count: str, unit: str, granularity: str, slices: str
+) -> None:
+    """And with a slice less, it would not."""
+    assert 6 == len(ROWS)
+    window, less = Window(granularity, int(slices)), Window(granularity, int(slices) - 1)
+    times = [ms("2019-01-01") + step * 1_234_567 for step in range(30_000)]
+    least = int(count) * LEAST[unit]
+    assert all(window.live(at)[0].start <= at - least for at in times)
+    assert any(less.live(at)[0].start > at - least for at in times)

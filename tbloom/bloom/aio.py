@@ -10,7 +10,7 @@ from typing import Self, Unpack
 
 from redis import RedisError, asyncio
 
-from tbloom.arguments import Item
+from tbloom.arguments import Item, encode
 from tbloom.bloom.base import ClientSettings
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_task
@@ -50,6 +50,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
 
     @asynccontextmanager
     async def _claiming(self, item: Item, within: int | None) -> AsyncIterator[bool]:
+        item = encode(item)  # the caller may change a buffer
         is_new = await self.claim(item, within) is Claim.NEW
         try:
             yield is_new

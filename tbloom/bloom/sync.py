@@ -10,7 +10,7 @@ from typing import Self, Unpack
 
 import redis
 
-from tbloom.arguments import Item
+from tbloom.arguments import Item, encode
 from tbloom.bloom.base import ClientSettings
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_thread
@@ -71,6 +71,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     @contextmanager
     def _claiming(self, item: Item, within: int | None) -> Iterator[bool]:
+        item = encode(item)  # the caller may change a buffer
         is_new = self.claim(item, within) is Claim.NEW
         try:
             yield is_new

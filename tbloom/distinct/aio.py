@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, TypeVar
 
-from tbloom.arguments import Item
 from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.aio import AsyncDriver
@@ -26,7 +25,7 @@ class AsyncMemberSet(SetVerbs, AsyncVerbs):
         answer: T = await self.counter.run(flow)
         return answer
 
-    async def pairs(self) -> AsyncIterator[tuple[int, Item]]:
+    async def pairs(self) -> AsyncIterator[tuple[int, str | bytes | int]]:
         """Yield each id with its member; see ``MemberSet.pairs``."""
         if self.counter.config.mapping is None:
             for number in await self.bitmap():
@@ -37,7 +36,7 @@ class AsyncMemberSet(SetVerbs, AsyncVerbs):
             for pair in page:
                 yield pair
 
-    async def __aiter__(self) -> AsyncIterator[Item]:
+    async def __aiter__(self) -> AsyncIterator[str | bytes | int]:
         """Yield the members; see ``MemberSet.pairs``."""
         async for _, member in self.pairs():
             yield member

@@ -66,7 +66,7 @@ class MemberPages:
         self._read: set[str] = set()
         self._waiting: Iterator[str] = iter(())
 
-    def read(self) -> Flow[list[tuple[int, Item]] | None]:
+    def read(self) -> Flow[list[tuple[int, str | bytes]] | None]:
         """Return the next ids with their members, or None at the end."""
         if not self._left:
             return None
@@ -76,7 +76,7 @@ class MemberPages:
             some = [*islice(self._waiting, _BUCKETS_PER_TRIP)]
         self._read.update(some)
         replies = yield from request([Call(("HVALS", key)) for key in some])
-        pairs: list[tuple[int, Item]] = []
+        pairs: list[tuple[int, str | bytes]] = []
         for key, values in zip(some, replies, strict=True):
             for value in values:
                 id, member = _parsed(self._config, key, value)
@@ -113,7 +113,7 @@ def _parsed(config: CounterConfig, key: str, value: bytes) -> tuple[int, bytes]:
     return int(match[1]), match[2] or b""
 
 
-def _as_given(member: bytes) -> Item:
+def _as_given(member: bytes) -> str | bytes:
     """Return the member as ``str`` if it is UTF-8."""
     try:
         return member.decode()

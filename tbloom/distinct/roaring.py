@@ -33,6 +33,8 @@ def bitmaps() -> type[BitMap]:
     try:
         from pyroaring import BitMap  # noqa: PLC0415 - it is optional
     except ModuleNotFoundError as error:
+        if error.name != "pyroaring":
+            raise
         message = f"sets of ids need {error.name}: pip install 'tbloom[distinct]'"
         raise ModuleNotFoundError(message, name=error.name) from None
     return BitMap

@@ -37,7 +37,7 @@ class MemberSet(SetVerbs, SyncVerbs):
     def __contains__(self, member: Item) -> bool:
         return self.contains(member)
 
-    def pairs(self) -> Iterator[tuple[int, Item]]:
+    def pairs(self) -> Iterator[tuple[int, str | bytes | int]]:
         """Yield each id with its member, in no order. Each call reads a few thousand.
 
         The mapping needs ``keep_members``. Members in UTF-8 are ``str``. In counters of integers, each id is its member.
@@ -49,7 +49,7 @@ class MemberSet(SetVerbs, SyncVerbs):
         while (page := self.run(pages.read())) is not None:
             yield from page
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[str | bytes | int]:
         """Yield the members; see ``pairs``."""
         return (member for _, member in self.pairs())
 

@@ -30,6 +30,7 @@ from typing import (
     overload,
 )
 
+from tbloom.arguments import encode_all
 from tbloom.engine.forks import NotCopied
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class AsyncVerbs(_Verbs):
         async def adding(self: AsyncVerbs, /, items: Any, *args: Any, **arguments: Any) -> Any:
             assert keys is not None  # noqa: S101 - as below
             if self._batcher.has_cancelled:
-                items = [*items]
+                items = encode_all(items)  # while it waits, the caller may change them
                 await self._batcher.wait_for_cancelled(keys(self, items))
             return await self.run(flow(self, items, *args, **arguments))
 

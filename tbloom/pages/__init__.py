@@ -29,7 +29,7 @@ try:
     from tbloom.pages.sync import PageStore
 except ModuleNotFoundError as error:
     missing: str = (error.name or "").partition(".")[0]
-    if missing not in {"backports", "compression", "fastwarc", "isal"}:
+    if missing not in {"backports", "fastwarc", "isal"}:
         raise
     message: str = f"tbloom.pages needs {missing}: pip install 'tbloom[pages]'"
     raise ModuleNotFoundError(message, name=error.name) from None

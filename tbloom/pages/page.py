@@ -62,7 +62,7 @@ class Page:
     fields: Pairs = ()
 
     @property
-    def address(self) -> Item:
+    def address(self) -> str | bytes:
         """The address for ``get``: its key, or else its URL. A key that is a URL comes as str."""
         return self.url if self.key is None else address_of(self.key)
 
@@ -125,7 +125,7 @@ def checked(page: Page) -> Page:
     return Page(url, status, headers, body, page.at.astimezone(UTC), given, fields)
 
 
-def address_of(key: bytes) -> Item:
+def address_of(key: bytes) -> str | bytes:
     """Return the key, as str if it is a URL."""
     text = key.decode(errors="replace")
     return text if _URL.fullmatch(text) and text.encode() == key else key

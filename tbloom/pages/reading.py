@@ -114,7 +114,7 @@ def pages(
     return _each(index, config, times, segments.content, record.page_of)
 
 
-def addresses(index: Index, config: PagesConfig) -> Iterator[Item]:
+def addresses(index: Index, config: PagesConfig) -> Iterator[str | bytes]:
     """Yield the address of each page in the same order. Bodies are not read."""
     return _each(index, config, (-math.inf, math.inf), segments.start, record.address_in)
 

@@ -13,7 +13,6 @@ from http.client import responses
 from typing import NamedTuple
 from uuid import uuid4
 
-from tbloom.arguments import Item
 from tbloom.pages import clock
 from tbloom.pages.members import Damaged, member
 from tbloom.pages.page import (
@@ -164,7 +163,7 @@ def head_of(content: bytes) -> Head:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
-def address_in(content: bytes) -> Item:
+def address_in(content: bytes) -> str | bytes:
     """Return the address of a page, from the start of its record. Raise Damaged if it can't be read."""
     try:
         return _address(dict(_split(content, 0, "utf-8")[0]))
@@ -204,7 +203,7 @@ def page_of(content: bytes) -> Page:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
-def _address(known: dict[str, str]) -> Item:
+def _address(known: dict[str, str]) -> str | bytes:
     key = bytes.fromhex(known.get(KEY, ""))
     return address_of(key) if key else known["WARC-Target-URI"]
 

@@ -189,7 +189,7 @@ class PageStore(NotCopied):
         """Return True, even for a store without pages: ``if store`` asks whether it is None."""
         return True
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[str | bytes]:
         """Yield the address of each page, its URL or key, in the order of ``pages``. Bodies are not read."""
         return reading.addresses(self._reading(), self._config)
 

@@ -43,7 +43,7 @@ async def test_claiming_works_for_asyncio(url: str, name: str) -> None:
 
 
 @asynccontextmanager
-async def claiming(seen: Any, item: str) -> AsyncIterator[bool]:
+async def claiming(seen: Any, item: str | bytearray) -> AsyncIterator[bool]:
     """``claiming`` of either class."""
     own = getattr(seen, "_seen", seen).claiming(item)
     if isinstance(own, AbstractAsyncContextManager):
@@ -52,6 +52,25 @@ async def claiming(seen: Any, item: str) -> AsyncIterator[bool]:
     else:
         with own as is_new:
             yield is_new
+
+
+async def test_a_buffer_that_changes_after_it_was_claimed(make: Any) -> None:
+    """What was claimed is committed; the local cache keeps no buffer either."""
+    seen, buffer = make(cache_size=10), bytearray(b"a")
+    async with claiming(seen, buffer) as is_new:
+        assert is_new
+        buffer[:] = b"b"
+    assert [SEEN, NEW] == [await seen.claim("a"), await seen.claim(memoryview(buffer))]
+    buffer[:] = b"c"
+    assert [BUSY, NEW, SEEN] == await seen.claim_many([b"b", buffer, bytearray(b"a")])
+    assert await seen.commit_many([memoryview(b"b"), buffer]) == [True, True]
+    buffer[:] = b"d"
+    assert [True, True, False] == await seen.contains_many(["b", "c", buffer])
+    with suppress(ZeroDivisionError):
+        async with claiming(seen, buffer):
+            buffer[:] = b"e"
+            raise ZeroDivisionError
+    assert await seen.claim("d") is NEW
 
 
 async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any, url: str) -> None:
@@ -66,6 +85,45 @@ async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any
         assert BUSY is await theirs.claim("a")
         await ours._send_heartbeat()
         assert SEEN is await theirs.claim("a")
+        await ours.aclose()
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE, Fault.CUT_REQUEST])
+async def test_a_batch_that_is_repeated_after_an_error_gets_its_first_answers(
+    make: Any, url: str, fault: Fault
+) -> None:
+    """Whether the server has had the call or not. A repeat in the batch spoils no other item."""
+    fails, theirs, batch = False, make(), ["a", "b", "a"]
+    with Proxy(url, lambda _: fault if fails else None) as proxy:
+        ours = make(url=proxy.url, resend=False)
+        await ours.add("other")
+        for verb, items, expected in [
+            ("add_many", ["x", "y", "x"], [True, True, False]),
+            ("claim_many", batch, [NEW, NEW, BUSY]),
+            ("commit_many", batch, [True] * 3),
+        ]:
+            fails = True
+            with pytest.raises(redis.ConnectionError):
+                await getattr(ours, verb)(items)
+            fails = False
+            assert expected == await getattr(ours, verb)(items)
+        assert [SEEN] * 4 == await theirs.claim_many([*"abxy"])
+        await ours.aclose()
+
+
+async def test_a_heartbeat_repeats_a_failed_commit_of_a_batch(make: Any, url: str) -> None:
+    """And releases a batch whose claim has failed, or whose release."""
+    fails, theirs = False, make()
+    with Proxy(url, lambda _: Fault.LOSE if fails else None) as proxy:
+        ours = make(url=proxy.url, resend=False)
+        assert [NEW] * 4 == await ours.claim_many([*"abcd"])
+        for verb, items in ("commit_many", "ab"), ("release_many", "cd"), ("claim_many", "ef"):
+            fails = True
+            with pytest.raises(redis.ConnectionError):
+                await getattr(ours, verb)([*items])
+            fails = False
+        await ours._send_heartbeat()
+        assert [SEEN, SEEN, NEW, NEW, NEW, NEW] == await theirs.claim_many([*"abcdef"])
         await ours.aclose()
 
 

@@ -70,6 +70,21 @@ async def test_an_integer_is_its_decimal_text(seen: Any) -> None:
     assert [False, True, False, True] == await seen.add_many([13800138000, -5, b"-5", "5"])
 
 
+async def test_a_buffer_is_its_bytes_at_the_time_of_the_call(seen: Any) -> None:
+    buffer = bytearray(b"a/1")
+    assert await seen.add(buffer) is True
+    buffer[:] = b"a/22"
+    strided = memoryview(b"a-/-1-")[::2]
+    assert [False] * 3 == [await seen.add(item) for item in (b"a/1", bytearray(b"a/1"), strided)]
+    one = memoryview(b"7").cast("B", shape=[])
+    assert [True, False, True, False] == await seen.add_many([memoryview(buffer), "a/22", one, 7])
+    buffer[:] = b"a/333"
+    assert [True, False] == [await seen.contains(memoryview(b"a/22")), await seen.contains(buffer)]
+    assert [True, False] == await seen.contains_many([bytearray(b"a/22"), buffer])
+    with pytest.raises(ConfigError, match=r"^(item|member): expected str, bytes, bytearray, memo"):
+        await seen.add(3.5)
+
+
 async def test_a_batch_answers_in_order_and_a_repeat_is_seen(seen: Any) -> None:
     await seen.add("ä")
     assert [True, False, False, True] == await seen.add_many(iter(["a", "ä", "a", b"\xff"]))
@@ -102,7 +117,18 @@ async def test_info_counts_the_items(seen: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "item", ["", b"", None, True, pytest.param(10**5000, id="huge"), "\ud800", ["a"]]
+    "item",
+    [
+        "",
+        b"",
+        bytearray(),
+        memoryview(b""),
+        None,
+        True,
+        pytest.param(10**5000, id="huge"),
+        "\ud800",
+        ["a"],
+    ],
 )
 async def test_an_item_that_is_none_is_refused(seen: Any, item: Any) -> None:
     with pytest.raises(ConfigError, match=r"^(item|member): expected ") as alone:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import re
+import socket
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
+from redis.backoff import NoBackoff
 from redis.crc import key_slot
 
-from tbloom import TBloomError, TimeBloom
+from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.engine.retries import is_outage
 from tests.helpers.commands import tbloom
 from tests.helpers.hostile import refused
 from tests.helpers.making import awaited
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.servers import Cluster
-from tests.helpers.stores import STORES, Store
+from tests.helpers.stores import BLOOM, STORES, Store
 
 each_store = pytest.mark.parametrize("store", STORES, ids=str)
 each_library = pytest.mark.parametrize("library", [redis, redis.asyncio])
@@ -100,3 +105,43 @@ def test_the_command_line_says_so_too(cluster: Cluster, name: str) -> None:
         ended = tbloom(*command, "--url", url, stdin="a\n")
         assert (2, "") == (ended.returncode, ended.stdout)
         assert "this server is a node of a cluster: use redis+cluster://" in ended.stderr
+
+
+class _Twemproxy(Proxy):
+    """Closes the connection at a command that twemproxy 0.5 does not know."""
+
+    _UNKNOWN = re.compile(rb"\*\d+\r\n\$\d+\r\n(TIME|INFO|MEMORY|SCRIPT|HELLO|CLIENT|SELECT)\r\n")
+
+    def _send_request(self, server: socket.socket, data: bytes, fault: Fault | None) -> bool:
+        return not self._UNKNOWN.search(data) and super()._send_request(server, data, fault)
+
+
+@each_store
+@each_library
+async def test_behind_twemproxy_stores_do_their_work(
+    store: Store, library: Any, url: str, name: str
+) -> None:
+    """What asks the server for its time or memory raises an error."""
+    known = inspect.signature(library.Redis).parameters
+    names = ["driver_info"] if "driver_info" in known else ["lib_name", "lib_version"]
+    once = library.retry.Retry(NoBackoff(), 0)
+    options = {"protocol": 2, **dict.fromkeys(names), "retry": once}
+    with _Twemproxy(url, lambda _: None) as proxy:
+        client = library.Redis(port=proxy.port, **options)
+        made = store.of_client(client, name)
+        seen = made if library is redis.asyncio else awaited(made)
+        assert [True, False, True] == await seen.add_many(["a", "a", "b"])
+        for _ in range(2):
+            assert [True, False] == await seen.contains_many(["a", "c"])
+            with pytest.raises(redis.ConnectionError, match="closed"):
+                await seen.info()
+        if store is BLOOM:
+            assert Claim.NEW is await seen.claim("c", note="c")
+            await seen._send_heartbeat()
+            await seen.leave_many(["c"])
+            assert ["c"] == [note.text for note in (await seen.take()).notes]
+            assert await seen.commit("c")
+        await seen.clear()
+        assert await seen.add("a") is True
+        await seen.aclose()
+        await client.aclose() if library is redis.asyncio else client.close()

@@ -352,9 +352,13 @@ async def test_a_cancelled_add_holds_up_only_adds_of_its_item(
                 assert Claim.NEW is await seen.claim("other")
                 await seen._send_heartbeat()
                 await seen.release("other")
-        again = asyncio.create_task(seen.add_many(iter(["c", "x"])))
+            with pytest.raises(ConfigError, match="expected an iterable of"):
+                await seen.add_many("cx")
+        buffer = bytearray(b"c")
+        again = asyncio.create_task(seen.add_many(iter([buffer, "x"])))
         alone = asyncio.create_task(seen.add("c"))
         await asyncio.sleep(0.1)
+        buffer[:] = b"z"
         if store is not DISTINCT:  # a and b, then c and d together: adds of c wait for these
             assert 3 == client.held
         client.go_on.set()

@@ -23,7 +23,7 @@ import httpx
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom
+from tbloom import AsyncTimeBloom, TimeBloom
 from tests.helpers.documents import ROOT
 from tests.helpers.localredis import free_port
 from tests.helpers.making import missing
@@ -318,3 +318,50 @@ def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -
     assert {event.encode() for event in events} == acted.keys()
     assert acted.total() <= len(events) + 1  # what the killed one was acting on
     assert 0 == own.xpending("events", "workers")["pending"]
+
+
+class FailsOnce(Handler):
+    """Pages of which ``/bad`` fails at first."""
+
+    def get(self) -> None:
+        self.server.asked[self.path] += 1
+        self.answer(500 if self.path == "/bad" and self.server.asked["/bad"] == 1 else 200)
+
+
+def test_workers_fetch_every_page_though_one_is_killed(own_url: str, tmp_path: Path) -> None:
+    """Its batch at most is fetched twice. What fails is fetched by another one, or by the next run."""
+    asked = Counter[str]()
+    with served(FailsOnce, asked=asked) as server:
+        urls = [f"{server.url}/{i}" for i in range(300)] + [f"{server.url}/bad"]
+        file = tmp_path / "urls.txt"
+        file.write_text("\n".join(urls + urls[:50]), encoding="utf-8")
+        killed, *others = (start("worker.py", str(file), url=own_url) for _ in range(3))
+        while asked.total() < 100:
+            sleep(0.005)
+        killed.kill()
+        killed.communicate()
+        for worker in others:
+            output(worker)
+        for _ in range(2):
+            last = output(start("worker.py", str(file), url=own_url))
+        assert [] == last
+    assert {url.removeprefix(server.url) for url in urls} == asked.keys()
+    assert 2 == asked["/bad"]
+    assert asked.total() <= 302 + 20
+
+
+def test_what_a_killed_consumer_had_added_is_lost(own_url: str, name: str) -> None:
+    """Without claims: it adds ten items before the work, and is killed at the fourth."""
+    script = f"""
+import time
+from tbloom import TimeBloom
+with TimeBloom.from_url({own_url!r}, {name!r}) as seen:
+    for number, is_new in enumerate(seen.add_many(map(str, range(10)))):
+        time.sleep(600 * (number == 3))
+        print(number, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as killed:
+        done = [int(killed.stdout.readline()) for _ in range(3)]
+        killed.kill()
+    with TimeBloom.from_url(own_url, name) as seen:
+        assert ([0, 1, 2], [False] * 10) == (done, seen.add_many(map(str, range(10))))

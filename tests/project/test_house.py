@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import grimp
 import pytest
 
 import tbloom
+from tbloom import TimeBloom
 
 ROOT = Path(__file__).parents[2]
 MODULES = {
@@ -85,3 +87,43 @@ def test_a_process_imports_only_what_it_uses(script: str, unused: set[str]) -> N
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert set() == unused & set(done.stdout.split())
+
+
+#: By extra: its package, and what needs it.
+EXTRAS = {
+    "scrapy": ("scrapy", "import tbloom.scrapy"),
+    "metrics": ("prometheus_client", "import tbloom.metrics"),
+    "pages": ("isal", "import tbloom.pages"),
+    "distinct": ("pyroaring", "from tbloom.distinct.roaring import bitmaps; bitmaps()"),
+    **{
+        extra: (package, f"from tbloom.cli import main; print(main({words}))")
+        for extra, package, words in [
+            ("scrapy of push", "scrapy", ["push", "news"]),
+            ("metrics of metrics", "prometheus_client", ["metrics", "news"]),
+            ("cli of report", "jinja2", ["report", "-o", "-", "NAME"]),
+            ("pages of pages", "isal", ["pages", "ls", "store"]),
+            ("demo of demo", "scrapy", ["demo"]),
+        ]
+    },
+}
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_is_named_where_its_own_package_is_missing(
+    extra: str, tmp_path: Path, url: str, name: str
+) -> None:
+    """A package that is there, but lacks another one, is no reason to install the extra."""
+    package, script = EXTRAS[extra]
+    advice = f"pip install 'tbloom[{extra.partition(' ')[0]}]'"
+    (tmp_path / package).mkdir()
+    TimeBloom.from_url(url, name).add("a")  # for the report
+    for content in "raise ModuleNotFoundError(__name__, name=__name__)", "import gone":
+        (tmp_path / package / "__init__.py").write_text(content)
+        done = subprocess.run(
+            [sys.executable, "-c", script.replace("NAME", name)],
+            env={**os.environ, "PYTHONPATH": str(tmp_path), "TBLOOM_URL": url},
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (advice in done.stderr) == ("gone" not in content)
+        assert ("No module named 'gone'" in done.stderr) == ("gone" in content)

@@ -66,7 +66,10 @@ async def later() -> None:
 
 class Loud(TimeBloom):
     def add(
-        self, item: str | bytes | int, within: int | None = None, keep: int | None = None
+        self,
+        item: str | bytes | bytearray | memoryview | int,
+        within: int | None = None,
+        keep: int | None = None,
     ) -> bool:
         return super().add(item, within, keep)
 
@@ -75,7 +78,7 @@ class Loud(TimeBloom):
 
 
 class LoudLater(AsyncExactFilter):
-    async def discard(self, item: str | bytes | int) -> bool:
+    async def discard(self, item: str | bytes | bytearray | memoryview | int) -> bool:
         return await super().discard(item)
 
 
@@ -89,7 +92,7 @@ use(Loud.open("redis://localhost", "news"))
 
 def answers(seen: TimeBloom, exact: ExactFilter, local: LocalBloom) -> None:
     assert_type("a" in seen, bool)
-    assert_type(seen.add_many(["a", b"b", 3]), list[bool])
+    assert_type(seen.add_many(["a", b"b", 3, bytearray(b"c"), memoryview(b"d")]), list[bool])
     assert_type(seen.claim("a", note="a"), Claim)
     assert_type(seen.info(), FilterInfo)
     assert_type(local.last_seen("a"), Period | None)

@@ -11,6 +11,16 @@ import click
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
+#: The packages that commands import, by the extra that installs them.
+_PACKAGES = {
+    "cli": {"jinja2"},
+    "demo": {"scrapy"},
+    "distinct": {"pyroaring"},
+    "metrics": {"prometheus_client"},
+    "pages": {"backports", "fastwarc", "isal"},
+    "scrapy": {"scrapy", "scrapy_redis"},
+}
+
 
 class _WithExample(click.Command):
     """A command whose help ends with an example, and with the extra that it needs."""
@@ -21,12 +31,12 @@ class _WithExample(click.Command):
         super().__init__(name, epilog=f"Example: {example}{needs}", **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Where a library is missing, the error names the extra that has it."""
+        """Run the command. If a package of its extra is missing, the error names the extra."""
         try:
             return super().invoke(ctx)
         except ImportError as error:
-            module = (error.name or "tbloom").partition(".")[0]
-            if not self.extra or module == "tbloom":
+            module = (error.name or "").partition(".")[0]
+            if module not in _PACKAGES.get(self.extra, ()):
                 raise
             if not isinstance(error, ModuleNotFoundError):  # it is too old
                 raise CommandError(str(error)) from None
