@@ -92,7 +92,7 @@ async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any
 async def test_a_batch_that_is_repeated_after_an_error_gets_its_first_answers(
     make: Any, url: str, fault: Fault
 ) -> None:
-    """Whether the server has had the call or not. A repeat in the batch spoils no other item."""
+    """Whether the server has had the call or not. A repeat in the batch spoils no other item (pulsar#6273)."""
     fails, theirs, batch = False, make(), ["a", "b", "a"]
     with Proxy(url, lambda _: fault if fails else None) as proxy:
         ours = make(url=proxy.url, resend=False)

@@ -121,7 +121,7 @@ class _Twemproxy(Proxy):
 async def test_behind_twemproxy_stores_do_their_work(
     store: Store, library: Any, url: str, name: str
 ) -> None:
-    """What asks the server for its time or memory raises an error."""
+    """What asks the server for its time or memory raises an error (node-redis#704)."""
     known = inspect.signature(library.Redis).parameters
     names = ["driver_info"] if "driver_info" in known else ["lib_name", "lib_version"]
     once = library.retry.Retry(NoBackoff(), 0)

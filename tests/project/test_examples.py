@@ -329,7 +329,7 @@ class FailsOnce(Handler):
 
 
 def test_workers_fetch_every_page_though_one_is_killed(own_url: str, tmp_path: Path) -> None:
-    """Its batch at most is fetched twice. What fails is fetched by another one, or by the next run."""
+    """Its batch at most is fetched twice (sidekiq#6829). What fails is fetched by another one, or by the next run."""
     asked = Counter[str]()
     with served(FailsOnce, asked=asked) as server:
         urls = [f"{server.url}/{i}" for i in range(300)] + [f"{server.url}/bad"]
