@@ -15,23 +15,27 @@ from typing import Any
 import pytest
 import redis
 import scrapy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
-from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.pages import PageStore
-from tbloom.scrapy import ScrapyRedisFingerprinter
+from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
 from tbloom.scrapy.dupefilter import summarize
 from tbloom.scrapy.extras.doctor import examine
 from tbloom.scrapy.options import address_of, error_line, make_client, make_store, server_settings
+from tbloom.scrapy.settings import KNOWN
 from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
 from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
+from tests.helpers.hostile import anything
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE
 from tests.helpers.website import Handler, served
@@ -699,6 +703,23 @@ def test_no_fault_hides_another_and_none_follows_from_another(
     assert sorted(expected) == sorted(name[0] for name in named if name), found
     assert "secret" not in "".join(found)
     assert [] == notes or not {"TBLOOM_", "ADDONS"} & {name[:7] for name in expected}
+
+
+@pytest.mark.check
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(sorted({*KNOWN} - {"TBLOOM_PATH"})), anything, min_size=1))
+def test_what_would_end_a_crawl_is_among_the_faults(values: dict[str, Any]) -> None:
+    """For settings of every kind, and each fault once."""
+    project = Settings({**ADDON, "REDIS_URL": UNREACHABLE, **values})
+    found, _ = examine(project)
+    assert len({*found}) == len(found)
+    Addon().update_settings(project)
+    message = ""
+    try:
+        make_store(project, "spider").close()
+    except ConfigError as error:
+        message = str(error)
+    assert message in {"", *found}
 
 
 def test_one_stores_wrong_settings_do_not_hide_what_another_has_stored(

@@ -162,7 +162,8 @@ class _Examination:
         for look in (self._classes, self._values, self._mark, self._stores):
             try:
                 yield from look()
-            except (ImportError, ValueError, NotConfigured) as error:  # a class, a bool of Scrapy's
+            # A class, a bool or a dict of Scrapy's.
+            except (ImportError, TypeError, ValueError, NotConfigured) as error:
                 yield str(error)
 
     def _classes(self) -> Iterator[str]:
