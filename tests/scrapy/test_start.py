@@ -22,7 +22,6 @@ from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
-from tbloom.pages import PageStore
 from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
 from tbloom.scrapy.dupefilter import summarize
@@ -647,8 +646,6 @@ WRONG = {
     "TBLOOM_TIMEZONE": "TBLOOM_TIMEZONE: expected an IANA time zone",
     "TBLOOM_RETRY_FOR": "TBLOOM_RETRY_FOR: expected ",
     "TBLOOM_COUNT_SLICES": "TBLOOM_COUNT_SLICES: expected a whole number from 1",
-    "TBLOOM_PAGES_CODEC": "TBLOOM_PAGES_CODEC: expected",
-    "TBLOOM_PAGES_PATH": "TBLOOM_PAGES_PATH: expected a str in which only %(spider)s",
     "DOWNLOADER": "tbloom can't start: DOWNLOADER names what can't be imported",
     "EXTENSIONS": "EXTENSIONS names what can't be imported",
     "REDIS_PORT": "REDIS_PORT: expected values that redis-py accepts",
@@ -660,12 +657,10 @@ def test_doctor_names_every_fault_once(tmp_path: Path) -> None:
     lines = (
         "TBLOOM_SLCES = TBLOOM_SHARDS = 4",
         *("TBLOOM_KEYY = 'a'", "TBLOOM_WHEN_IDLE = 'stay'", "TBLOOM_DONE_STATUSES = 404"),
-        *("TBLOOM_SHARE = 'hosts'", "TBLOOM_TAKE_OVER = False", "TBLOOM_GROW = False"),
+        *("TBLOOM_SHARE = 'hosts'", "TBLOOM_TAKE_OVER = False"),
         *("TBLOOM_CAPACITY = -1", "TBLOOM_TIMEZONE = 'Mars/Olympus'", "TBLOOM_RETRY_FOR = -1"),
         *("EXTENSIONS = {'tbloom.scrapy.DistinctCounts': 500, 'gone.Extension': 1}",),
         *("TBLOOM_COUNT_SLICES = 0", "DOWNLOADER = 'gone.Downloader'"),
-        *("HTTPCACHE_ENABLED = True", "HTTPCACHE_STORAGE = 'tbloom.scrapy.PageCacheStorage'"),
-        *("TBLOOM_PAGES_CODEC = 'rar'", "TBLOOM_PAGES_PATH = '%(day)s'"),
         *("REDIS_URL = None", "REDIS_PORT = 'six'"),
     )
     spiders = (
@@ -689,7 +684,7 @@ def test_doctor_names_every_fault_once(tmp_path: Path) -> None:
         ({"TBLOOM_STORE": "locl", "TBLOOM_PATH": "a", "EXTENSIONS": {}}, {"TBLOOM_STORE"}),
         ({"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "x", "TBLOOM_CAPACITY": 9}, {"TBLOOM_MARK", "TBLOOM_CAPACITY", "TBLOOM_TIMEZONE", "REDIS_URL"}),
         ({"ADDONS": {"gone.A": 1}, "DUPEFILTER_CLASS": "gone.B", "TBLOOM_A": 1}, {"ADDONS", "DUPEFILTER_CLASS", "TBLOOM_A", "REDIS_URL"}),
-        ({"ADDONS": {}, "EXTENSIONS": {}, "TBLOOM_A": 1}, {"ADDONS", "TBLOOM_A"}),
+        ({"ADDONS": {}, "EXTENSIONS": {}, "TBLOOM_A": 1}, {"ADDONS", "TBLOOM_A", "REDIS_URL"}),
         ({"REDIS_PARAMS": '{"password": "secret"'}, {"REDIS_PARAMS"}),
         ({"REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}, "REDIS_URL": None, "TBLOOM_CAPACITY": -1}, {"TBLOOM_CAPACITY", "REDIS_PARAMS"}),
     ],
@@ -722,46 +717,28 @@ def test_what_would_end_a_crawl_is_among_the_faults(values: dict[str, Any]) -> N
     assert message in {"", *found}
 
 
-def test_one_stores_wrong_settings_do_not_hide_what_another_has_stored(
-    own: redis.Redis, own_url: str, tmp_path: Path
+def test_only_right_settings_are_compared_with_what_is_stored(
+    own: redis.Redis, own_url: str
 ) -> None:
-    """And what is wrong is not compared with what is stored: it is not known."""
+    """With what filter and counters have: the defaults in place of wrong settings say nothing."""
     TimeBloom(own, "a", slices=3).add("a")
     DistinctCounter(own, "a:urls", mapping="a:ids", granularity="d", slices=3).add("a")
-    PageStore(tmp_path, "d", 3).close()
-    filters = {"TBLOOM_KEY": "a"}
     counts = {**COUNTED, "TBLOOM_COUNT_KEY": "a"}
-    pages = {**CACHED, "TBLOOM_PAGES_PATH": str(tmp_path), "TBLOOM_PAGES_GRANULARITY": "d"}
-    right = {**ADDON, "REDIS_URL": own_url, **filters, **counts, **pages, "TBLOOM_PAGES_SLICES": 5}
-    stored = {
-        "TBLOOM_SLICES": "TBLOOM_SLICES is 7, the stored filter has 3",
-        "TBLOOM_COUNT_SLICES": "TBLOOM_COUNT_SLICES is 30, the stored one has 3",
-        "TBLOOM_PAGES_SLICES": "TBLOOM_PAGES_SLICES is 5, the stored one has 3",
-    }
-    for wrong in ({}, *({name: 0} for name in stored)):
-        said = examine(Settings({**right, **wrong}))[0]
-        expected = [f"{name}: expected" for name in wrong]
-        expected += [line for name, line in stored.items() if name not in wrong]
-        assert len(expected) == len(said)
-        assert expected == [e for e in expected if any(fault.startswith(e) for fault in said)]
-    [misspelled], _ = examine(Settings({**right, "TBLOOM_SLCES": 3}))
-    assert misspelled.startswith("unknown setting TBLOOM_SLCES")
+    right = {**ADDON, "REDIS_URL": own_url, "TBLOOM_KEY": "a", **counts}
+    found, _ = examine(Settings(right))
+    starts = (
+        "TBLOOM_SLICES is 7, the stored filter has 3",
+        "TBLOOM_COUNT_SLICES is 30, the stored one has 3",
+    )
+    assert [True, True] == [f.startswith(s) for f, s in zip(found, starts, strict=True)]
+    for name in ("TBLOOM_SLICES", "TBLOOM_SLCES"):
+        [fault], _ = examine(Settings({**right, name: 0}))
+        assert (True, False) == (name in fault, "stored" in fault)
+    found, _ = examine(Settings({**right, "TBLOOM_COUNT_SLICES": 0}))
+    starts = (starts[0], "TBLOOM_COUNT_SLICES: expected")
+    assert [True, True] == [f.startswith(s) for f, s in zip(found, starts, strict=True)]
 
 
-def test_doctor_makes_no_page_store(tmp_path: Path) -> None:
-    """A crawl does, in a folder that need not exist."""
-    lines = [f"{name} = {value!r}" for name, value in CACHED.items()]
-    local = "TBLOOM_STORE = 'local'", "TBLOOM_PAGES_GRANULARITY = 'd'", "TBLOOM_PAGES_SLICES = 3"
-    for path in ("TBLOOM_PAGES_PATH = None", "TBLOOM_PAGES_PATH = 'pages'"):
-        code, said = doctor_of(tmp_path, UNREACHABLE, "", *lines, *local, path)
-        assert (0, 1) == (code, len(said))
-        assert [] == [name for name in (".scrapy", "pages") if (tmp_path / name).exists()]
-    readonly = "TBLOOM_PAGES_READONLY = True"
-    code, said = doctor_of(tmp_path, UNREACHABLE, "", *lines, *local, path, readonly)
-    assert (1, True) == (code, said[0].startswith("✗ TBLOOM_PAGES_PATH: expected a folder with"))
-
-
-CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}
 HOSTS = {"TBLOOM_SHARE": "hosts"}
 
 
@@ -771,7 +748,7 @@ HOSTS = {"TBLOOM_SHARE": "hosts"}
         ({}, ""),
         ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, ""),  # as Scrapy's template
         ({"DOWNLOAD_DELAY": 3}, "DOWNLOAD_DELAY counts for each by itself; with TBLOOM_SHARE = 'hosts'"),
-        ({"DOWNLOAD_DELAY": 3, "AUTOTHROTTLE_ENABLED": True}, "AUTOTHROTTLE_ENABLED and DOWNLOAD_DELAY count"),
+        ({"AUTOTHROTTLE_ENABLED": True}, "AUTOTHROTTLE_ENABLED counts for each by itself"),
         ({"DOWNLOAD_DELAY": 3, **HOSTS}, ""),
         ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}, ""),
         ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue", **HOSTS}, "SCHEDULER_PRIORITY_QUEUE keeps"),
@@ -787,8 +764,6 @@ HOSTS = {"TBLOOM_SHARE": "hosts"}
             ("%(name)s.xml", "xml", {}, True), ("a.jl", "jl", {"overwrite": True}, True), ("s3://b/a.jl", "jl", {}, True),
             ("file:///a.csv", "csv", {}, False), ("stdout:", "json", {}, False),
             ("a.jl.gz", "jl", {"postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"]}, True))),
-        (CACHED, "one writes the page store, and others end at their start"),
-        ({**CACHED, "HTTPCACHE_STORAGE": "scrapy.extensions.httpcache.FilesystemCacheStorage"}, ""),
         ({"DOWNLOAD_DELAY": "soon"}, ""),  # Scrapy says that
     ],
 )  # fmt: skip
