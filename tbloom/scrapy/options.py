@@ -51,6 +51,7 @@ _PARAMS = {
     "REDIS_ENCODING": "encoding",
     "REDIS_DECODE_RESPONSES": "decode_responses",
 }
+REDIS = (*_PARAMS, "REDIS_PARAMS")
 #: redis-py's parameters that name a server.
 _PLACES = {"url", "host", "port", "unix_socket_path", "startup_nodes"}
 
@@ -87,11 +88,7 @@ _CHANGEABLE = {"slices", "capacity", "error_rate"}
 
 def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     """Return the client, and the store's default for ``retry_for`` where tbloom decides on it."""
-    try:
-        params = settings.getdict("REDIS_PARAMS")
-    except (TypeError, ValueError):  # its message may have a piece of a password
-        given = type(settings["REDIS_PARAMS"])
-        raise ConfigError("REDIS_PARAMS", given, "a dict, or one as JSON") from None
+    params = _params(settings)
     # scrapy-redis would wait 30 s for a reply, and block the reactor; and RESP3 costs two more round trips a connection.
     usual = {
         "encoding": "utf-8",
@@ -123,9 +120,17 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     return client, {"retry_for": RETRY_FOR}
 
 
+def _params(settings: BaseSettings) -> dict[str, Any]:
+    try:
+        return dict(settings.getdict("REDIS_PARAMS"))
+    except (TypeError, ValueError):  # its message may have a piece of a password
+        given = type(settings["REDIS_PARAMS"])
+        raise ConfigError("REDIS_PARAMS", given, "a dict, or one as JSON") from None
+
+
 def server_settings(settings: BaseSettings) -> str:
     """Return the settings that name the server, as they are given, without a password."""
-    params = settings.getdict("REDIS_PARAMS")
+    params = _params(settings)
     given = {name: settings.get(name) for name, param in _PARAMS.items() if param in _PLACES}
     given |= {f"REDIS_PARAMS[{param!r}]": params[param] for param in params if param in _PLACES}
     named = [f"{name} is {_place(value)}" for name, value in given.items() if value]
@@ -205,7 +210,7 @@ def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, 
         found.setdefault("hashes", _OLD_HASHES)
     key = found.get("name", DEFAULT_KEY)
     name = expand(FILTER["name"], key, spider=spider, timestamp=int(time.time()))
-    for argument in found.keys() - _STORES[store] - _SHARED:
+    for argument in sorted(found.keys() - _STORES[store] - _SHARED):
         value = "a value that is not shown" if argument == "secret" else found[argument]
         raise ConfigError(argument, value, f"to be left out with {STORE.name} = {store!r}")
     found = {argument: found[argument] for argument in found.keys() & _STORES[store]}

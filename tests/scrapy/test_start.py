@@ -15,22 +15,26 @@ from typing import Any
 import pytest
 import redis
 import scrapy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
-from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
-from tbloom.scrapy import ScrapyRedisFingerprinter
+from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
 from tbloom.scrapy.dupefilter import summarize
-from tbloom.scrapy.extras.doctor import faults
+from tbloom.scrapy.extras.doctor import examine
 from tbloom.scrapy.options import address_of, error_line, make_client, make_store, server_settings
+from tbloom.scrapy.settings import KNOWN
 from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
 from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
+from tests.helpers.hostile import anything
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE
 from tests.helpers.website import Handler, served
@@ -310,7 +314,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) -> None:
-    found = [*faults(Settings({"REDIS_URL": url, **settings}))]
+    found = examine(Settings({"REDIS_URL": url, **settings}))[0]
     assert len(found) == bool(expected)
     assert "".join(found).startswith(expected)
 
@@ -319,7 +323,7 @@ def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str
     own.config_set("maxmemory", 100_000_000)
     own.config_set("maxmemory-policy", "allkeys-lru")
     try:
-        [fault] = faults(Settings({**ADDON, "REDIS_URL": own_url}))
+        [fault], _ = examine(Settings({**ADDON, "REDIS_URL": own_url}))
     finally:
         own.config_set("maxmemory-policy", "noeviction")
         own.config_set("maxmemory", 0)
@@ -492,7 +496,7 @@ def test_doctor_compares_the_settings_with_a_file(tmp_path: Path, mark: str) -> 
 def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_url: str) -> None:
     TimeBloom(own, "news").add("a")
     settings = {**ADDON, **COUNTED, "REDIS_URL": own_url, "TBLOOM_COUNT_MAPPING": "news"}
-    [fault] = faults(Settings(settings))
+    [fault], _ = examine(Settings(settings))
     assert fault == (
         "TBLOOM_COUNT_MAPPING: 'news' is the name of a filter with slices: take another name"
     )
@@ -540,7 +544,7 @@ class F(A):
         "  spiders.py: DUPEFILTER_CLASS",
         f"✗ spider d: {OFF} (without effect: TBLOOM_SLCES)",
         "  spiders.py: ADDONS",
-        "✗ spider e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
+        "✗ spider d, e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
         "  spiders.py: TBLOOM_SLCES",
         "✗ spider f: the settings of a spider can't be made: TypeError: 'NoneType'",
         "  spiders.py, line 18",
@@ -629,6 +633,161 @@ def test_doctor_asks_a_server_that_is_away_once(tmp_path: Path) -> None:
     assert 1 == len(asked)
     assert lines[0].startswith(f"✗ REDIS_URL is redis://***@{host}/0: ")
     assert (1, 3, "  settings.py: REDIS_URL") == (code, len(lines), lines[1])
+
+
+WRONG = {
+    "TBLOOM_SLCES": "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
+    "TBLOOM_KEYY": "unknown setting TBLOOM_KEYY; did you mean TBLOOM_KEY?",
+    "TBLOOM_WHEN_IDLE": "TBLOOM_WHEN_IDLE: expected 'end' or 'wait'",
+    "TBLOOM_DONE_STATUSES": "TBLOOM_DONE_STATUSES: expected a list",
+    "TBLOOM_SHARDS": "TBLOOM_SHARDS: expected 1 with TBLOOM_SHARE = 'hosts'",
+    "TBLOOM_TAKE_OVER": "TBLOOM_TAKE_OVER: expected True with TBLOOM_SHARE = 'hosts'",
+    "TBLOOM_CAPACITY": "TBLOOM_CAPACITY: expected a whole number from 1",
+    "TBLOOM_TIMEZONE": "TBLOOM_TIMEZONE: expected an IANA time zone",
+    "TBLOOM_RETRY_FOR": "TBLOOM_RETRY_FOR: expected ",
+    "TBLOOM_COUNT_SLICES": "TBLOOM_COUNT_SLICES: expected a whole number from 1",
+    "DOWNLOADER": "tbloom can't start: DOWNLOADER names what can't be imported",
+    "EXTENSIONS": "EXTENSIONS names what can't be imported",
+    "REDIS_PORT": "REDIS_PORT: expected values that redis-py accepts",
+}
+
+
+def test_doctor_names_every_fault_once(tmp_path: Path) -> None:
+    """As other checks of a configuration came to do (dynaconf#754, Logprep#97): the next mistake does not wait for the first."""
+    lines = (
+        "TBLOOM_SLCES = TBLOOM_SHARDS = 4",
+        *("TBLOOM_KEYY = 'a'", "TBLOOM_WHEN_IDLE = 'stay'", "TBLOOM_DONE_STATUSES = 404"),
+        *("TBLOOM_SHARE = 'hosts'", "TBLOOM_TAKE_OVER = False"),
+        *("TBLOOM_CAPACITY = -1", "TBLOOM_TIMEZONE = 'Mars/Olympus'", "TBLOOM_RETRY_FOR = -1"),
+        *("EXTENSIONS = {'tbloom.scrapy.DistinctCounts': 500, 'gone.Extension': 1}",),
+        *("TBLOOM_COUNT_SLICES = 0", "DOWNLOADER = 'gone.Downloader'"),
+        *("REDIS_URL = None", "REDIS_PORT = 'six'"),
+    )
+    spiders = (
+        "import scrapy\nclass A(scrapy.Spider): name = 'a'",
+        "class B(A): name = 'b'; custom_settings = {'TBLOOM_ERROR_RATE': 2, 'TBLOOM_KEY': '{a}'}",
+    )
+    code, said = doctor_of(tmp_path, UNREACHABLE, "\n".join(spiders), *lines)
+    faults = [line.removeprefix("✗ ") for line in said if line.startswith("✗")]
+    own = ("spider b: TBLOOM_ERROR_RATE: expected", "spider b: TBLOOM_KEY: expected")
+    starts = [*WRONG.values(), *own]
+    assert starts == [s for s in starts if 1 == sum(line.startswith(s) for line in faults)], said
+    assert (1, f"{len(starts)} faults: change what the ✗ says") == (code, said[-1])
+    assert {f"  settings.py: {name}" for name in WRONG} <= {*said}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"TBLOOM_CAPACITY": -1}, {"TBLOOM_CAPACITY", "REDIS_URL"}),
+        ({"TBLOOM_COUNT_SLICES": 0}, {"TBLOOM_COUNT_SLICES", "REDIS_URL"}),
+        ({"TBLOOM_STORE": "locl", "TBLOOM_PATH": "a", "EXTENSIONS": {}}, {"TBLOOM_STORE"}),
+        ({"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "x", "TBLOOM_CAPACITY": 9}, {"TBLOOM_MARK", "TBLOOM_CAPACITY", "TBLOOM_TIMEZONE", "REDIS_URL"}),
+        ({"ADDONS": {"gone.A": 1}, "DUPEFILTER_CLASS": "gone.B", "TBLOOM_A": 1}, {"ADDONS", "DUPEFILTER_CLASS", "TBLOOM_A", "REDIS_URL"}),
+        ({"ADDONS": {}, "EXTENSIONS": {}, "TBLOOM_A": 1}, {"ADDONS", "TBLOOM_A", "REDIS_URL"}),
+        ({"REDIS_PARAMS": '{"password": "secret"'}, {"REDIS_PARAMS"}),
+        ({"REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}, "REDIS_URL": None, "TBLOOM_CAPACITY": -1}, {"TBLOOM_CAPACITY", "REDIS_PARAMS"}),
+    ],
+)  # fmt: skip
+def test_no_fault_hides_another_and_none_follows_from_another(
+    settings: dict[str, Any], expected: set[str]
+) -> None:
+    """Neither a wrong setting and a server that is away, nor what a class that can't be imported would do."""
+    found, notes = examine(Settings({**ADDON, **COUNTED, "REDIS_URL": UNREACHABLE, **settings}))
+    named = [re.search(r"[A-Z]+_[A-Z_]+|ADDONS", fault) for fault in found]
+    assert sorted(expected) == sorted(name[0] for name in named if name), found
+    assert "secret" not in "".join(found)
+    assert [] == notes or not {"TBLOOM_", "ADDONS"} & {name[:7] for name in expected}
+
+
+@pytest.mark.check
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(sorted({*KNOWN} - {"TBLOOM_PATH"})), anything, min_size=1))
+def test_what_would_end_a_crawl_is_among_the_faults(values: dict[str, Any]) -> None:
+    """For settings of every kind, and each fault once."""
+    project = Settings({**ADDON, "REDIS_URL": UNREACHABLE, **values})
+    found, _ = examine(project)
+    assert len({*found}) == len(found)
+    Addon().update_settings(project)
+    message = ""
+    try:
+        make_store(project, "spider").close()
+    except ConfigError as error:
+        message = str(error)
+    assert message in {"", *found}
+
+
+def test_only_right_settings_are_compared_with_what_is_stored(
+    own: redis.Redis, own_url: str
+) -> None:
+    """With what filter and counters have: the defaults in place of wrong settings say nothing."""
+    TimeBloom(own, "a", slices=3).add("a")
+    DistinctCounter(own, "a:urls", mapping="a:ids", granularity="d", slices=3).add("a")
+    counts = {**COUNTED, "TBLOOM_COUNT_KEY": "a"}
+    right = {**ADDON, "REDIS_URL": own_url, "TBLOOM_KEY": "a", **counts}
+    found, _ = examine(Settings(right))
+    starts = (
+        "TBLOOM_SLICES is 7, the stored filter has 3",
+        "TBLOOM_COUNT_SLICES is 30, the stored one has 3",
+    )
+    assert [True, True] == [f.startswith(s) for f, s in zip(found, starts, strict=True)]
+    for name in ("TBLOOM_SLICES", "TBLOOM_SLCES"):
+        [fault], _ = examine(Settings({**right, name: 0}))
+        assert (True, False) == (name in fault, "stored" in fault)
+    found, _ = examine(Settings({**right, "TBLOOM_COUNT_SLICES": 0}))
+    starts = (starts[0], "TBLOOM_COUNT_SLICES: expected")
+    assert [True, True] == [f.startswith(s) for f, s in zip(found, starts, strict=True)]
+
+
+HOSTS = {"TBLOOM_SHARE": "hosts"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ""),
+        ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, ""),  # as Scrapy's template
+        ({"DOWNLOAD_DELAY": 3}, "DOWNLOAD_DELAY counts for each by itself; with TBLOOM_SHARE = 'hosts'"),
+        ({"AUTOTHROTTLE_ENABLED": True}, "AUTOTHROTTLE_ENABLED counts for each by itself"),
+        ({"DOWNLOAD_DELAY": 3, **HOSTS}, ""),
+        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}, ""),
+        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue", **HOSTS}, "SCHEDULER_PRIORITY_QUEUE keeps"),
+        ({"TBLOOM_KEY": "a-%(timestamp)s"}, "TBLOOM_KEY: %(timestamp)s gives each a filter of its own"),
+        ({"SCHEDULER_FLUSH_ON_START": True}, "SCHEDULER_FLUSH_ON_START clears the filter under"),
+        ({"TBLOOM_MARK": "scheduled"}, "TBLOOM_MARK = 'scheduled' shares no work"),
+        ({"TBLOOM_MARK": "scheduled", **SHARED, "SCHEDULER_PERSIST": True}, ""),
+        ({"TBLOOM_TAKE_OVER": False}, "TBLOOM_TAKE_OVER = False shares no work"),
+        ({"JOBDIR": "job"}, "requests are lost unless each has a JOBDIR of its own"),
+        ({"JOBDIR": "job", "TBLOOM_STORE": "local"}, ""),
+        *(({"FEEDS": {uri: {"format": kind, **more}}}, "FEEDS: 'LOSES items" * loses) for uri, kind, more, loses in (
+            ("a.jsonl", "jsonlines", {}, False), ("a.json", "json", {}, True), ("a-%(time)s.json", "json", {}, False),
+            ("%(name)s.xml", "xml", {}, True), ("a.jl", "jl", {"overwrite": True}, True), ("s3://b/a.jl", "jl", {}, True),
+            ("file:///a.csv", "csv", {}, False), ("stdout:", "json", {}, False),
+            ("a.jl.gz", "jl", {"postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"]}, True))),
+        ({"DOWNLOAD_DELAY": "soon"}, ""),  # Scrapy says that
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_several_crawlers_is_a_note_and_no_fault(
+    url: str, name: str, settings: dict[str, Any], expected: str
+) -> None:
+    """A delay holds for each crawler (scrapyd#221); two can share no JOBDIR (hepcrawl#186), and no file of XML (scrapy#4103)."""
+    found, notes = examine(Settings({**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, **settings}))
+    assert [] == found
+    assert len(notes) == bool(expected)
+    start = expected.replace("LOSES", f"{next(iter(settings.get('FEEDS', [''])))}' loses")
+    assert "".join(notes).startswith(start)
+
+
+def test_a_note_leaves_the_exit_code_and_names_the_spiders(url: str, tmp_path: Path) -> None:
+    spiders = (
+        "import scrapy\nclass A(scrapy.Spider): name = 'a'",
+        "class B(A): name = 'b'; custom_settings = {'JOBDIR': 'job'}",
+    )
+    code, lines = doctor_of(tmp_path, url, "\n".join(spiders))
+    start = "note: with several crawlers: spider b: requests are lost unless each has a JOBDIR"
+    assert (0, 2, True) == (code, len(lines), lines[0].startswith(start))
+    code, lines = doctor_of(tmp_path, url, "\n".join(spiders), "TBLOOM_A = 1")
+    assert (1, []) == (code, [line for line in lines if "note" in line])
 
 
 # Scrapy's commands

@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 
 from tbloom import LocalBloom
 from tbloom.scrapy.done.local import CrawlLocal
-from tbloom.scrapy.extras.doctor import faults
+from tbloom.scrapy.extras.doctor import examine
 from tests.helpers.forked import Forked
 from tests.helpers.projects import Project, crawl_in_turn, marked, queued, times
 from tests.helpers.schedulers import UNREACHABLE
@@ -170,7 +170,7 @@ def test_doctor_does_not_lock(settings: Any, tmp_path: Path) -> None:
     held = CrawlLocal(path=tmp_path / "seen")
     with held:
         held.open_claims()
-        assert [] == [*faults(Settings(settings))]
+        assert [] == examine(Settings(settings))[0]
 
 
 # Other uses

@@ -18,23 +18,23 @@ def doctor() -> int:
     """Say what is wrong with a Scrapy project's settings.
 
     Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
-    has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off. A note, about a Scrapy or
-    redis-py that is newer than tbloom's tests know, is no fault.
+    has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off. A note is no fault: a Scrapy
+    or redis-py that is newer than tbloom's tests know, or a setting that does not fit several crawlers of a spider.
     """
     from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - needs Scrapy
-    from tbloom.scrapy.extras.doctor import faults  # noqa: PLC0415 - the same
+    from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - the same
 
     settings = settings_here()
-    for note in untested_versions():
+    faults, clashes = examine(settings)
+    for note in [*untested_versions(), *(f"with several crawlers: {clash}" for clash in clashes)]:
         output.line(formats.printable(f"note: {note}"))
-    found = [*faults(settings)]
-    for fault in found:
+    for fault in faults:
         what, *where = fault.splitlines()
         output.line(formats.printable(f"✗ {what}"))
         for place in where:
             output.line(formats.printable(f"  {place}"))
-    if found:
-        output.line(f"{formats.counted(len(found), 'fault')}: change what the ✗ says")
+    if faults:
+        output.line(f"{formats.counted(len(faults), 'fault')}: change what the ✗ says")
         return FAILED
     output.line(
         "✓ tbloom filters the requests of this project; no fault in its settings and spiders, or at the server"

@@ -7,40 +7,43 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from difflib import get_close_matches
 from inspect import isclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from redis import RedisError
-from redis.exceptions import RedisClusterException
+import redis
 from scrapy import Spider
 from scrapy.exceptions import NotConfigured
-from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import ENVVAR
 
 from tbloom import LocalBloom
-from tbloom.engine.retries import is_outage
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
+from tbloom.scrapy.extras.fleet import clashes, shares_queue
 from tbloom.scrapy.options import (
+    REDIS,
     error_line,
     make_store,
     naming_redis,
     needs_no_shared_queue,
     server_settings,
 )
-from tbloom.scrapy.settings import COUNTS, FILTER, MARK, STORE, expand
+from tbloom.scrapy.settings import COUNTS, FILTER, MARK, STORE, Setting, check_settings, expand
 
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: The classes of tbloom's that settings name.
 _OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
+#: What a server raises that can't be asked. A cluster's error is no RedisError.
+_AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: How many spiders a fault names.
 _NAMED = 3
 _OFF = (
@@ -49,36 +52,30 @@ _OFF = (
 )
 
 
-def faults(settings: BaseSettings) -> Iterator[str]:
-    """Yield each fault of the project and its spiders: a line and, if the setting is in a file, a line with that file.
+def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
+    """Return the faults of the project and its spiders, and notes about several crawlers at once, which are no faults.
 
-    A fault that only some spiders have names them.
+    A fault is a line and, if the setting is in a file, a line with that file. What only some spiders have names them.
     """
-    spiders = list[type[Spider] | None]()
-    try:
-        _loaded("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
-    except ImportError as error:
-        yield f"{error}\n{_place('SPIDER_LOADER_CLASS', settings, None)}".rstrip()
-        return
+    _, fault = _loaded("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
+    if fault:
+        return [_at(_place(fault, settings), fault)], []
+    project, spiders = list[str](), list[type[Spider] | None]()
     try:
         spiders += _spiders(settings, warn_only=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
         others = settings.getbool(_WARN_ONLY)
         what = "a spider can't be imported" + ", so none can crawl" * (not others)
-        place = _raised_at(error) or _place("SPIDER_MODULES", settings, None)
-        yield f"{what}: {_why(error)}\n{place}".rstrip()
+        place = _raised_at(error) or _place("SPIDER_MODULES", settings)
+        project.append(_at(place, f"{what}: {_why(error)}"))
         if others:
             spiders += _spiders(settings, warn_only=True)
-    #: By fault, the spiders that have it.
-    found, away = dict[str, dict[str, None]](), dict[str, str]()
+    faults, notes = dict[str, list[str]](), dict[str, list[str]]()
+    away = dict[str, Exception]()
     for spider in spiders or [None]:
         name = spider.name if spider else "spider"
-        for fault in _faults_of(spider, name, settings, away):
-            found.setdefault(fault, {})[name] = None
-    for fault, names in found.items():
-        more = len(names) - _NAMED
-        shown = ", ".join([*names][:_NAMED]) + f" and {more} more" * (more > 0)
-        yield fault if len(names) >= len(spiders) else f"spider {shown}: {fault}"
+        faults[name], notes[name] = _examine_spider(spider, name, settings, away)
+    return project + _merged(faults), _merged(notes)
 
 
 def _spiders(settings: BaseSettings, *, warn_only: bool) -> list[type[Spider]]:
@@ -90,95 +87,194 @@ def _spiders(settings: BaseSettings, *, warn_only: bool) -> list[type[Spider]]:
     return [loader.load(name) for name in loader.list()]
 
 
-def _faults_of(
-    spider: type[Spider] | None, name: str, settings: BaseSettings, away: dict[str, str]
-) -> Iterator[str]:
-    """Yield the faults of one spider, or of a project without any; ``away``: the servers that have not answered, with the error."""
+def _merged(texts: dict[str, list[str]]) -> list[str]:
+    """Return each text of the spiders once, with the names of those that have it, unless all have."""
+    merged = list[str]()
+    for text in dict.fromkeys(chain.from_iterable(texts.values())):
+        names = [name for name, own in texts.items() if text in own]
+        more = len(names) - _NAMED
+        shown = ", ".join(names[:_NAMED]) + f" and {more} more" * (more > 0)
+        merged.append(text if len(names) == len(texts) else f"spider {shown}: {text}")
+    return merged
+
+
+def _examine_spider(
+    spider: type[Spider] | None, name: str, settings: BaseSettings, away: dict[str, Exception]
+) -> tuple[list[str], list[str]]:
+    """Return the faults and the notes of one spider, or of a project without any.
+
+    ``away``: the servers that have not answered, with the error.
+    """
     settings = settings.copy()
     try:
         if spider:
             spider.update_settings(settings)
     except Exception as error:  # noqa: BLE001 - whatever the spider raises
-        yield f"the settings of a spider can't be made: {_why(error)}\n{_raised_at(error)}".rstrip()
-        return
-    given = settings.copy()  # the add-on changes settings
-    for fault in _until_one_hides_others(settings, name, away):
-        yield f"{fault}\n{_place(fault, given, spider)}".rstrip()
+        what = f"the settings of a spider can't be made: {_why(error)}"
+        return [_at(_raised_at(error), what)], []
+    one, notes = _Examination(settings.copy(), name, away), list[str]()
+    faults = [_at(_place(fault, settings, spider), fault) for fault in one.faults()]
+    with suppress(Exception):  # a wrong setting of Scrapy's, which Scrapy names
+        if one.wrong <= {*REDIS} and STORE.value(one.settings) != "local":
+            notes.extend(clashes(one.settings))
+    return faults, notes
 
 
-def _until_one_hides_others(
-    settings: BaseSettings, name: str, away: dict[str, str]
-) -> Iterator[str]:
-    try:
-        yield from _check_settings(settings)
-        if (server := server_settings(settings)) in away:
-            yield away[server]
-        else:
-            yield from _check_stored(settings, name)
-    except (ImportError, ValueError, NotConfigured) as error:  # a class, a bool of Scrapy's
-        yield str(error)
-    except (TBloomError, RedisError, RedisClusterException) as error:
-        line = error_line(error, settings)
-        if is_outage(error):
-            away[server_settings(settings)] = line
-        yield line
+class _Examination:
+    """Looks for the faults of one spider's settings.
 
+    A wrong setting is left out, so that it hides no other fault. So are those of a server that is away.
+    """
 
-def _check_settings(settings: BaseSettings) -> Iterator[str]:
-    """Yield faults that the settings alone show. Set what the add-on sets. Raise NotConfigured if tbloom is off."""
-    _check_classes(settings)
-    has_addon = Addon in _components("ADDONS", settings)
-    if has_addon:
+    def __init__(self, settings: BaseSettings, name: str, away: dict[str, Exception]) -> None:
+        self.settings, self._name, self._away = settings, name, away
+        #: The settings that were left out.
+        self.wrong = set[str]()
+        #: The components that ADDONS and EXTENSIONS switch on.
+        self._components = list[Any]()
+
+    def faults(self) -> Iterator[str]:
+        """Yield each fault. Change nothing that is stored."""
         try:
-            Addon().update_settings(settings)
-        except NotConfigured as error:
-            raise NotConfigured(f"tbloom's add-on is off: {error}") from None
-    if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
-        names = sorted(name for name in settings if name.startswith("TBLOOM_"))
-        raise NotConfigured(_OFF.format(f" (without effect: {', '.join(names)})" if names else ""))
-    is_done, is_shared = settings.get(MARK.name) == "done", _is_shared(settings)
-    if is_done and is_shared:
-        yield str(needs_no_shared_queue())
-    elif is_done and not has_addon:
-        yield f"{MARK.name}: 'done' needs ADDONS = {{'tbloom.scrapy.Addon': 500}}"
-    elif is_shared and not settings.getbool(_PERSIST):
-        yield (
-            f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
-            f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
-        )
+            yield from self._classes()
+            if self.wrong.isdisjoint(_OURS) and (off := self._why_off()):
+                yield off
+                self.wrong.add("ADDONS")
+            yield from self._errors(self._ask_filter, FILTER)
+            if DistinctCounts in self._components:
+                yield from self._errors(self._ask_counters, COUNTS)
+            if self.wrong.isdisjoint(_OURS):
+                yield from self._mark()
+        except (TypeError, ValueError) as error:  # a bool or a dict of Scrapy's
+            yield str(error)
 
+    def _classes(self) -> Iterator[str]:
+        """Look at the classes without which Scrapy or tbloom can't start."""
+        for name in ("DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"):
+            kind, fault = _loaded(f"tbloom can't start: {name}", self.settings[name])
+            if not fault and not isclass(kind):
+                fault = f"tbloom can't start: {name} is no class, but {kind!r}"
+            if fault:
+                yield fault
+                self.wrong.add(name)
+                # The add-on can be looked at with Scrapy's class.
+                self.settings.set(name, Settings()[name], "cmdline")
+        for name in ("ADDONS", "EXTENSIONS"):
+            given = self.settings.getdict(name)
+            for path in [path for path, on in given.items() if on is not None]:
+                component, fault = _loaded(name, path)
+                self._components.append(component)
+                if fault:
+                    yield fault
+                    self.wrong.add(name)
 
-def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
-    """Yield what is wrong with the stored filter and counters of this spider, or with their server. Change nothing."""
-    _keep_from_making_a_file(settings, name)
-    with naming_redis(settings), closing(make_store(settings, name, retry_for=0)) as seen:
-        seen.contains_many([b"a"])  # raises if other parameters are stored
-        if not isinstance(seen, LocalBloom):
-            yield from seen.warnings()
-    if DistinctCounts in _components("EXTENSIONS", settings):
-        counter = make_counters(settings, name)[KINDS[0]]
-        with naming_redis(settings), closing(counter.client):
+    def _why_off(self) -> str:
+        """Set what the add-on sets. Return why tbloom filters nothing then; "" if it does."""
+        settings = self.settings
+        if Addon in self._components:
             try:
+                Addon().update_settings(settings)
+            except NotConfigured as error:
+                return f"tbloom's add-on is off: {error}"
+        if issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
+            return ""
+        names = sorted(name for name in settings if name.startswith("TBLOOM_"))
+        return _OFF.format(f" (without effect: {', '.join(names)})" if names else "")
+
+    def _mark(self) -> Iterator[str]:
+        """Look at what the queue and the add-on are to TBLOOM_MARK."""
+        is_done, is_shared = self.settings.get(MARK.name) == "done", shares_queue(self.settings)
+        if is_done and is_shared:
+            yield str(needs_no_shared_queue())
+        elif is_done and Addon not in self._components:
+            yield f"{MARK.name}: 'done' needs ADDONS = {{'tbloom.scrapy.Addon': 500}}"
+        elif is_shared and not self.settings.getbool(_PERSIST):
+            yield (
+                f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
+                f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
+            )
+
+    def _errors(self, ask: Callable[[], list[str]], table: Mapping[str, Setting]) -> Iterator[str]:
+        """Yield what a store says, and the error that it raises. Leave out what the error names, and ask again."""
+        while True:
+            try:
+                yield from ask()
+            except ConfigError as error:
+                names = {*error.argument.split(", ")}
+                if names <= self.wrong:  # it follows from what was left out
+                    return
+                yield str(error)
+            except ConfigMismatch as error:
+                # A default in place of a wrong setting says nothing.
+                if not any(name.startswith(("TBLOOM_", "BLOOMFILTER_")) for name in self.wrong):
+                    yield error_line(error, self.settings, table)
+                return
+            except _AWAY as error:
+                yield error_line(error, self.settings, table)
+                self._away[server_settings(self.settings)] = error
+                names = {*REDIS}
+            except (TBloomError, redis.RedisError) as error:
+                yield error_line(error, self.settings, table)
+                return
+            else:
+                return
+            self.wrong |= names
+            for name in names & {*self.settings}:
+                del self.settings[name]
+
+    def _ask_filter(self) -> list[str]:
+        """Return what a filter with these settings says of its server. Raise the first error."""
+        settings, name, path = self.settings, self._name, FILTER["path"]
+        check_settings(settings)
+        if STORE.name in self.wrong:  # the others may be right for the store that is meant
+            return []
+        is_local = STORE.value(settings) == "local"
+        if is_local and path.value(settings) is not None:
+            file = Path(expand(path, path.value(settings), spider=name))
+            if file.parent.is_dir() and not file.exists():  # a crawl makes it
+                settings.set(path.name, None, "cmdline")
+        is_asked = is_local or self._leads_to_server()
+        make_store(settings, name).close()  # else a wrong TBLOOM_RETRY_FOR would not be found
+        with naming_redis(settings), closing(make_store(settings, name, retry_for=0)) as seen:
+            if not is_asked:
+                return []
+            seen.contains_many([b"a"])  # raises if other parameters are stored
+            return [] if isinstance(seen, LocalBloom) else seen.warnings()
+
+    def _ask_counters(self) -> list[str]:
+        """Raise the first error of counters with these settings."""
+        is_asked = self._leads_to_server()
+        counter = make_counters(self.settings, self._name)[KINDS[0]]
+        with naming_redis(self.settings), closing(counter.client):
+            if is_asked:
                 counter.count()
-            except TBloomError as error:
-                yield error_line(error, settings, COUNTS)
+        return []
+
+    def _leads_to_server(self) -> bool:
+        """Return whether no setting of the server is left out. Raise the error that another spider got from this server."""
+        is_known = self.wrong.isdisjoint(REDIS)
+        if is_known and (error := self._away.get(server_settings(self.settings))):
+            raise error
+        return is_known
 
 
-def _keep_from_making_a_file(settings: BaseSettings, name: str) -> None:
-    """Unset TBLOOM_PATH if the first crawl will make the file."""
-    path = FILTER["path"]
-    if STORE.value(settings) == "local" and (text := path.value(settings)) is not None:
-        file = Path(expand(path, text, spider=name))
-        if file.parent.is_dir() and not file.exists():
-            settings.set(path.name, None, SETTINGS_PRIORITIES["cmdline"])
-
-
-def _is_shared(settings: BaseSettings) -> bool:
-    kinds = load_object(settings["SCHEDULER"]).__mro__
-    return any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
+def _loaded(place: str, value: Any) -> tuple[Any, str]:
+    """Return what the value names; or None and a fault, which begins with the place."""
+    try:
+        return load_object(value), ""
+    except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
+        meant = next((path for name, path in _OURS.items() if place.endswith(name)), "")
+        is_close = get_close_matches(str(value), [meant], 1)
+        hint = f"; did you mean {meant!r}?" if is_close else ""
+        why = f"{type(error).__name__}: {error}{hint}"
+        return None, f"{place} names what can't be imported: {why}"
 
 
 # Where a fault is
+
+
+def _at(place: str, fault: str) -> str:
+    return f"{fault}\n{place}".rstrip()
 
 
 def _why(error: BaseException) -> str:
@@ -197,7 +293,7 @@ def _raised_at(error: BaseException) -> str:
     return ""
 
 
-def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None) -> str:
+def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None = None) -> str:
     """Return the file of the setting that a fault names first, and its name; "" if it has a default."""
     named = re.search(r"\b[A-Z]+(_[A-Z]+)*\b", fault)
     priority = settings.getpriority(named[0]) if named else None
@@ -216,30 +312,3 @@ def _relative(file: str) -> str:
     """Return the path within the project's folder, if it is there."""
     root, path = Path(closest_scrapy_cfg() or "scrapy.cfg").resolve().parent, Path(file)
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
-
-
-# Classes
-
-
-def _check_classes(settings: BaseSettings) -> None:
-    """Raise ImportError where a setting names no class, so that Scrapy could not start."""
-    for name in ("DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"):
-        if not isclass(_loaded(f"tbloom can't start: {name}", settings[name])):
-            raise ImportError(f"tbloom can't start: {name} is no class, but {settings[name]!r}")
-
-
-def _loaded(place: str, value: Any) -> Any:
-    """Return what the value names. Raise ImportError, which begins with the place."""
-    try:
-        return load_object(value)
-    except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
-        why = f"{type(error).__name__}: {error}"
-        meant = next((path for name, path in _OURS.items() if place.endswith(name)), "")
-        is_close = get_close_matches(str(value), [meant], 1)
-        hint = f"; did you mean {meant!r}?" if is_close else ""
-        raise ImportError(f"{place} names what can't be imported: {why}{hint}") from None
-
-
-def _components(name: str, settings: BaseSettings) -> list[Any]:
-    """Return the components that the setting switches on. Raise ImportError."""
-    return [_loaded(name, path) for path, on in settings.getdict(name).items() if on is not None]
