@@ -104,7 +104,7 @@ def measure(
         takes = "-".join(f"{1000 * delay:g}" for delay in delays)
         rows += [[takes, *row] for row in _rows(found)]
     columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
-    columns |= {"x ideal": ".2f", "pages of each": "", "calls per page": ".2f"}
+    columns |= {"x ideal": ".2f", "pages per crawler": "", "calls per page": ".2f"}
     columns |= {"server time per page (us)": ",.0f", "bytes per page": ",.0f"}
     columns |= {"fetched again": ",d", "never fetched": ",d"}
     return [Table("sharing", columns, rows)]
@@ -112,7 +112,7 @@ def measure(
 
 def of_eight(table: Table) -> Table:
     """Return what README.md shows of the table: how fleets of eight share the pages that are fastest."""
-    titles = ["time (s)", "pages of each", "calls per page", "server time per page (us)"]
+    titles = ["time (s)", "pages per crawler", "calls per page", "server time per page (us)"]
     titles.append("bytes per page")
     [takes, way, *_] = table.columns
     records = table.records()
@@ -151,7 +151,7 @@ def _rows(found: dict[tuple[str, int], list[Figures]]) -> list[list[Any]]:
             count,
             walls[way, count],
             walls[way, count] * count / walls[DONE, 1],
-            f"{min(of.shares[0] for of in some)}-{max(of.shares[-1] for of in some)}",
+            _span(some),
             median(of.calls for of in some),
             median(of.server for of in some),
             median(of.transferred for of in some),
@@ -160,6 +160,12 @@ def _rows(found: dict[tuple[str, int], list[Figures]]) -> list[list[Any]]:
         ]
         for (way, count), some in found.items()
     ]
+
+
+def _span(some: list[Figures]) -> str:
+    """Return the least and the most pages of a crawler."""
+    ends = {min(of.shares[0] for of in some), max(of.shares[-1] for of in some)}
+    return "-".join(map(str, sorted(ends)))
 
 
 def main() -> None:

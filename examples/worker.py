@@ -1,8 +1,7 @@
-"""Fetches the URLs in a file, each once, though several of these run (``python worker.py urls.txt``), and some are killed."""
+"""Fetches each URL of a file once (``python worker.py urls.txt``), however many workers run, even if some are killed."""
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from time import sleep
 from urllib.request import urlopen
@@ -11,18 +10,21 @@ from tbloom import Claim, TimeBloom
 
 
 def fetch(fetched: TimeBloom, batch: list[str]) -> list[str]:
-    """Fetch those that are new, and return those at which others are at work."""
-    claims = [*zip(batch, fetched.claim_many(batch))]
-    new, done = [url for url, claim in claims if claim is Claim.NEW], []
+    """Fetch the new URLs, and return those that other workers are fetching."""
+    claims = dict(zip(batch, fetched.claim_many(batch)))
+    new = [url for url in batch if claims[url] is Claim.NEW]
+    done = []
     try:
         for url in new:
-            with suppress(OSError):  # another worker, or the next run, tries again
+            try:
                 print(url, len(urlopen(url, timeout=30).read()), flush=True)  # noqa: S310
                 done.append(url)
+            except Exception as error:  # noqa: BLE001 - another worker, or the next run, tries again
+                print(url, error, flush=True)
     finally:
         fetched.commit_many(done)
         fetched.release_many({*new} - {*done})
-    return [url for url, claim in claims if claim is Claim.BUSY]
+    return [url for url in batch if claims[url] is Claim.BUSY]
 
 
 if __name__ == "__main__":
@@ -33,4 +35,5 @@ if __name__ == "__main__":
         while urls:
             batches = [urls[at : at + 20] for at in range(0, len(urls), 20)]
             urls = [url for batch in batches for url in fetch(fetched, batch)]
-            sleep(0.5 * bool(urls))
+            if urls:  # others are fetching these
+                sleep(0.5)

@@ -38,7 +38,7 @@ def encode(item: Item, argument: str = "item") -> bytes:
         except ValueError:  # Python's own limit
             raise ConfigError(argument, item, "an int of at most 4,300 digits") from None
     if isinstance(item, bytearray | memoryview):
-        item = bytes(memoryview(item))  # a copy, because the caller may change the buffer later
+        item = bytes(item)  # a copy, because the caller may change the buffer later
     if not isinstance(item, str | bytes):
         expected = "str, bytes, bytearray, memoryview or int, but no bool"
         raise ConfigError(argument, item, expected)

@@ -14,6 +14,7 @@ from redis.exceptions import RedisClusterException
 
 from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.bloom.sync import TimeBloom
+from tbloom.engine.flow import with_rights
 from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
 
@@ -139,7 +140,7 @@ class FilterCollector(Collector):
         for what, error in troubles.items():
             # The type is compared, because a cluster's client names another node in each text.
             if type(error) is not self._troubles.get(what):
-                logger.warning("%s: %s", what, error)
+                logger.warning("%s: %s", what, with_rights(str(error)))
         for what in self._troubles.keys() - troubles.keys():
             logger.info("no longer so: %s", what)
         self._troubles = {what: type(error) for what, error in troubles.items()}

@@ -13,7 +13,6 @@ import click
 from click.shell_completion import shell_complete
 
 from tbloom.cli.kit import errors, interrupts
-from tbloom.engine.flow import naming_rights
 from tbloom.version import __version__
 
 #: Set by the shell's function when a user presses Tab.
@@ -116,7 +115,7 @@ def _print_expected(error: Exception, words: list[str]) -> int:
     if not isinstance(error, errors.expected()):
         raise error
     code = error.exit_code if isinstance(error, errors.CommandError) else errors.USER_ERROR
-    return _failed(errors.one_line(naming_rights(error), words), code)
+    return _failed(errors.one_line(error, words), code)
 
 
 def _failed(text: str, code: int, place: str = "tbloom") -> int:

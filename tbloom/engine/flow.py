@@ -209,10 +209,10 @@ def _explained(error: E, why: str) -> E:
     return error
 
 
-def naming_rights(error: E) -> E:
-    """Return the error. If the server denies a right, its message says where all rights are listed."""
-    is_denied = _DENIED.search(str(error)) and _RIGHTS not in str(error)
-    return _explained(error, _RIGHTS) if is_denied else error
+def with_rights(text: str) -> str:
+    """Return an error's text. If the server denies a right, it says where all rights are listed."""
+    is_denied = _DENIED.search(text) and _RIGHTS not in text
+    return f"{text} ({_RIGHTS})" if is_denied else text
 
 
 def raise_explained(call: Call, error: Exception) -> Flow[None]:
@@ -221,7 +221,7 @@ def raise_explained(call: Call, error: Exception) -> Flow[None]:
     If the error has no code, first ask the server for its version, and raise ServerTooOld if it is too old.
     """
     if _DENIED.search(str(error)):
-        raise naming_rights(error)
+        raise _explained(error, _RIGHTS)
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
         raise _explained(error, f"another program has written to a key of {tag}}}")

@@ -51,10 +51,7 @@ _KEYS = {*_ARGUMENTS, DONE}
 #: Keys whose values no two pages share, and keys that may be missing or differ in a copy.
 _DISTINCT = {TOKEN, "download_latency"}
 _CHANGED = {"depth", *_DISTINCT}
-_NO_LOGIN = (
-    "%s was dropped, because it was seen within the window, or another crawler has claimed it. If it logs this crawler in, give it "
-    "dont_filter=True"
-)
+_NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
 _COPIED = (
     "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
     "of its own"
@@ -121,6 +118,8 @@ class PendingRequests:
         self.is_closing: bool = False
         #: Whether a request is to be fetched, and whether one was seen.
         self._has_new = self._has_seen = False
+        #: Whether a request that may log the crawl in was new.
+        self._has_sent_form = False
         #: The number of requests that have waited or wait, and how many of them are handed on.
         self.received: int = 0
         self.passed_on: int = 0
@@ -376,9 +375,10 @@ class PendingRequests:
         elif answer is Claim.SEEN:
             self._has_seen = True
         # The form of a login comes from start(), or from a start page.
-        may_log_in = request.body and request.meta.get("depth", 0) in (0, 1)
-        if may_log_in and answer in (Claim.SEEN, Claim.BUSY):
-            self.crawl.log_once(logger.warning, _NO_LOGIN, request)
+        if request.body and request.meta.get("depth", 0) in (0, 1):
+            self._has_sent_form = self._has_sent_form or answer is Claim.NEW
+            if not self._has_sent_form and answer in (Claim.SEEN, Claim.BUSY):
+                self.crawl.log_once(logger.warning, _NO_LOGIN, request)
 
     def _count(self, answer: Answer) -> Answer:
         self.crawl.count(f"tbloom/{answer.value}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from time import sleep
 
 import pytest
 import redis
@@ -58,7 +59,7 @@ class Backed:
     def _wait(self) -> None:
         fields = "rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled"
         while any(self._admin.info("persistence")[field] for field in fields):
-            pass
+            sleep(0.01)
 
 
 def _remove(path: Path) -> None:
@@ -123,7 +124,7 @@ def test_backup_and_restore_of_slices_and_claims(backed: Backed, name: str) -> N
         larger = stack.enter_context(changed(capacity=2000))
         larger.reconfigure()
         while short.contains("a"):
-            pass
+            sleep(0.01)
         backed.restore()
         assert [True, True] == ["a" in cleared, short.add("a")]
         with pytest.raises(ConfigMismatch):
@@ -132,7 +133,7 @@ def test_backup_and_restore_of_slices_and_claims(backed: Backed, name: str) -> N
         assert [False, True] == [larger.add("a"), larger.add("b")]
         assert [True, False] == [living.add("without a reply") for _ in range(2)]
         while NEW is not other.claim("of an ended session"):
-            pass
+            sleep(0.01)
         # Claims are those of the backup: a living session keeps them until it ends, even if it has committed them since.
         assert [BUSY, BUSY, NEW] == other.claim_many(["done", "under way", "later"])
         assert [True, False] == [living.commit("under way"), living.commit("later")]

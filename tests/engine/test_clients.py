@@ -118,7 +118,7 @@ class _Twemproxy(Proxy):
 
 @each_store
 @each_library
-async def test_behind_twemproxy_stores_do_their_work(
+async def test_stores_work_behind_a_proxy_without_time_and_info(
     store: Store, library: Any, url: str, name: str
 ) -> None:
     """What asks the server for its time or memory raises an error (node-redis#704)."""
@@ -141,6 +141,9 @@ async def test_behind_twemproxy_stores_do_their_work(
             await seen.leave_many(["c"])
             assert ["c"] == [note.text for note in (await seen.take()).notes]
             assert await seen.commit("c")
+            for ask in seen.warnings, seen.keys, seen.queue_info, seen.queue_sessions:
+                with pytest.raises(redis.ConnectionError, match="closed"):
+                    await ask()
         await seen.clear()
         assert await seen.add("a") is True
         await seen.aclose()

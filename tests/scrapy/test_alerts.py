@@ -69,7 +69,6 @@ def test_the_extension_writes_what_an_alert_needs(
             text=True,
             check=False,
         )
-        print(done.stderr)
         return done.returncode
 
     def metrics() -> dict[str, int]:
@@ -84,3 +83,5 @@ def test_the_extension_writes_what_an_alert_needs(
     assert (0, {**usual, "given_up": 2}) == (crawl(url), metrics())
     assert (1, {**usual, "failed": 1}) == (crawl(UNREACHABLE), metrics())
     assert not [*tmp_path.glob("*.new")]
+    [rules] = [block.code for block in blocks(page) if "crawl_failed" in block.code]
+    assert {*re.findall(r"crawl_(\w+)", rules)} <= usual.keys()

@@ -265,7 +265,7 @@ def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
     assert [1, 1, 2] == [*map(len, warnings[:3])]
     for page in ("dead", "gone"):
         [line] = crawls[2].warnings(f"/{page}")
-        assert "is given up after it has failed in 3 crawls in a row" in line
+        assert "is given up: it failed in 3 crawls in a row" in line
     counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("left", "given_up")]
     again = [0, 0] if spider is LinksAtFirst else [2, 2]
     assert [[2, 2, 0, *again], [0, 0, 2, 0, 0]] == counts

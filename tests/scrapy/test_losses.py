@@ -40,7 +40,7 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
     assert fetched == result["fetched"]
     stats = [result["stats"].get(f"tbloom/{stat}", 0) for stat in ("given_up", "not_taken", "left")]
     assert [not fetched, 0, 0] == stats
-    warning = f"{page} is given up after 4 crawlers have died of it: from now on, only a link"
+    warning = f"{page} is given up: 4 crawlers have died of it. Only a link leads to it again"
     assert (not fetched) == (warning in result["log"])
     if not fetched:
         assert [] == crawl("outcomes", DONE)["fetched"]

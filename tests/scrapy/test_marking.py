@@ -89,7 +89,7 @@ def test_many_redirects_to_one_page_are_a_wall(project: Any, before: Any) -> Non
     assert 5 == walled.stats["tbloom/left/redirect"]
     assert 5 == len({*later.fetched}) == len(later.fetched) == later.stats["tbloom/done"]
     [line] = walled.warnings("/login")
-    assert "5 pages were redirected to" in line
+    assert "5 pages that were redirected to" in line
     assert "tbloom_done" in line
 
 
@@ -114,7 +114,7 @@ def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(crawl: A
         stats = [f"tbloom/{stat}" for stat in ("left", "left/pipeline/Fates", "given_up")]
         assert [left, left, given_up] == [result["stats"].get(stat, 0) for stat in stats]
         said = "1 pages have failed, and are left to the next crawl (pipeline/Fates: 1), for example http"
-        gives_up = "/a is given up after it has failed in 3 crawls in a row (pipeline/Fates): "
+        gives_up = "/a is given up: it failed in 3 crawls in a row (pipeline/Fates). "
         assert [left, given_up] == [result["log"].count(line) for line in (said, gives_up)]
         assert 1 == result["log"].count("/a has failed (pipeline/Fates)")
         assert "finished" == result["finish_reason"]

@@ -87,7 +87,7 @@ class Tree:
     def given_up(self) -> set[int]:
         """The pages that crawls have given up, because crawlers have died of them, and those to which only they lead."""
         log = (self._folder / "log").read_text(encoding="utf-8")
-        pages = re.findall(rf"{re.escape(self._site)}(\d+) is given up after 4 crawlers", log)
+        pages = re.findall(rf"{re.escape(self._site)}(\d+) is given up: 4 crawlers", log)
         return {child for page in pages for child in branch(int(page), self._pages)}
 
     def stop(self, how: str) -> None:

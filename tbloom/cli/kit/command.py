@@ -11,14 +11,10 @@ import click
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
-#: The packages that commands import, by the extra that installs them.
-_PACKAGES = {
-    "cli": {"jinja2"},
-    "demo": {"scrapy"},
-    "distinct": {"pyroaring"},
-    "metrics": {"prometheus_client"},
-    "pages": {"backports", "fastwarc", "isal"},
-    "scrapy": {"scrapy", "scrapy_redis"},
+#: The packages that extras install for commands.
+_OPTIONAL = {
+    *("backports", "fastwarc", "isal", "jinja2", "prometheus_client", "pyroaring"),
+    *("scrapy", "scrapy_redis"),
 }
 
 
@@ -36,7 +32,7 @@ class _WithExample(click.Command):
             return super().invoke(ctx)
         except ImportError as error:
             module = (error.name or "").partition(".")[0]
-            if module not in _PACKAGES.get(self.extra, ()):
+            if not self.extra or module not in _OPTIONAL:
                 raise
             if not isinstance(error, ModuleNotFoundError):  # it is too old
                 raise CommandError(str(error)) from None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tbloom.cli.kit.formats import printable
+from tbloom.engine.flow import with_rights
 from tbloom.engine.urls import without_secrets
 from tbloom.errors import TBloomError
 
@@ -28,7 +29,7 @@ def one_line(error: object, words: Iterable[str] = ()) -> str:
 
     URLs that are in ``words``, the command line, or in the environment are shown without passwords.
     """
-    text = str(error)
+    text = with_rights(str(error))
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or 'standard output, or a file'}: {error.strerror}"
     for word in (*words, *(os.environ.get(name, "") for name in VARIABLES)):

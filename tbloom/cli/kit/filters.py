@@ -15,7 +15,7 @@ from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import Config, Parameters, from_stored
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit.errors import VARIABLES, CommandError
-from tbloom.engine.flow import naming_rights, text
+from tbloom.engine.flow import text
 from tbloom.engine.keys import name_of, root_of, roots
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.retries import NODE, is_redirection
@@ -149,7 +149,7 @@ class Server:
             try:
                 yield name, self.any_filter(name).info()
             except (TBloomError, CommandError, redis.ResponseError) as error:
-                yield name, naming_rights(error)
+                yield name, error
 
     def names(self, *kinds: str) -> list[str]:
         """Return the names of the stores of these kinds (all filters), found by SCAN, sorted.

@@ -12,7 +12,6 @@ import click
 
 from tbloom.cli.kit.errors import FAILED, CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
-from tbloom.engine.flow import naming_rights
 
 T = TypeVar("T")
 #: Wider than any line. Without a height, rich takes 80 columns where TERM=dumb.
@@ -53,7 +52,7 @@ def readable(answers: Iterable[tuple[str, T | Exception]]) -> tuple[list[T], int
     found, code = list[T](), 0
     for name, answer in answers:
         if isinstance(answer, Exception):
-            say(f"tbloom: {one_line(f'{name}: {naming_rights(answer)}')}")
+            say(f"tbloom: {one_line(f'{name}: {answer}')}")
             code = FAILED
         else:
             found.append(answer)

@@ -100,8 +100,12 @@ class Committer:
         self._fail(EndedPage.of(page), reason)
 
     def _fail(self, page: EndedPage, reason: str) -> None:
-        # Where the crawl ends by an error, the claim stays as it is.
-        self._failures.add(page, reason, is_left=self._crawl.is_ending or not page.is_given_up)
+        self._failures.add(page, reason)
+        if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
+            why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
+            self._failures.give_up(page.url, why)
+        else:
+            self._failures.leave(page.url, reason)
         if page.drops_claim:
             self.release(page.items)
             return

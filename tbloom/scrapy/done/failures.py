@@ -22,7 +22,7 @@ _SHOWN_URLS = 3
 #: So many pages may be redirected to one page that is not new.
 _MOST_LED = 3
 _WALL = (
-    "%d pages were redirected to %s, as by a login, and have failed; if such pages are done, let a downloader middleware say so: "
+    "%d pages that were redirected to %s (a login?) have failed. If they are done, let a downloader middleware set "
     "request.meta['tbloom_done'] = True"
 )
 
@@ -75,23 +75,18 @@ class Failures:
         # A spider middleware has refused a response that was for the callback.
         return "input" if page.status in _SUCCESS else f"status/{page.status}"
 
-    def add(self, page: EndedPage, reason: str, *, is_left: bool) -> None:
-        """Note that a page has failed. A list page may be fetched again at once. ``is_left``: it is not given up."""
+    def add(self, page: EndedPage, reason: str) -> None:
+        """Note that a page has failed. A list page may be fetched again at once."""
         logger.debug("%s has failed (%s)", page.url, reason)
         if not page.is_list:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
             failures = 0 if page.drops_claim else page.failures
             self._failed[page.first] = _Failure(time.monotonic() + pause, 2 * pause, failures)
-        if is_left:
-            self._count_left(page.url, reason)
-        else:
-            crawls = page.failures + 1
-            self.give_up(page.url, f"it has failed in {crawls} crawls in a row ({reason})")
 
     def give_up(self, url: str, why: str) -> None:
-        """Log and count a page that is given up."""
-        logger.warning("%s is given up after %s: from now on, only a link leads to it", url, why)
+        """Log and count a page that no later crawl takes."""
+        logger.warning("%s is given up: %s. Only a link leads to it again", url, why)
         self._count("tbloom/given_up")
 
     def forget(self, page: EndedPage) -> None:
@@ -120,7 +115,7 @@ class Failures:
     def report(self, unfinished: Collection[Page]) -> None:
         """Log how many pages are left to the next crawl, why, and the first ones. ``unfinished``: pages that are still in work."""
         for page in unfinished:
-            self._count_left(page.request.url, "unfinished")
+            self.leave(page.request.url, "unfinished")
         for url, led in self._led.most_common(_SHOWN_URLS):
             if led > _MOST_LED:
                 logger.warning(_WALL, led - _MOST_LED, url)
@@ -129,7 +124,8 @@ class Failures:
             reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
             logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
 
-    def _count_left(self, url: str, reason: str) -> None:
+    def leave(self, url: str, reason: str) -> None:
+        """Count a page that is left to the next crawl."""
         self._reasons[reason] += 1
         if len(self._urls) < _SHOWN_URLS:
             self._urls.append(url)
