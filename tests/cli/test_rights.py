@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tbloom import ExactFilter, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tests.cli.test_metrics import Exporter
 from tests.cli.test_prefix import LINES
-from tests.helpers.commands import tbloom
+from tests.helpers.commands import refused, tbloom
 
 HINT = (
     "(SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one)"
@@ -55,3 +56,33 @@ def test_the_exporter_logs_the_page_with_all_rights(own: redis.Redis) -> None:
         assert 0 == exporter.scrape()[("tbloom_filter_up", "news")]
         code, [line] = exporter.end()
     assert (0, 1) == (code, line.count(HINT))
+
+
+def test_clearing_a_mapping_that_can_t_be_read_names_the_page(own: redis.Redis) -> None:
+    """Not that there is none."""
+    own.flushall()
+    DistinctCounter(own, "urls").add("a")
+    for user in ("get", "keys", "all"):
+        error = refused(tbloom("count", "clear", "--all", "--yes", "--url", _url(own, user)))
+        assert HINT in error
+
+
+@pytest.mark.parametrize("source", ["--from-seen", "--from-set"])
+def test_an_import_needs_the_documented_rights_only(
+    source: str, own: redis.Redis, tmp_path: Path
+) -> None:
+    """Those of a crawler; for a set, also what the page adds."""
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+    line = re.search(r"^ACL SETUSER crawler (.*)$", page, re.MULTILINE)[1]
+    rights = line.replace("NAME", "news").replace("PASSWORD", "pw").split()
+    if source == "--from-set":
+        [extra] = re.findall(r"`tbloom import --from-set KEY` needs `(.*?)`", page)
+        rights += extra.replace("KEY", "old").split()
+    own.flushall()
+    own.sadd("old", "0" * 40)
+    own.execute_command("ACL", "SETUSER", "importer", "reset", *rights)
+    url = f"redis://importer:pw@127.0.0.1:{own.get_connection_kwargs()['port']}/0"
+    (tmp_path / "seen").write_text("0" * 40 + "\n")
+    place = {"--from-seen": tmp_path / "seen", "--from-set": "old"}[source]
+    done = tbloom("import", "news", "--create", source, place, "--url", url)
+    assert (0, "") == (done.returncode, re.sub("1 item read, 1 new.*", "", done.stderr).strip())

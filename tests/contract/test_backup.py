@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,6 +22,9 @@ from tests.helpers.stores import Store
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 BEFORE, AFTER, NEVER = names(2000, "before"), names(500, "after"), names(2000, "never")
+PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
+#: What ``INFO persistence`` has to say, by the page.
+ENDED = re.findall(r"((?:rdb|aof)_\w+):0", PAGE.partition("### Back up and restore")[2])
 KINDS = [MAIN, *(pytest.param(k, marks=pytest.mark.check) for k in sorted({*BINARIES} - {MAIN}))]
 
 
@@ -41,8 +45,11 @@ class Backed:
         shutil.copytree(self._server.folder, self._place)
         self._admin.config_set("auto-aof-rewrite-percentage", 100)
 
-    def restore(self) -> None:
-        """Kill the server, and start it with the backup; then kill it again, to see that it has stored what it has loaded."""
+    def restore(self, *, saving: bool = False) -> None:
+        """Kill the server, and start it with the backup; then kill it again, to see that it has stored what it has loaded.
+
+        If ``saving``, the server is just writing a snapshot by itself when it gets the append-only file.
+        """
         self._server.kill()
         for path in self._server.folder.iterdir():
             _remove(path)
@@ -51,14 +58,17 @@ class Backed:
                 path, self._server.folder / path.name
             )
         self._server.start(*(["--appendonly", "no"] if self._way == "snapshot" else []))
+        if saving:
+            self._admin.config_set("rdb-key-save-delay", 300_000)  # us
+            self._admin.bgsave()
         self._admin.config_set("appendonly", "yes")
+        self._admin.config_set("rdb-key-save-delay", 0)
         self._wait()
         self._server.kill()
         self._server.start()
 
     def _wait(self) -> None:
-        fields = "rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled"
-        while any(self._admin.info("persistence")[field] for field in fields):
+        while any(self._admin.info("persistence")[field] for field in ENDED):
             sleep(0.01)
 
 
@@ -141,3 +151,13 @@ def test_backup_and_restore_of_slices_and_claims(backed: Backed, name: str) -> N
         living.close()
         assert NEW is other.claim("done")
         assert () == other.info().warnings
+
+
+@pytest.mark.parametrize("kind", KINDS, indirect=True)
+def test_a_restored_server_that_saves_by_itself(backed: Backed, name: str) -> None:
+    """The append-only file is begun after that, and must be awaited."""
+    with TimeBloom.from_url(backed.url, name, retry_for=60) as seen:
+        seen.add("a")
+        backed.back_up()
+        backed.restore(saving=True)
+        assert "a" in seen

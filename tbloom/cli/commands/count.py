@@ -130,6 +130,7 @@ def clear(counters: Counters, name: str | None, *, everything: bool) -> None:
         # Any name; of integers, theirs.
         counter, cleared = counters.counter(mapping.strip("{}")), f"the mapping {mapping!r}"
     else:
+        counters.server.stored(mapping)  # raises what hides the mapping, such as a missing right
         raise CommandError(f"--mapping: there is no {mapping!r} on {place}")
     output.confirm(f"Clear {cleared} on {place}?", "nothing was deleted")
     counter.clear(mapping=name is None)

@@ -66,7 +66,8 @@ def command(
         else:
             raise CommandError("expected one of --from-set, --from-seen")
         target = server.open_or_create(name, given, retry_for=filters.RETRY_FOR, secret=secret)
-        is_new = not target.client.exists(target.config.keys.root)
+        # Not by EXISTS, for which a crawler has no right.
+        is_new = target.client.get(target.config.keys.root) is None
         read = new = 0
         advance = stack.enter_context(progress.bar("items", expected))
         while items := [*islice(found, _AT_ONCE)]:
