@@ -271,6 +271,23 @@ def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
     assert [[2, 2, 0, *again], [0, 0, 2, 0, 0]] == counts
 
 
+class LinksARedirect(LinksAtFirst):
+    pages = ("moved",)
+
+
+@MARKS
+def test_a_warning_names_a_page_as_it_was_linked_not_where_it_was_redirected(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    answers = {"/moved": ["/target"], "/target": [503]}
+    crawls = project(*[LinksARedirect] * 3, answers=answers, **marked(mark, tmp_path))
+    assert [3, 3] == [sum(times(crawls)[page]) for page in ("moved", "target")]
+    warnings = [[*crawl.warnings("given up"), *crawl.warnings("left to")] for crawl in crawls]
+    for [line] in warnings:
+        assert "/moved" in line
+        assert "/target" not in line
+
+
 class EndsByAnError(Project):
     """The page fails in each crawl; in the third one after an error has ended the crawl."""
 

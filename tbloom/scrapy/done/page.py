@@ -80,6 +80,8 @@ class Page:
     request: Request
     #: The meta of the request that its response answers: a callback may write into it.
     meta: dict[str, Any]
+    #: The URL by which it was linked, before any redirect.
+    url: str
     #: Whether the downloader has returned something for the page; the status of the response, or why there is no response.
     is_fetched: bool = False
     status: int | None = None
@@ -121,7 +123,7 @@ class EndedPage(NamedTuple):
         """Return what is needed of the page. A callback may have written into its meta."""
         return cls(
             (*page.token.items,),
-            page.request.url,
+            page.url,
             WITHIN in page.request.meta,
             page.token.failures,
             page.meta.get(KEEP),

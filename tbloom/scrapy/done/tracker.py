@@ -62,7 +62,8 @@ class Tracker:
     def taken(self, request: Request, token: Token) -> None:
         """Begin to follow a page whose request is to be fetched."""
         before = self._requeued.pop(token.fingerprints[0], None)
-        page = self._in_work[token.fingerprints[0]] = Page(token, request, request.meta)
+        url = before.url if before else request.url
+        page = self._in_work[token.fingerprints[0]] = Page(token, request, request.meta, url)
         if before:
             page.holders = before.holders
 
