@@ -1,4 +1,4 @@
-"""Fetches each URL of a file once (``python worker.py urls.txt``), however many workers run, even if some are killed."""
+"""Fetches each URL of a file (``python worker.py urls.txt``), once among all workers, unless one is killed."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ if __name__ == "__main__":
     server = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
     ttl = float(os.environ.get("SESSION_TTL", "60"))
     urls = [*dict.fromkeys(Path(sys.argv[1]).read_text().split())]  # a repeat would be BUSY
-    with TimeBloom.from_url(server, "fetched", session_ttl=ttl) as fetched:
+    with TimeBloom.from_url(server, "fetched", session_ttl=ttl, retry_for=60) as fetched:
         while urls:
             batches = [urls[at : at + 20] for at in range(0, len(urls), 20)]
             urls = [url for batch in batches for url in fetch(fetched, batch)]

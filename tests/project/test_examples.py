@@ -321,20 +321,22 @@ def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -
 
 
 class FailsOnce(Handler):
-    """Pages of which ``/bad`` fails at first."""
+    """Pages of which ``/bad`` fails at first, and ``/cut`` is cut in the middle."""
 
     def get(self) -> None:
         self.server.asked[self.path] += 1
-        self.answer(500 if self.path == "/bad" and self.server.asked["/bad"] == 1 else 200)
+        is_first = self.server.asked[self.path] == 1
+        more = {"Content_Length": 20} if is_first and self.path == "/cut" else {}
+        self.answer(500 if is_first and self.path == "/bad" else 200, b"page", **more)
 
 
 def test_workers_fetch_every_page_though_one_is_killed(own_url: str, tmp_path: Path) -> None:
     """Its batch at most is fetched twice (sidekiq#6829). What fails is fetched by another one, or by the next run."""
     asked = Counter[str]()
     with served(FailsOnce, asked=asked) as server:
-        urls = [f"{server.url}/{i}" for i in range(300)] + [f"{server.url}/bad"]
+        urls = [f"{server.url}/{path}" for path in [*range(300), "bad", "cut"]]
         file = tmp_path / "urls.txt"
-        file.write_text("\n".join(urls + urls[:50]), encoding="utf-8")
+        file.write_text("\n".join([*urls, *urls[:50], "no/url"]), encoding="utf-8")
         killed, *others = (start("worker.py", str(file), url=own_url) for _ in range(3))
         while asked.total() < 100:
             sleep(0.005)
@@ -344,10 +346,10 @@ def test_workers_fetch_every_page_though_one_is_killed(own_url: str, tmp_path: P
             output(worker)
         for _ in range(2):
             last = output(start("worker.py", str(file), url=own_url))
-        assert [] == last
+        assert ["no/url unknown url type: 'no/url'"] == last
     assert {url.removeprefix(server.url) for url in urls} == asked.keys()
-    assert 2 == asked["/bad"]
-    assert asked.total() <= 302 + 20
+    assert [2, 2] == [asked["/bad"], asked["/cut"]]
+    assert asked.total() <= 304 + 20
 
 
 def test_what_a_killed_consumer_had_added_is_lost(own_url: str, name: str) -> None:
