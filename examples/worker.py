@@ -1,4 +1,4 @@
-"""Fetches each URL of a file (``python worker.py urls.txt``), once among all workers, unless one is killed."""
+"""Fetches each URL of a file once among all workers, or twice if one is killed: ``python worker.py urls.txt``."""
 
 import os
 import sys

@@ -52,7 +52,7 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float | None]]] = {
         lambda info: info.made_for(info.slices[-1]),
     ),
     "tbloom_claims": (
-        "Items that are claimed, and not committed yet.",
+        "Items that are claimed or left.",
         lambda info: info.claims,
     ),
     "tbloom_warnings": (

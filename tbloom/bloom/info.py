@@ -71,7 +71,7 @@ class FilterInfo:
     #: True: a full slice grows.
     grow: bool
     slices: tuple[SliceInfo, ...]
-    #: Items that are claimed and not yet committed.
+    #: Items that are claimed or left.
     claims: int
     #: See ``TimeBloom.warnings``.
     warnings: tuple[str, ...]

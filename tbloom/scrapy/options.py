@@ -29,6 +29,7 @@ from tbloom.scrapy.settings import (
     MARK,
     OLD_SIZE,
     PAGES,
+    SHARE,
     STORE,
     Setting,
     arguments,
@@ -223,6 +224,8 @@ def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, 
     found = {**retry_for, **found, **own}
     if store == "bloom":
         found.setdefault("cache_size", CACHE_SIZE)
+        if SHARE.value(settings) == "hosts":  # each shard would know an owner of its own
+            found.setdefault("shards", 1)
     seen = (CrawlBloom if store == "bloom" else CrawlExact)(client, name, **found)
     seen.keep_connections()
     return seen

@@ -1,4 +1,4 @@
-"""Backups of a server: Redis' snapshots, and copies of its append-only file. An old one is restored, as docs/operating.md says."""
+"""Backups of a server, by snapshot and by append-only file, made and restored as docs/operating.md says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = [MAIN, *(pytest.param(k, marks=pytest.mark.check) for k in sorted({*BINA
 
 
 class Backed:
-    """A server with the page's redis.conf, and its backup."""
+    """A server with an append-only file, and its backup."""
 
     def __init__(self, server: LocalRedis, way: str, place: Path) -> None:
         self.url, self._server, self._way, self._place = server.url, server, way, place
@@ -84,7 +84,7 @@ def backed(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterato
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 async def test_backup_and_restore(backed: Backed, store: Store, driver: str, name: str) -> None:
-    """Items that were added since are new again; nothing else has changed (redis-lua-scaling-bloom-filter#13). Clients live on.
+    """Items that were added since are new again; nothing else has changed (redis-lua-scaling-bloom-filter#13). Clients need no restart.
 
     Redis loads a snapshot only with ``appendonly no`` (redis#12762).
     """
@@ -111,7 +111,7 @@ async def test_backup_and_restore(backed: Backed, store: Store, driver: str, nam
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 def test_backup_and_restore_of_slices_and_claims(backed: Backed, name: str) -> None:
-    """Slices that have ended since are gone. What was cleared is back, and so are other parameters. A call without a reply can be
+    """Slices that have ended since are gone. What was cleared is back, and so are the old parameters. A call without a reply can be
     repeated."""
     open_one = partial(TimeBloom.from_url, backed.url, retry_for=60)
     with ExitStack() as stack:

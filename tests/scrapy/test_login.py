@@ -27,9 +27,9 @@ DROPPED = "If it logs this crawler in, give it dont_filter=True"
 
 
 class LogsIn(Project):
-    """By a form on a start page, which it finds twice; then the page behind it has another form."""
+    """Logs in by a form that its start page has twice; a page behind it has a search form."""
 
-    #: Of the login.
+    #: How the login is requested.
     is_filtered, method = True, "POST"
 
     def links(self) -> Iterator[Any]:
@@ -64,7 +64,7 @@ class LogsInAtOnce(LogsIn):
         yield self.form("login", not self.is_filtered, self.method)
 
 
-class LogsInAgain(LogsIn):
+class LogsInUnfiltered(LogsIn):
     is_filtered = False
 
 
@@ -92,7 +92,7 @@ def test_a_crawl_says_once_that_its_login_was_dropped_as_seen(
     assert "/login" in line
 
 
-@pytest.mark.parametrize("spider", [LogsInAgain, LogsInByLink])
+@pytest.mark.parametrize("spider", [LogsInUnfiltered, LogsInByLink])
 def test_other_requests_are_dropped_in_silence(project: Any, spider: Any) -> None:
     crawls = project(spider, spider, **DONE)
     assert [[], []] == [crawl.warnings("dont_filter=True") for crawl in crawls]
@@ -101,7 +101,7 @@ def test_other_requests_are_dropped_in_silence(project: Any, spider: Any) -> Non
 def test_a_crawl_says_that_another_one_has_claimed_its_login(
     crawl: Any, url: str, name: str, site: str
 ) -> None:
-    """Its cookie is the other one's."""
+    """The other crawl has the login's cookie."""
     form: dict[str, Any] = {"method": "POST", "body": "user=me"}
     with TimeBloom.from_url(url, name, capacity=1000) as other:
         other.claim(fingerprint(scrapy.Request(f"{site}login", **form)))
@@ -143,7 +143,7 @@ FORM, ARTICLE = b'<form class="login" method="post">', b'<a class="article" href
 
 
 def code_of_the_docs() -> str:
-    """The code of the spider."""
+    """Return the code of the spider."""
     page = next(path for path in DOCUMENTS if path.name == "scrapy.md")
     [block] = [block for block in blocks(page) if "class Members" in block.code]
     return block.code
@@ -164,7 +164,7 @@ class AddsMeta(Part):
 def crawl_members(
     file: Path, rounds: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
 ) -> list[tuple[list[str], dict[str, Any]]]:
-    """Crawls with the spider in a file, one after the other, each with changes of the site or the crawl; what each has asked for, and its end."""
+    """Run a crawl for each round, with its changes to the site and the settings. Return what each asked for, and its end."""
     usual = {"articles": 2, "logs_out": 0, "redirects": False, "fails": "", "members": set()}
     with served(Site, asked=[]) as site:
         code = file.read_text(encoding="utf-8")
@@ -189,7 +189,7 @@ def crawl_members(
 
 @pytest.fixture
 def crawls(url: str, name: str, tmp_path: Path) -> Any:
-    """Crawls of members; see ``crawl_members``."""
+    """Return a function that calls ``crawl_members``."""
 
     def crawls(mark: str, *rounds: Mapping[str, Any], **more: Any) -> Any:
         own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9, **more}
@@ -219,7 +219,7 @@ def test_each_crawl_logs_in_and_fetches_the_new_pages(crawls: Any, mark: str) ->
 def test_a_page_that_failed_behind_a_login_is_fetched_after_the_next_login(
     crawls: Any, mark: str, meta: dict[str, Any]
 ) -> None:
-    """Without a link to it; with its cookie, as the site sees."""
+    """No link leads to it, and the site sees the new cookie."""
     own = {"meta": {"GET": meta, "POST": meta}}
     _, (second, end) = crawls(mark, {"fails": "/1", **own}, {"articles": 0, **own})
     assert [*LOGIN, "GET 1"] == second
@@ -227,7 +227,7 @@ def test_a_page_that_failed_behind_a_login_is_fetched_after_the_next_login(
 
 
 def test_a_page_that_failed_waits_for_a_login_that_does_not_fail(crawls: Any) -> None:
-    """For as many crawls as you like, which do not count."""
+    """Crawls whose login fails do not count."""
     wrong = {"password": "wrong"}
     _, *failed, (last, _) = crawls("done", {"fails": "/1"}, *[wrong] * 3, {"articles": 0})
     assert [LOGIN] * 3 == [asked for asked, _ in failed]
@@ -236,7 +236,7 @@ def test_a_page_that_failed_waits_for_a_login_that_does_not_fail(crawls: Any) ->
 
 
 class EndsWithoutLogin(Project):
-    """The first crawl has a page besides."""
+    """The first crawl also requests another page."""
 
     def links(self) -> Iterator[Any]:
         url = f"{self.site}login"
@@ -279,7 +279,7 @@ def test_three_articles_that_redirect_to_a_login_may_count_as_done(crawls: Any) 
 
 
 class SendsItsSession(Project):
-    """In place of Scrapy's middleware."""
+    """Sends a session in cookies= and in headers=."""
 
     def links(self) -> Iterator[Any]:
         session = {"session": str(self.number)}

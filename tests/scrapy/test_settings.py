@@ -199,3 +199,11 @@ def test_scrapy_redis_bloomfilters_size_settings_are_understood(url: str, name: 
     sizes = {"BLOOMFILTER_BIT": 16, "BLOOMFILTER_HASH_NUMBER": 5}
     with TimeBloom.from_url(url, name, bits=1 << 16, hashes=5) as seen:
         assert seen.config == make_store(Settings({"TBLOOM_KEY": name, **sizes}), "a").config
+
+
+@pytest.mark.parametrize(("share", "shards"), [(True, 2), ("hosts", 1)])
+def test_a_host_is_known_in_one_shard(url: str, name: str, share: Any, shards: int) -> None:
+    """Whatever the capacity: each shard would know an owner of its own."""
+    given = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SHARE": share}
+    with make_store(Settings({**given, "TBLOOM_CAPACITY": 3_000_000}), "news") as seen:
+        assert shards == seen.config.shards

@@ -295,7 +295,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, "TBLOOM_STORE": "local", "REDIS_URL": UNREACHABLE}, ""),
         ({}, f"{OFF}. Set ADDONS"),
         ({"TBLOOM_SLICES": 3, "TBLOOM_KEY": "a"}, f"{OFF} (without effect: TBLOOM_KEY, TBLOOM_SL"),
-        ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS names what can't be imported: NameError: M"),
+        ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS can't be imported: NameError: M"),
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: DUPEFILTER_CLASS is "),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' needs ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
@@ -307,8 +307,8 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
         ({**ADDON, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"redis_cls": "valkey.Valkey"}}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
         ({**ADDON, "REDIS_URL": None, "REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}}, "REDIS_PARAMS['host'] is 127.0.0.1, REDIS_PARAMS['port'] is 1: Valkey Cluster can"),
-        ({"DUPEFILTER_CLASS": "x.y.Z"}, "tbloom can't start: DUPEFILTER_CLASS names what can't be imported: M"),
-        ({**ADDON, "SCHEDULER": "os.path"}, "tbloom can't start: SCHEDULER is no class, but"),
+        ({"DUPEFILTER_CLASS": "x.y.Z"}, "tbloom can't start: DUPEFILTER_CLASS can't be imported: M"),
+        ({**ADDON, "SCHEDULER": "os.path"}, "tbloom can't start: SCHEDULER is not a class:"),
         ({**ADDON, **COUNTED, "TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole"),
         ({**ADDON, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
     ],
@@ -546,7 +546,7 @@ class F(A):
         "  spiders.py: ADDONS",
         "✗ spider d, e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
         "  spiders.py: TBLOOM_SLCES",
-        "✗ spider f: the settings of a spider can't be made: TypeError: 'NoneType'",
+        "✗ spider f: update_settings of a spider fails: TypeError: 'NoneType'",
         "  spiders.py, line 18",
         "4 faults",
     )
@@ -595,7 +595,7 @@ def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Pa
     code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_MODULES = ['nowhere']")
     assert lines[1] == "  settings.py: SPIDER_MODULES"
     code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_LOADER_CLASS = 'shop.Gone'")
-    assert lines[0].startswith("✗ SPIDER_LOADER_CLASS names what can't be imported: ")
+    assert lines[0].startswith("✗ SPIDER_LOADER_CLASS can't be imported: ")
     assert lines[1] == "  settings.py: SPIDER_LOADER_CLASS"
 
 
@@ -646,8 +646,8 @@ WRONG = {
     "TBLOOM_TIMEZONE": "TBLOOM_TIMEZONE: expected an IANA time zone",
     "TBLOOM_RETRY_FOR": "TBLOOM_RETRY_FOR: expected ",
     "TBLOOM_COUNT_SLICES": "TBLOOM_COUNT_SLICES: expected a whole number from 1",
-    "DOWNLOADER": "tbloom can't start: DOWNLOADER names what can't be imported",
-    "EXTENSIONS": "EXTENSIONS names what can't be imported",
+    "DOWNLOADER": "tbloom can't start: DOWNLOADER can't be imported",
+    "EXTENSIONS": "EXTENSIONS can't be imported",
     "REDIS_PORT": "REDIS_PORT: expected values that redis-py accepts",
 }
 
@@ -747,17 +747,17 @@ HOSTS = {"TBLOOM_SHARE": "hosts"}
     [
         ({}, ""),
         ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, ""),  # as Scrapy's template
-        ({"DOWNLOAD_DELAY": 3}, "DOWNLOAD_DELAY counts for each by itself; with TBLOOM_SHARE = 'hosts'"),
-        ({"AUTOTHROTTLE_ENABLED": True}, "AUTOTHROTTLE_ENABLED counts for each by itself"),
+        ({"DOWNLOAD_DELAY": 3}, "DOWNLOAD_DELAY holds for each crawler; with TBLOOM_SHARE = 'hosts'"),
+        ({"AUTOTHROTTLE_ENABLED": True}, "AUTOTHROTTLE_ENABLED holds for each crawler"),
         ({"DOWNLOAD_DELAY": 3, **HOSTS}, ""),
         ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}, ""),
-        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue", **HOSTS}, "SCHEDULER_PRIORITY_QUEUE keeps"),
-        ({"TBLOOM_KEY": "a-%(timestamp)s"}, "TBLOOM_KEY: %(timestamp)s gives each a filter of its own"),
-        ({"SCHEDULER_FLUSH_ON_START": True}, "SCHEDULER_FLUSH_ON_START clears the filter under"),
+        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue", **HOSTS}, "SCHEDULER_PRIORITY_QUEUE lets no crawler give hosts away"),
+        ({"TBLOOM_KEY": "a-%(timestamp)s"}, "TBLOOM_KEY: %(timestamp)s gives each crawler a separate filter"),
+        ({"SCHEDULER_FLUSH_ON_START": True}, "SCHEDULER_FLUSH_ON_START clears the filter of"),
         ({"TBLOOM_MARK": "scheduled"}, "TBLOOM_MARK = 'scheduled' shares no work"),
         ({"TBLOOM_MARK": "scheduled", **SHARED, "SCHEDULER_PERSIST": True}, ""),
         ({"TBLOOM_TAKE_OVER": False}, "TBLOOM_TAKE_OVER = False shares no work"),
-        ({"JOBDIR": "job"}, "requests are lost unless each has a JOBDIR of its own"),
+        ({"JOBDIR": "job"}, "JOBDIR: requests are lost unless each crawler has its own"),
         ({"JOBDIR": "job", "TBLOOM_STORE": "local"}, ""),
         *(({"FEEDS": {uri: {"format": kind, **more}}}, "FEEDS: 'LOSES items" * loses) for uri, kind, more, loses in (
             ("a.jsonl", "jsonlines", {}, False), ("a.json", "json", {}, True), ("a-%(time)s.json", "json", {}, False),
@@ -784,7 +784,7 @@ def test_a_note_leaves_the_exit_code_and_names_the_spiders(url: str, tmp_path: P
         "class B(A): name = 'b'; custom_settings = {'JOBDIR': 'job'}",
     )
     code, lines = doctor_of(tmp_path, url, "\n".join(spiders))
-    start = "note: with several crawlers: spider b: requests are lost unless each has a JOBDIR"
+    start = "note: with several crawlers: spider b: JOBDIR: requests are lost unless each"
     assert (0, 2, True) == (code, len(lines), lines[0].startswith(start))
     code, lines = doctor_of(tmp_path, url, "\n".join(spiders), "TBLOOM_A = 1")
     assert (1, []) == (code, [line for line in lines if "note" in line])

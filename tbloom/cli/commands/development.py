@@ -25,8 +25,8 @@ def doctor() -> int:
     from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - the same
 
     settings = settings_here()
-    faults, clashes = examine(settings)
-    for note in [*untested_versions(), *(f"with several crawlers: {clash}" for clash in clashes)]:
+    faults, notes = examine(settings)
+    for note in [*untested_versions(), *(f"with several crawlers: {each}" for each in notes)]:
         output.line(formats.printable(f"note: {note}"))
     for fault in faults:
         what, *where = fault.splitlines()

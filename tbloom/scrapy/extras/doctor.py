@@ -40,11 +40,11 @@ from tbloom.scrapy.options import (
 from tbloom.scrapy.settings import COUNTS, FILTER, MARK, STORE, Setting, check_settings, expand
 
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
-#: The classes of tbloom's that settings name.
+#: tbloom's classes, by the setting that names them.
 _OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
-#: What a server raises that can't be asked. A cluster's error is no RedisError.
+#: Errors of a server that can't be reached. (A cluster's is no RedisError.)
 _AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
-#: How many spiders a fault names.
+#: A fault names at most so many spiders.
 _NAMED = 3
 _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
@@ -53,9 +53,9 @@ _OFF = (
 
 
 def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
-    """Return the faults of the project and its spiders, and notes about several crawlers at once, which are no faults.
+    """Return the faults of the project and its spiders, and notes about several crawlers.
 
-    A fault is a line and, if the setting is in a file, a line with that file. What only some spiders have names them.
+    A fault is a line and, if the setting is in a file, a line with that file. A fault that only some spiders have names them.
     """
     _, fault = _loaded("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
     if fault:
@@ -79,7 +79,7 @@ def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
 
 
 def _spiders(settings: BaseSettings, *, warn_only: bool) -> list[type[Spider]]:
-    """Return the project's spiders. Raise what a spider raises that can't be imported; with ``warn_only``, leave it out."""
+    """Return the project's spiders. Raise the error of one that can't be imported, or with ``warn_only`` leave it out."""
     settings = settings.copy()
     settings.set(_WARN_ONLY, warn_only, "cmdline")
     with warnings.catch_warnings(action="ignore"):  # Scrapy makes a warning of a traceback
@@ -110,13 +110,14 @@ def _examine_spider(
         if spider:
             spider.update_settings(settings)
     except Exception as error:  # noqa: BLE001 - whatever the spider raises
-        what = f"the settings of a spider can't be made: {_why(error)}"
+        what = f"update_settings of a spider fails: {_why(error)}"
         return [_at(_raised_at(error), what)], []
-    one, notes = _Examination(settings.copy(), name, away), list[str]()
-    faults = [_at(_place(fault, settings, spider), fault) for fault in one.faults()]
+    examination, notes = _Examination(settings.copy(), name, away), list[str]()
+    faults = [_at(_place(fault, settings, spider), fault) for fault in examination.faults()]
     with suppress(Exception):  # a wrong setting of Scrapy's, which Scrapy names
-        if one.wrong <= {*REDIS} and STORE.value(one.settings) != "local":
-            notes.extend(clashes(one.settings))
+        # With wrong settings left out, a note could be wrong. The server does not matter, and a local store is for one crawler.
+        if examination.wrong <= {*REDIS} and STORE.value(examination.settings) != "local":
+            notes.extend(clashes(examination.settings))
     return faults, notes
 
 
@@ -153,7 +154,7 @@ class _Examination:
         for name in ("DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"):
             kind, fault = _loaded(f"tbloom can't start: {name}", self.settings[name])
             if not fault and not isclass(kind):
-                fault = f"tbloom can't start: {name} is no class, but {kind!r}"
+                fault = f"tbloom can't start: {name} is not a class: {kind!r}"
             if fault:
                 yield fault
                 self.wrong.add(name)
@@ -169,7 +170,7 @@ class _Examination:
                     self.wrong.add(name)
 
     def _why_off(self) -> str:
-        """Set what the add-on sets. Return why tbloom filters nothing then; "" if it does."""
+        """Apply the add-on. Return why tbloom filters nothing, or ""."""
         settings = self.settings
         if Addon in self._components:
             try:
@@ -182,7 +183,7 @@ class _Examination:
         return _OFF.format(f" (without effect: {', '.join(names)})" if names else "")
 
     def _mark(self) -> Iterator[str]:
-        """Look at what the queue and the add-on are to TBLOOM_MARK."""
+        """Yield a fault if the queue, or a missing add-on, does not suit TBLOOM_MARK."""
         is_done, is_shared = self.settings.get(MARK.name) == "done", shares_queue(self.settings)
         if is_done and is_shared:
             yield str(needs_no_shared_queue())
@@ -190,7 +191,7 @@ class _Examination:
             yield f"{MARK.name}: 'done' needs ADDONS = {{'tbloom.scrapy.Addon': 500}}"
         elif is_shared and not self.settings.getbool(_PERSIST):
             yield (
-                f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
+                f"{_PERSIST}: without it, scrapy-redis deletes the queue when a crawl is stopped, and its pages count as seen for "
                 f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
             )
 
@@ -223,7 +224,7 @@ class _Examination:
                 del self.settings[name]
 
     def _ask_filter(self) -> list[str]:
-        """Return what a filter with these settings says of its server. Raise the first error."""
+        """Return the warnings of the filter with these settings. Raise the first error."""
         settings, name, path = self.settings, self._name, FILTER["path"]
         check_settings(settings)
         if STORE.name in self.wrong:  # the others may be right for the store that is meant
@@ -233,7 +234,7 @@ class _Examination:
             file = Path(expand(path, path.value(settings), spider=name))
             if file.parent.is_dir() and not file.exists():  # a crawl makes it
                 settings.set(path.name, None, "cmdline")
-        is_asked = is_local or self._leads_to_server()
+        is_asked = is_local or self._server_is_known()
         make_store(settings, name).close()  # else a wrong TBLOOM_RETRY_FOR would not be found
         with naming_redis(settings), closing(make_store(settings, name, retry_for=0)) as seen:
             if not is_asked:
@@ -243,14 +244,14 @@ class _Examination:
 
     def _ask_counters(self) -> list[str]:
         """Raise the first error of counters with these settings."""
-        is_asked = self._leads_to_server()
+        is_asked = self._server_is_known()
         counter = make_counters(self.settings, self._name)[KINDS[0]]
         with naming_redis(self.settings), closing(counter.client):
             if is_asked:
                 counter.count()
         return []
 
-    def _leads_to_server(self) -> bool:
+    def _server_is_known(self) -> bool:
         """Return whether no setting of the server is left out. Raise the error that another spider got from this server."""
         is_known = self.wrong.isdisjoint(REDIS)
         if is_known and (error := self._away.get(server_settings(self.settings))):
@@ -258,19 +259,16 @@ class _Examination:
         return is_known
 
 
-def _loaded(place: str, value: Any) -> tuple[Any, str]:
-    """Return what the value names; or None and a fault, which begins with the place."""
+def _loaded(subject: str, value: Any) -> tuple[Any, str]:
+    """Return what the value names; or None and a fault, which begins with the subject."""
     try:
         return load_object(value), ""
     except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
-        meant = next((path for name, path in _OURS.items() if place.endswith(name)), "")
+        meant = next((path for name, path in _OURS.items() if subject.endswith(name)), "")
         is_close = get_close_matches(str(value), [meant], 1)
         hint = f"; did you mean {meant!r}?" if is_close else ""
         why = f"{type(error).__name__}: {error}{hint}"
-        return None, f"{place} names what can't be imported: {why}"
-
-
-# Where a fault is
+        return None, f"{subject} can't be imported: {why}"
 
 
 def _at(place: str, fault: str) -> str:

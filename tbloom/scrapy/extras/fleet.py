@@ -14,9 +14,9 @@ from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, TAKE_OVER
 
 #: Formats of which several crawlers can append whole lines to one file.
 _LINES = {"jsonlines", "jsonl", "jl", "csv"}
-#: In the path of a feed, what is replaced by something of a crawl's own. ``name`` is the spider's.
+#: Placeholders of a feed's path that differ between crawls that begin in different seconds; ``%(name)s`` is the spider's.
 _OWN = re.compile(r"%\((?!name\)|batch_id\))")
-#: `scrapy startproject` writes this delay (seconds), so it says nothing of what the user wants.
+#: A delay up to that of `scrapy startproject` says nothing of what the user wants (seconds).
 _TEMPLATES_DELAY = 1
 
 
@@ -24,26 +24,26 @@ def clashes(settings: BaseSettings) -> Iterator[str]:
     """Yield a line for each setting that does not fit several crawlers, with the remedy."""
     is_done, gives_hosts = MARK.value(settings) == "done", SHARE.value(settings) == "hosts"
     queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
-    by_itself = f"counts for each by itself; with {SHARE.name} = 'hosts', for all together"
+    by_itself = f"holds for each crawler; with {SHARE.name} = 'hosts', for the fleet"
     if "%(timestamp)s" in str(FILTER["name"].value(settings)):
-        yield f"{FILTER['name'].name}: %(timestamp)s gives each a filter of its own, so each fetches every page"
+        yield f"{FILTER['name'].name}: %(timestamp)s gives each crawler a separate filter, so each fetches every page"
     if FLUSH.value(settings):
-        yield f"{FLUSH.name} clears the filter under those that run: set it for the first one alone"
+        yield f"{FLUSH.name} clears the filter of running crawlers: set it only for the first"
     if not (is_done or shares_queue(settings)):
         yield f"{MARK.name} = 'scheduled' shares no work; 'done' does"
     if is_done and not TAKE_OVER.value(settings):
         yield f"{TAKE_OVER.name} = False shares no work; True does"
     if gives_hosts and not issubclass(queue, DownloaderAwarePriorityQueue):
-        yield f"SCHEDULER_PRIORITY_QUEUE keeps {SHARE.name} = 'hosts' from giving any away: remove it"
+        yield "SCHEDULER_PRIORITY_QUEUE lets no crawler give hosts away before its end: remove it"
     if not gives_hosts and settings.getbool("AUTOTHROTTLE_ENABLED"):
         yield f"AUTOTHROTTLE_ENABLED {by_itself}"
     if not gives_hosts and settings.getfloat("DOWNLOAD_DELAY") > _TEMPLATES_DELAY:
         yield f"DOWNLOAD_DELAY {by_itself}"
     if settings["JOBDIR"]:
-        yield "requests are lost unless each has a JOBDIR of its own; 'done' needs none"
+        yield "JOBDIR: requests are lost unless each crawler has its own; 'done' needs none"
     feeds = settings.getdict("FEEDS").items()
     for uri in [str(uri) for uri, feed in feeds if not _keeps_items(str(uri), feed)]:
-        yield f"FEEDS: {uri!r} loses items if several write it: append jsonlines, or name a file for each"
+        yield f"FEEDS: {uri!r} loses items if several crawlers write it: append jsonlines, or give each a file"
 
 
 def shares_queue(settings: BaseSettings) -> bool:
