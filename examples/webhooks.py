@@ -20,7 +20,7 @@ def receive(handled: TimeBloom, key: str, handle: Callable[[], None]) -> HTTPSta
         return HTTPStatus.CONFLICT  # the sender asks again later
     try:
         handle()
-    except Exception:  # noqa: BLE001 - whatever it is, the sender tries again
+    except Exception:  # whatever it is, the sender tries again
         handled.release(key)
         return HTTPStatus.INTERNAL_SERVER_ERROR  # the next delivery is handled
     handled.commit(key)

@@ -192,7 +192,7 @@ LEAST = {
     "months": 730 * HOUR,
 }
 ROWS = re.findall(
-    r'^\| (\d+) (\w+) \| `"(\w+)"`, (\d+) \|$',
+    r'^\| (\d+) (\w+) \| `granularity="(\w+)", slices=(\d+)` \|$',
     (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8"),
     re.MULTILINE,
 )
