@@ -224,7 +224,7 @@ def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, 
     found = {**retry_for, **found, **own}
     if store == "bloom":
         found.setdefault("cache_size", CACHE_SIZE)
-        if SHARE.value(settings) == "hosts":  # each shard would know an owner of its own
+        if SHARE.value(settings) == "hosts":  # else each shard has its own owner of a host
             found.setdefault("shards", 1)
     seen = (CrawlBloom if store == "bloom" else CrawlExact)(client, name, **found)
     seen.keep_connections()

@@ -203,7 +203,7 @@ def test_scrapy_redis_bloomfilters_size_settings_are_understood(url: str, name: 
 
 @pytest.mark.parametrize(("share", "shards"), [(True, 2), ("hosts", 1)])
 def test_a_host_is_known_in_one_shard(url: str, name: str, share: Any, shards: int) -> None:
-    """Whatever the capacity: each shard would know an owner of its own."""
+    """Else each shard has its own owner of the host, and the fleet keeps no delay."""
     given = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SHARE": share}
     with make_store(Settings({**given, "TBLOOM_CAPACITY": 3_000_000}), "news") as seen:
         assert shards == seen.config.shards

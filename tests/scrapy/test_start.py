@@ -94,13 +94,6 @@ def test_a_crawl_that_can_not_begin_leaves_the_files_of_its_feeds(
     assert ["opened", "closed"] == noted.read_text().split()
 
 
-def test_an_import_without_scrapy_names_the_extra() -> None:
-    script = "import sys; sys.modules['scrapy'] = None; import tbloom.scrapy"
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "tbloom.scrapy needs Scrapy: pip install 'tbloom[scrapy]'" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [(ADDON, "7 daily slices"), ({**ADDON, **STORES["exact"]}, "exact")],

@@ -12,7 +12,7 @@ from scrapy.utils.misc import load_object
 
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, TAKE_OVER
 
-#: Formats of which several crawlers can append whole lines to one file.
+#: Formats that several crawlers can append to one file, a line at a time.
 _LINES = {"jsonlines", "jsonl", "jl", "csv"}
 #: Placeholders of a feed's path that differ between crawls that begin in different seconds; ``%(name)s`` is the spider's.
 _OWN = re.compile(r"%\((?!name\)|batch_id\))")
@@ -53,7 +53,7 @@ def shares_queue(settings: BaseSettings) -> bool:
 
 
 def _keeps_items(uri: str, feed: dict[str, Any]) -> bool:
-    """Return whether several crawlers can write the feed: each has a file of its own, or they append lines to one on this disk."""
+    """Return whether several crawlers can write the feed: each has its own file, or they append lines to one on this disk."""
     if uri.startswith("stdout:") or _OWN.search(uri) or feed.get("uri_params"):
         return True
     is_here = "://" not in uri or uri.startswith("file:")
