@@ -15,6 +15,7 @@ callbacks are methods of the spider.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -61,6 +62,14 @@ class NotSerializable(ValueError):
         return f"{self.path or 'the request'} {self.problem}"
 
 
+class Unreadable(ValueError):
+    """No request can be restored from a text: ``name`` is what is missing, such as a method of the spider."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name: str = name
+
+
 def request_to_text(request: Request, spider: Spider) -> str:
     """Return the text of the request, without its token. Raise NotSerializable if it can't be restored."""
     try:
@@ -101,8 +110,13 @@ def read_token(note: Note, session: str) -> Token:
 
 
 def read_request(note: str, spider: Spider) -> Request:
-    """Return the request of a note. Raise ValueError if it can't be restored."""
-    return request_from_text(note.partition("\n")[2], spider)
+    """Return the request of a note. Raise Unreadable if it can't be restored."""
+    try:
+        return request_from_text(note.partition("\n")[2], spider)
+    except ValueError as error:
+        missing = re.search(r"Method '(\w+)' not found", str(error))
+        name = missing[1] if missing else type(error.__cause__).__name__
+        raise Unreadable(str(error), name) from error
 
 
 def _to_text(request: Request, spider: Spider) -> str:
