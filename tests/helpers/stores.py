@@ -109,6 +109,7 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int, **own: Any) -> None:
     with TimeBloom(client, name, **size) as seen:
         taken = [(note.text, note.failures) for _ in range(2) for note in seen.take().notes]
         assert [("given", 1), ("left behind", 0), ("pushed", 0)] == sorted(taken)
+        seen.run(seen._claims._bury([0]))
     with TimeBloom(client, name, **{**size, "capacity": 1000}) as larger:
         larger.reconfigure()
         assert [False, True] == [larger.add("a"), larger.add("b")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from tbloom.scrapy.compat import host_queues, is_downloading, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.page import MOST_FAILURES, Token
 from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import WHEN_IDLE
@@ -49,7 +49,7 @@ _FINISHED_FOR = 4.0
 _MOST_DEATHS = 3
 _UNREADABLE = (
     "%d kept pages can't be restored by this spider (%s): each is fetched when a link leads to it, or by a version of the spider that "
-    "can. If a callback was renamed: tbloom retry %s --reason unreadable --callback NAME"
+    "can; %d of them are given up. If a callback was renamed: tbloom retry %s --reason unreadable --callback NAME"
 )
 
 
@@ -250,14 +250,19 @@ class Sharing:
 
     def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
         """Log once for each reason how many pages this spider can't restore."""
-        new = [
-            (token, name) for item, (token, name) in pages.items() if item not in self._unreadable
-        ]
+        by_name = defaultdict[str, list[Token]](list)
+        for item, (token, name) in pages.items():
+            if item not in self._unreadable:
+                by_name[name].append(token)
         self._unreadable.update(pages)
-        for name, number in Counter(name for _, name in new).items():
-            logger.warning(_UNREADABLE, number, name, self._crawl.spider.name)
-            self._crawl.count("tbloom/not_taken", number)
-            self._crawl.count(f"tbloom/left/unreadable/{name}", number)
+        for name, tokens in by_name.items():
+            given_up = sum(token.failures + 1 >= MOST_FAILURES for token in tokens)
+            logger.warning(_UNREADABLE, len(tokens), name, given_up, self._crawl.spider.name)
+            self._crawl.count("tbloom/not_taken", len(tokens))
+            for stat, number in ("left", len(tokens) - given_up), ("given_up", given_up):
+                if number:
+                    self._crawl.count(f"tbloom/{stat}", number)
+                    self._crawl.count(f"tbloom/{stat}/unreadable/{name}", number)
 
 
 class Giving:
