@@ -295,7 +295,7 @@ def open_fleet(url: str, name: str) -> Iterator[Callable[[str], Any]]:
     with ExitStack() as opened:
 
         def open_fleet(queue: str) -> Fleet:
-            return Fleet(opened.enter_context(TimeBloom.open(url, name)), queue)
+            return Fleet(opened.enter_context(TimeBloom.from_url(url, name)), queue)
 
         yield open_fleet
 

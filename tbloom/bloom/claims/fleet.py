@@ -459,7 +459,9 @@ def _page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
     if failure := FAILURE.search(note):
         at, reason = json.loads(failure[1])
         return page._replace(failed_at=at, reason=reason)
-    return page._replace(reason="deaths" if page.deaths else "")
+    # Of an older version of tbloom, or of a page that has not failed.
+    unknown = "" if state == LEFT else "unknown"
+    return page._replace(reason="deaths" if page.deaths else unknown)
 
 
 def _edited(page: KeptPage, callback: str) -> str:

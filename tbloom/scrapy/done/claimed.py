@@ -146,6 +146,8 @@ class ClaimedRequests(PendingRequests):
             self._check_redirect(pending, page)
         elif pending.fingerprint is not None:
             hexed = pending.fingerprint.hex()
+            if pending.answer is Claim.BUSY and not self._sharing.has_begun:
+                pending.answer = None  # asked behind the first question, in its thread
             self._check_failed(pending, hexed)
             if pending.answer in (None, Claim.NEW):
                 failures = self._failures.failures_before(hexed)

@@ -89,6 +89,8 @@ class Sharing:
         self._found, self._unreadable = _Found(), set[bytes]()
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self.is_asking: bool = True
+        #: Whether the first question is answered: until then, this session may hold pages that it is about to leave.
+        self.has_begun: bool = False
         #: When a busy crawl may ask again; the next pause of an idle one, and the longest.
         self._next_question, self._pause, self._longest = 0.0, _FIRST_PAUSE, _LONGEST_PAUSE
         #: ``queue_changes`` when no work was left, and when that was.
@@ -193,6 +195,7 @@ class Sharing:
         self._seen.trim_given_up(self._crawl.queue)
 
     def _answered(self, idle: bool, asked: Future[Any]) -> None:  # noqa: FBT001 - of a partial
+        self.has_begun = True
         pause = 0.0
         if idle:  # after an error too
             pause, self._pause = self._pause, min(_FACTOR * self._pause, self._longest)

@@ -1,0 +1,203 @@
+"""Pages that are kept can be seen and freed: by a link, by a version of the spider that can read them, by an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.http import Response
+
+from tbloom.bloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
+from tbloom.scrapy.crawl import crawl_of
+from tests.helpers.projects import LOCAL, Project, marked, times
+from tests.helpers.schedulers import DONE
+
+MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
+PAGES = "abcde"
+
+
+class Old(Project):
+    """Each page fails in a callback that a later version of the spider has no more."""
+
+    name = "shop"
+
+    def links(self) -> Iterator[Any]:
+        for page in PAGES:
+            yield self.request(page, callback=self.parse_article)
+
+    def parse_article(self, response: Response) -> None:
+        raise KeyError(response.url)
+
+
+class New(Project):
+    """The callback has another name."""
+
+    name = "shop"
+
+    def links(self) -> Iterator[Any]:
+        for page in PAGES:
+            yield self.request(page, callback=self.parse_item)
+
+    def parse_item(self, response: Response) -> Any:
+        return self.parse(response)
+
+
+class NewWithoutLinks(New):
+    pages = ("z",)
+
+    def links(self) -> Iterator[Any]:
+        yield from map(self.request, self.pages)
+
+
+class AsOnce(NewWithoutLinks):
+    """It still has the old callback."""
+
+    def parse_article(self, response: Response) -> Any:
+        return self.parse(response)
+
+
+@MARKS
+def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    old, new, last = project(Old, New, New, **marked(mark, tmp_path))
+    assert ["abcde", "abcde", ""] == [old.pages, new.pages, last.pages]
+    assert 5 == new.stats["tbloom/done"]
+    [warning] = new.warnings("parse_article")
+    assert "5 kept pages can't be restored by this spider (parse_article)" in warning
+    assert 5 == new.stats["tbloom/left/unreadable/parse_article"]
+    assert [] == [line for line in new.log if line.startswith("ERROR")]
+    assert [] == last.warnings("kept")
+
+
+@MARKS
+def test_without_a_link_another_version_of_the_spider_takes_them(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    old, new, then = project(Old, NewWithoutLinks, AsOnce, **marked(mark, tmp_path))
+    assert ["abcde", "z", "abcde"] == [old.pages, new.pages, then.pages]
+    assert 5 == then.stats["tbloom/done"]
+
+
+def test_without_a_link_they_can_be_seen_until_they_are_given_up(
+    project: Any, open_fleet: Any
+) -> None:
+    fleet = open_fleet("shop")
+    expected = [
+        (FAILED, "callback/KeyError", 1),
+        (FAILED, "unreadable/parse_article", 2),
+        (GIVEN_UP, "unreadable/parse_article", 3),
+        (GIVEN_UP, "unreadable/parse_article", 3),
+    ]
+    for kind, known in zip([Old, *[NewWithoutLinks] * 3], expected, strict=True):
+        [crawl] = project(kind, **DONE)
+        assert {known} == {(page.state, page.reason, page.tries) for page in fleet.kept()}
+        assert 5 == len([*fleet.kept()])
+    assert [] == crawl.warnings("parse_article")
+
+
+def test_retried_pages_are_fetched_by_the_next_crawl_with_their_new_callback(
+    project: Any, open_fleet: Any
+) -> None:
+    project(Old, NewWithoutLinks, **DONE)
+    fleet = open_fleet("shop")
+    assert (5, 0) == fleet.retry(fleet.kept(), "parse_item")
+    [crawl] = project(NewWithoutLinks, **DONE)
+    assert ("abcde", 5) == (crawl.pages, crawl.stats["tbloom/done"])
+    assert Pages() == fleet.pages(fleet.crawlers())
+
+
+class Retries(New):
+    """Somebody lets it fetch its failed pages again, while it works."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("a", callback=self.parse_item)
+
+    def parse_item(self, response: Response) -> Any:
+        self.said.append(response.url[-1])
+        if self.said.count("a") == 1:
+            yield self.request("b", callback=self.parse_next)
+            raise ValueError
+        yield from self.parse(response)
+
+    def parse_next(self, response: Response) -> Iterator[Any]:
+        fleet = Fleet(crawl_of(self.crawler).seen, self.name)
+        pages = [*fleet.kept([FAILED])]
+        if not pages:  # until then, the page is asked for again
+            yield response.request.replace(dont_filter=True)
+            return
+        assert [True] == [page.is_held for page in pages]
+        assert (1, 0) == fleet.retry(pages)
+        yield from self.parse(response)
+
+
+def test_a_crawl_takes_a_page_again_that_failed_in_it_and_is_retried(
+    project: Any, open_fleet: Any
+) -> None:
+    """flower#17: of a running fleet."""
+    [crawl] = project(Retries, **DONE)
+    assert [2] == times([crawl])["a"]
+    assert 2 == crawl.stats["tbloom/done"]
+    fleet = open_fleet("shop")
+    assert Pages() == fleet.pages(fleet.crawlers())
+
+
+class Dead(Project):
+    name = "shop"
+    pages = ("a", "b")
+
+
+def test_a_page_that_is_given_up_is_retried_and_done(project: Any, open_fleet: Any) -> None:
+    """Three crawls have failed. browsertrix#2579, crawlee#1415."""
+    answers = {"/a": [503, 503, 503, 200]}
+    crawls = project(*[Dead] * 3, answers=answers, **DONE)
+    assert {"a": [1, 1, 1], "b": [1, 0, 0]} == times(crawls)
+    fleet = open_fleet("shop")
+    assert Pages(given_up=1) == fleet.pages(fleet.crawlers())
+    [page] = fleet.kept([GIVEN_UP])
+    assert ("status/503", 3, "/a") == (page.reason, page.tries, page.url[-2:])
+    assert (1, 0) == fleet.retry([page])
+    [crawl] = project(NewWithoutLinks, **DONE)
+    assert "az" == crawl.pages
+    assert Pages() == fleet.pages(fleet.crawlers())
+
+
+def test_a_link_takes_a_page_that_is_given_up(project: Any, open_fleet: Any) -> None:
+    answers = {"/a": [503, 503, 503, 200]}
+    crawls = project(*[Dead] * 4, answers=answers, **DONE)
+    assert {"a": [1, 1, 1, 1], "b": [1, 0, 0, 0]} == times(crawls)
+    fleet = open_fleet("shop")
+    assert Pages() == fleet.pages(fleet.crawlers())
+
+
+class Other(Dead):
+    """A spider of another project, with the same name."""
+
+    pages = ("c",)
+
+
+def test_pages_are_a_projects(project: Any, open_fleet: Any) -> None:
+    """Another project's spider of the same name has other callbacks."""
+    answers = {"/a": [503], "/c": [503]}
+    ours, theirs = {"BOT_NAME": "ours"}, {"BOT_NAME": "theirs"}
+    project(Dead, answers=answers, **DONE, **ours)
+    crawls = project(Other, Other, answers=answers, **DONE, **theirs)
+    assert {"c": [1, 1]} == times(crawls)
+    fleet = open_fleet("shop")
+    assert Pages(failed=1) == fleet.pages(fleet.crawlers())
+    assert Pages(failed=1) == open_fleet("theirs:shop").pages([])
+    assert [] == crawls[0].warnings("project")  # TBLOOM_KEY is set on purpose
+    [again] = project(Dead, answers=answers, **DONE, **ours)
+    assert "a" == again.pages
+
+
+def test_a_filter_that_two_projects_share_by_chance_is_named_once(project: Any, name: str) -> None:
+    """Its name is that of both spiders."""
+    key = {"TBLOOM_KEY": None, "TBLOOM_KEY_PREFIX": f"{name}:"}
+    [first] = project(Dead, **DONE, **key, BOT_NAME="ours")
+    [second] = project(Other, **DONE, **key, BOT_NAME="theirs")
+    assert [] == first.warnings()
+    [warning] = second.warnings("the project 'ours' uses this filter, too")
+    assert "TBLOOM_KEY = 'theirs:%(spider)s'" in warning
