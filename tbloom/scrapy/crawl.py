@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,6 +42,8 @@ T = TypeVar("T")
 
 #: Errors that a user can mend. (OSError: of a file; RedisClusterException: the cluster does not answer.)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
+#: No longer text of a spider's arguments is read.
+_LONGEST_ARGUMENTS = 10_000
 #: The reason with which a spider is closed when its filter fails.
 ERROR_REASON = "tbloom_error"
 
@@ -248,6 +251,16 @@ def queue_of(spider: str, arguments: Mapping[str, Any], project: str = "") -> st
     given = {name: value for name, value in arguments.items() if not name.startswith("_")}
     own = f"{project}:{spider}" if project else spider
     return f"{own}\n{sorted(given.items())!r}" if given else own
+
+
+def arguments_in(queue: str) -> dict[str, str] | None:
+    """Return the spider's arguments in a queue's name, as texts; None: they can't be read."""
+    written = queue.partition("\n")[2]
+    try:
+        given = literal_eval(written[:_LONGEST_ARGUMENTS]) if written else []
+        return {str(name): value if type(value) is str else repr(value) for name, value in given}
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 async def _end_before_start(sender: Any) -> None:

@@ -11,8 +11,8 @@ from typing import TypeVar
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
-from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
-from tbloom.arguments import Item
+from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
+from tbloom.arguments import Item, check_within
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet
 from tbloom.bloom.claims.record import Record
@@ -184,6 +184,21 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def give(self, hosts: Hosts, items: list[bytes]) -> None:
         """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""
         self.run(self._claims.release(self.config.digests_of(items), leaves=True, hosts=hosts))
+
+    def push_answered(
+        self,
+        items: Iterable[Item],
+        notes: Iterable[Note],
+        within: int | None = None,
+        *,
+        again: bool,
+    ) -> list[Claim]:
+        """Do what ``push_many`` does, if ``again`` also with items that were seen; return the answer for each item."""
+        digests = self.config.digests_of(items)
+        stored = {key: note.stored for key, note in zip(digests, notes, strict=True)}
+        slices = check_within(within, self.config.slices)
+        answers = self.run(self._claims.push(digests, slices, stored, again=again))
+        return [answers[digest] for digest in digests]
 
     def tell(self, record: Callable[[Session], Record]) -> None:
         """Let each heartbeat tell what this returns of the session."""

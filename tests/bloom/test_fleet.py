@@ -155,7 +155,10 @@ def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> N
     ours.note_history({"http://a/1": failed(), "http://a/2": failed(failures=4)})
     ours.leave_many(["http://a/2"])
     looks = Fleet(other, "shop")
-    assert (2, 0) == looks.retry(looks.kept([FAILED, GIVEN_UP]), "new")
+    pages = looks.kept([FAILED, GIVEN_UP])
+    assert (2, 0) == looks.retry(
+        pages, lambda page: page.note_with({**page.fields, "callback": "new"})
+    )
     assert Pages(left=2) == counts(looks)
     taken = other.take(10, "shop").notes
     assert [(0, 0)] * 2 == [(note.deaths, note.failures) for note in taken]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -32,6 +32,8 @@ from tbloom.engine.server import server_time
 
 #: The states of kept pages: all but those that are claimed.
 LEFT, FAILED, GIVEN_UP = KEPT = "left", "failed", "given up"
+#: The state of a page that is kept for another queue: of another spider, or of one with other arguments.
+ELSEWHERE = "elsewhere"
 #: The states of crawlers, in the order in which they are shown; and those in which a crawler has pages.
 WORKS, WAITS, SILENT, DEAD, LOST_ITS_PAGES, ENDED = CRAWLERS = (
     *("works", "waits", "silent", "dead", "lost", "ended"),
@@ -82,6 +84,8 @@ class Pages(NamedTuple):
 
     claimed: int = 0
     left: int = 0
+    #: How many of those that are left two crawlers or more have died of: each is taken alone.
+    suspects: int = 0
     #: Those that dead crawlers had, and that are left as soon as a living one asks for pages.
     orphaned: int = 0
     failed: int = 0
@@ -111,6 +115,11 @@ class KeptPage(NamedTuple):
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
+
+    def note_with(self, fields: Mapping[str, Any]) -> str:
+        """Return its note with these fields in place of its own, and without its failure."""
+        head = self.note.partition("\n")[0]
+        return f"{head}\n{json.dumps(fields, ensure_ascii=False)}"
 
     @property
     def url(self) -> str:
@@ -197,6 +206,15 @@ class Moved(NamedTuple):
     gone: int = 0
 
 
+#: Returns the new note of a page; "": it keeps its own.
+NewNote = Callable[[KeptPage], str]
+
+
+def kept_note(_page: KeptPage) -> str:
+    """Return "": a page keeps its note."""
+    return ""
+
+
 class Fleet:
     """The crawlers of one queue of a filter, and its pages. ``store`` is a ``TimeBloom``, which stays yours to close."""
 
@@ -236,29 +254,29 @@ class Fleet:
             start: Any = f"[{queue}"
             while start:
                 start, found = self._store.run(_read(config, shard, queue, start))
-                yield from (_page(state, shard, *each) for each in found)
+                yield from (kept_page(state, shard, *each) for each in found)
 
-    def retry(self, pages: Iterable[KeptPage], callback: str = "") -> Moved:
-        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with another ``callback``, if given."""
-        return self._move(pages, self.queue, callback)
+    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
+        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with other notes, if ``new_note`` says so."""
+        return self._move(pages, self.queue, new_note)
 
     def drop(self, pages: Iterable[KeptPage]) -> Moved:
         """Forget pages: each is new to the next link."""
-        return self._move(pages, "", "")
+        return self._move(pages, "", kept_note)
 
-    def _move(self, pages: Iterable[KeptPage], queue: str, callback: str) -> Moved:
+    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
         by_shard, moved = defaultdict[int, list[KeptPage]](list), Moved()
         for page in pages:
             batch = by_shard[page.shard]
             batch.append(page)
             if len(batch) == _MOVED:
-                moved = self._send(by_shard.pop(page.shard), queue, callback, moved)
+                moved = self._send(by_shard.pop(page.shard), queue, new_note, moved)
         for batch in by_shard.values():
-            moved = self._send(batch, queue, callback, moved)
+            moved = self._send(batch, queue, new_note, moved)
         return moved
 
-    def _send(self, pages: list[KeptPage], queue: str, callback: str, so_far: Moved) -> Moved:
-        moves = [(page.digest, page.head, _edited(page, callback)) for page in pages]
+    def _send(self, pages: list[KeptPage], queue: str, new_note: NewNote, so_far: Moved) -> Moved:
+        moves = [(page.digest, page.head, new_note(page)) for page in pages]
         call = calls.requeue(_keys(self._store.config, pages[0].shard), queue, moves)
         [[_, answers]] = self._store.run(request([call]))
         moved = text(answers).count("1")
@@ -267,6 +285,10 @@ class Fleet:
     def kept_of(self, digests: Iterable[bytes]) -> dict[bytes, KeptPage | None]:
         """Return the items that are kept or claimed, by their digests; None: a crawler has claimed the item."""
         return self._store.run(_kept_of(self._store, [*digests], self._hashes))  # type: ignore[no-any-return]
+
+    def bury(self) -> None:
+        """Leave the pages of dead crawlers, as the next crawler that asks for pages does."""
+        self._store.run(_bury(self._store.config))
 
     def trim(self) -> int:
         """Drop the oldest given-up pages, if there are a tenth more than ``MOST_GIVEN_UP``; return how many."""
@@ -396,17 +418,17 @@ def _crawler(name: str, at: int, record: Record, session: _Session | None, now: 
 
 def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
     left, failed, given_up = (hashes[state] for state in KEPT)
-    ranges = [(left, ":"), (failed, ":"), (f"{failed}9", ":"), (given_up, ":")]
-    shards = range(config.shards)
+    suspects = f"{left}{calls.SUSPECT}"
+    ranges = left, suspects, failed, f"{failed}9", given_up
     counted = yield from request_all(
         [
-            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}{end}"))
-            for shard in shards
-            for first, end in ranges
+            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}:"))
+            for shard in range(config.shards)
+            for first in ranges
         ]
     )
-    of_left, of_failed, of_held, of_given_up = (sum(counted[n::4]) for n in range(4))
-    return Pages(left=of_left, failed=of_failed, held=of_held, given_up=of_given_up)
+    names = "left", "suspects", "failed", "held", "given_up"
+    return Pages(**{name: sum(counted[n :: len(names)]) for n, name in enumerate(names)})
 
 
 def _read(
@@ -446,14 +468,13 @@ def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flo
             for digest, claim, member in zip(some, known, members, strict=True):
                 if claim:
                     is_kept = member is not None and next(kept) is not None
-                    state = states.get(text(claim[24:32]))
-                    found[digest] = (
-                        _page(state, shard, digest, claim) if is_kept and state else None
-                    )
+                    state = states.get(text(claim[24:32]), ELSEWHERE)
+                    found[digest] = kept_page(state, shard, digest, claim) if is_kept else None
     return found
 
 
-def _page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
+def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
+    """Return the page of a claim."""
     note = text(claim[_HEAD:])
     page = KeptPage(state, claim[:_HEAD], note, digest, shard)
     if failure := FAILURE.search(note):
@@ -462,14 +483,6 @@ def _page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
     # Of an older version of tbloom, or of a page that has not failed.
     unknown = "" if state == LEFT else "unknown"
     return page._replace(reason="deaths" if page.deaths else unknown)
-
-
-def _edited(page: KeptPage, callback: str) -> str:
-    """Return the page's note with another callback, and without its failure; "": as before."""
-    if not callback:
-        return ""
-    fields = {**page.fields, "callback": callback}
-    return f"{page.note.partition(chr(10))[0]}\n{json.dumps(fields, ensure_ascii=False)}"
 
 
 def _is_left(claim: bytes) -> bool:
@@ -489,6 +502,13 @@ def _member_of(claim: bytes, digest: bytes) -> bytes | None:
 
 def _digit(stored: bytes) -> int:
     return int(stored) if stored.isdigit() else 0
+
+
+def _bury(config: Any) -> Flow[None]:
+    for shard in range(config.shards):
+        more = True
+        while more:
+            [[_, more]] = yield from request([calls.bury(_keys(config, shard))])
 
 
 def _keys(config: Any, shard: int) -> calls.Keys:
