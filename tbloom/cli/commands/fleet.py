@@ -397,7 +397,7 @@ def _move(
 
 
 @click.command(cls=Command, extra="scrapy", example="tbloom push shop urls.txt -a country=de")
-@of_fleet(has_local=False)
+@of_fleet(of_project=True)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option(
     "--again",
@@ -428,10 +428,7 @@ def push(target: Target, file: BinaryIO, old_key: str | None, *, again: bool) ->
     queue. So do those that can't be pushed, which are named. Exit code 1: some have stayed. The requests are pickles, unless
     SCHEDULER_SERIALIZER is set: whoever can write to that Redis can run code here.
     """
-    if target.spider is None:
-        raise CommandError(
-            "expected the folder of a Scrapy project with this spider, whose fingerprints and callbacks pushed pages need"
-        )
+    assert target.spider is not None  # noqa: S101 - of_fleet has looked
     if old_key is None:
         _push_lines(target.spider, file, again=again)
         return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tbloom.bloom.claims.fleet import Fleet, queues_of
-from tbloom.cli.commands.project import settings_if_here
+from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
@@ -102,10 +102,10 @@ _options = options.all_of(
 )
 
 
-def of_fleet(*, has_local: bool = True) -> options.Decorator:
+def of_fleet(*, of_project: bool = False) -> options.Decorator:
     """Give a command SPIDER, and the options that say where its fleet is; it gets a ``Target`` as its first argument.
 
-    ``has_local``: it may be of a filter without a server.
+    ``of_project``: it needs the project of the spider, and a filter on a server.
     """
 
     def with_target(function: Callable[..., Any]) -> Any:
@@ -123,7 +123,7 @@ def of_fleet(*, has_local: bool = True) -> options.Decorator:
                 given["REDIS_URL"] = url
             if prefix is not None:
                 given["TBLOOM_KEY_PREFIX"] = prefix
-            with open_target(spider, arguments, given, has_local=has_local) as target:
+            with open_target(spider, arguments, given, of_project=of_project) as target:
                 return function(target, **more)
 
         return _options(command)
@@ -137,23 +137,24 @@ def open_target(
     arguments: Mapping[str, str],
     given: Mapping[str, str],
     *,
-    has_local: bool = True,
+    of_project: bool = False,
 ) -> Iterator[Target]:
     """Yield what SPIDER names.
 
     In a project with a spider of this name, it is that spider, with the project's settings and the ``given`` ones over them.
     Otherwise it is a filter of this name, or with the default name of a spider's filter, and the queues of which its crawlers have
-    told; with ``arguments``, the queues of these.
+    told; with ``arguments``, the queues of these. ``of_project``: see ``of_fleet``.
 
     Raise TBloomError or CommandError if there is none.
     """
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
 
-    here = settings_if_here()
+    here = settings_here() if of_project else settings_if_here()
     settings = settings_of(given, here)
-    if here is not None and (not given or spider in spider_names(settings)):
-        with open_queue(settings, spider, arguments, has_local=has_local) as queue:
+    is_named = of_project or not given
+    if here is not None and (is_named or spider in spider_names(settings)):
+        with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
             yield _target(queue.seen, queue.place, [queue.fleet], queue)
     elif settings.get("TBLOOM_STORE") == "local":
         with _local_target(settings, spider, arguments) as target:
