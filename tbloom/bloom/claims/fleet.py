@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -112,7 +113,7 @@ class KeptPage(NamedTuple):
         """The fields of its request, as the note has them; none, if the note is no request."""
         try:
             found = json.loads(FAILURE.sub("}", self.note.partition("\n")[2]))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -478,8 +479,10 @@ def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
     note = text(claim[_HEAD:])
     page = KeptPage(state, claim[:_HEAD], note, digest, shard)
     if failure := FAILURE.search(note):
-        at, reason = json.loads(failure[1])
-        return page._replace(failed_at=at, reason=reason)
+        with suppress(ValueError):  # of another program
+            match json.loads(failure[1]):
+                case [int() | float() as at, str() as reason]:
+                    return page._replace(failed_at=at, reason=reason)
     # Of an older version of tbloom, or of a page that has not failed.
     unknown = "" if state == LEFT else "unknown"
     return page._replace(reason="deaths" if page.deaths else unknown)

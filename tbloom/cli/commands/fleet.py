@@ -113,7 +113,7 @@ def _page_rows(pages: Pages, queue: str) -> list[dict[str, str]]:
 
 def _crawler_rows(crawlers: list[Crawler]) -> list[dict[str, str]]:
     rows = [_crawler_row(each) for each in crawlers]
-    said = {heading for row in rows for heading, cell in row.items() if cell}
+    said = {heading for row in rows for heading, cell in row.items() if cell not in ("", "0")}
     return [{heading: cell for heading, cell in row.items() if heading in said} for row in rows]
 
 
@@ -186,11 +186,13 @@ def _choosing(function: Callable[..., Any]) -> Any:
         left: bool = False,
         **more: Any,
     ) -> Any:
-        now, patterns = time.time(), {name: more.pop(name) for name in ("reason", "host", "url")}
+        now = time.time()
         where = Where(
+            reason=more.pop("reason"),
+            host=more.pop("host"),
+            url=more.pop("match"),
             since=0 if since is None else now - since,
             before=0 if before is None else now - before,
-            **patterns,
         )
         states = [LEFT] * left + [GIVEN_UP] * given_up or [FAILED, GIVEN_UP]
         return function(target, _Chosen(where, states, bool(where) or given_up or left), **more)
@@ -199,8 +201,7 @@ def _choosing(function: Callable[..., Any]) -> Any:
 
 
 def _pattern(flag: str, metavar: str, what: str) -> options.Decorator:
-    name = "url" if flag == "--match" else flag[2:]
-    return click.option(flag, name, metavar=metavar, default="", type=options.text_of, help=what)
+    return click.option(flag, metavar=metavar, default="", type=options.text_of, help=what)
 
 
 _filters = options.all_of(

@@ -276,7 +276,7 @@ class SpiderQueue(NamedTuple):
             fields = json.loads(line)
             self._check(fields, place)
             made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
-            return self._given(made, has_callback="callback" in fields)
+            return self._given(made, has_callback=bool(fields.get("callback")))
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, ConfigError):
                 raise
@@ -292,6 +292,8 @@ class SpiderQueue(NamedTuple):
                 close = get_close_matches(name, _FIELDS, 1)
                 hint = f"{close[0]!r}, or another of " if close else ""
                 raise ConfigError(f"{place}: field", name, hint + ", ".join(_FIELDS))
+            if name in _METHODS and value is None:
+                continue
             kinds, what = _FIELDS[name]
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise ConfigError(f"{place}: {name}", value, what)
