@@ -462,13 +462,17 @@ def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flo
                 claim and _member_of(claim, digest)
                 for digest, claim in zip(some, known, strict=True)
             ]
-            scores = yield from request_all(
-                [Call(("ZSCORE", index, member)) for member in members if member]
+            counts = yield from request_all(
+                [
+                    Call(("ZLEXCOUNT", index, b"[" + member, b"[" + member))
+                    for member in members
+                    if member
+                ]
             )
-            kept = iter(scores)
+            kept = iter(counts)
             for digest, claim, member in zip(some, known, members, strict=True):
                 if claim:
-                    is_kept = member is not None and next(kept) is not None
+                    is_kept = bool(member and next(kept))
                     state = states.get(text(claim[24:32]), ELSEWHERE)
                     found[digest] = kept_page(state, shard, digest, claim) if is_kept else None
     return found

@@ -231,7 +231,7 @@ _all = click.option("--all", "everything", is_flag=True, help="all of them, with
     help="all of them, a request as JSON in each line, as tbloom push takes it",
 )
 def failed(target: Target, chosen: _Chosen, *, as_lines: bool) -> None:
-    """Show a Scrapy spider's pages that have failed: how many, where and why.
+    """Show which pages of a Scrapy spider have failed, and why.
 
     By state, reason and host, then the newest. The next crawl that starts takes the failed ones; given-up ones are for a link, or
     tbloom retry. SPIDER is as of tbloom queue. Without --json-lines, at most 10,000 pages of each state are shown.
@@ -323,9 +323,9 @@ def _ago(at: float | None, now: float) -> str:
 @options.yes
 @options.as_json
 def retry(target: Target, chosen: _Chosen, callback: str, *, everything: bool) -> None:
-    """Give failed pages to a spider's crawlers that run, or to the next one.
+    """Give a Scrapy spider's failed pages to its crawlers.
 
-    Without a filter or --all, nothing is done. The tries of a page begin again. SPIDER is as of tbloom queue.
+    Those that run take them once they have nothing else to fetch, or else the next one. Without a filter or --all, nothing is done. The tries of a page begin again. SPIDER is as of tbloom queue.
     """
     _expect_filter(chosen, everything=everything)
     fleet, new_note = target.one(), _new_note(target, callback)
@@ -352,9 +352,9 @@ def _new_note(target: Target, callback: str) -> NewNote:
 @options.yes
 @options.as_json
 def drop(target: Target, chosen: _Chosen, *, everything: bool) -> None:
-    """Forget failed pages of a Scrapy spider: each is new to the next link.
+    """Forget a Scrapy spider's failed pages.
 
-    Without a filter or --all, nothing is done. SPIDER is as of tbloom queue.
+    Each is new to the next link. Without a filter or --all, nothing is done. SPIDER is as of tbloom queue.
     """
     _expect_filter(chosen, everything=everything)
     fleet = target.one()
