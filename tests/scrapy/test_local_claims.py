@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
+from tbloom.bloom.claims.fleet import Pages, failed_queue_of
 from tbloom.scrapy.done import local
-from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal
+from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal, LocalFleet
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A, B, C = b"a" * 20, b"b" * 20, b"c" * 20
@@ -198,6 +199,19 @@ def test_clear_forgets_claims(start: Any) -> None:
     assert ([], [NEW, NEW]) == (taken(second, 9), second.claim_many([A, B]))
     second.close()
     assert [] == taken(start(), 9)
+
+
+def test_a_dead_process_has_not_died_of_what_had_failed_before(start: Any) -> None:
+    def die() -> None:
+        seen = start()
+        seen.claim_many([A, B], notes=[Note("a", "q"), Note("b", "q")])
+        seen.note_history({A: History(failed_queue_of("q"), failures=1, reason="status/503")})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    in_another_process(die)
+    fleet = LocalFleet(start(), "q")
+    assert {"a": 0, "b": 1} == {page.note: page.deaths for page in fleet.kept()}
+    assert Pages(left=1, failed=1) == fleet.pages()
 
 
 def test_what_a_dead_process_had_may_have_killed_it(start: Any) -> None:

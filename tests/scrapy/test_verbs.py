@@ -187,7 +187,6 @@ def test_pages_of_a_renamed_callback_are_listed_and_retried(
 def test_a_page_that_fails_three_crawls_is_retried_and_done(
     make: Callable[..., Project], server: Any, store: str
 ) -> None:
-    """browsertrix#2579, crawlee#1415: a retry of what has failed for good."""
     project = make(store)
     for links in (["flaky", "a"], [], [], []):
         project.crawl(*links)
@@ -309,7 +308,7 @@ def test_listed_pages_are_pushed_as_they_were(make: Callable[..., Project], serv
     about = {"_state": "failed", "_reason": "status/503", "_tries": 1}
     for line in map(json.loads, listed.splitlines()):
         assert {**line, **about} == line
-        assert time.time() - 600 < line["_failed_at"] <= time.time()
+        assert abs(time.time() - line["_failed_at"]) < 600
     assert "Dropped 2 pages of 'shop'\n" == project.said("drop", "shop", "--all", "--yes")
     assert {} == project.queue()
     assert "2 lines: 2 new\n" == project.said("push", "shop", stdin=listed)
@@ -599,7 +598,7 @@ def test_failed_pages_are_grouped_and_the_newest_are_shown(
 def test_without_a_filter_or_a_yes_nothing_is_changed(
     kept: Filter, said: Any, name: str, url: str
 ) -> None:
-    """oban#1104: no "all" without a filter; django-rq#179: it asks first."""
+    """oban#1104, django-rq#179: all that match, after a question."""
     kept.keep(name, "http://a/1", "http://a/2", reason="status/503", failures=1)
     for command in "retry", "drop":
         words = "expected a filter, such as --reason status/503 or --host, or --all"

@@ -375,23 +375,28 @@ def _move(
 ) -> None:
     """Move the pages, after a question that says how many they are; say what became of them."""
     ask, done = verbs
-    pages, number, spider = chosen.of(fleet), 0, words_of(fleet.queue)
+    spider, moved = words_of(fleet.queue), Moved()
+    pages = chosen.of(fleet)
     first = next(pages, None)
-    moved = Moved()
     if first is not None:
-        example = f"for example {first.url}"
         if not output.is_on("yes"):
-            number = 1 + sum(1 for _ in pages)
-            what = f"{formats.counted(number, 'page')} of {spider!r}"
-            output.confirm(f"{ask} {what}, {example}?", f"nothing is {done.lower()}")
-            pages = chosen.of(fleet)
-            moved = move(pages)
-        else:
-            moved = move(chain([first], pages))
+            number = 1 + sum(1 for _ in _counted(pages))
+            what = f"{formats.counted(number, 'page')} of {spider!r}, for example {first.url}"
+            output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")
+            first, pages = None, chosen.of(fleet)
+        moved = move(_counted(chain([first] if first else [], pages)))
     shown = f"{done} {formats.counted(moved.moved, 'page')} of {spider!r}"
     if moved.gone:
         shown += f"; {moved.gone:,} were no longer there: a link, or a crawl, came first"
     output.show({"moved": moved.moved, "gone": moved.gone}, lambda: formats.printable(shown))
+
+
+def _counted(pages: Iterator[KeptPage]) -> Iterator[KeptPage]:
+    """Yield the pages, and show on a terminal how many there were so far."""
+    with progress.bar("pages", 0) as advance:
+        for page in pages:
+            yield page
+            advance(1)
 
 
 # push

@@ -319,9 +319,11 @@ class CrawlLocal(LocalBloom):
             return database.execute(query, (item, self._queue)).fetchone() is not None
 
     def _leave(self, database: sqlite3.Connection, owner: int) -> None:
-        """Leave the claims of a process that has ended."""
+        """Leave the claims of a process that has ended. It was not at work on those that had failed."""
+        failed = failed_queue_of("")
         database.execute(
-            "UPDATE claims SET owner = ?, expires = ? WHERE owner = 0", (owner, self._expiry())
+            "UPDATE claims SET owner = iif(substr(queue, ?) = ?, 1, ?), expires = ? WHERE owner = 0",
+            (-len(failed), failed, owner, self._expiry()),
         )
 
     def _expiry(self) -> int:
