@@ -60,7 +60,7 @@ def command(
             found, expected = _in_file(from_seen), 0
         elif from_set is not None and from_seen is None:
             source = server
-            if from_url:
+            if from_url is not None:
                 source = stack.enter_context(filters.connect(from_url, "--from-url"))
             found, expected = _in_set(source, from_set)
         else:
