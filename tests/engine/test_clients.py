@@ -39,6 +39,27 @@ def test_an_empty_url_is_shown_as_it_is(store: Store, value: Any) -> None:
 
 
 @each_store
+@pytest.mark.parametrize("callers", [False, True])
+async def test_a_closed_store_leaves_no_connection(
+    store: Store, driver: str, url: str, name: str, client: redis.Redis, *, callers: bool
+) -> None:
+    """The caller's own client goes on; the store takes no more calls either way, also as a context manager."""
+    named = f"{url}?client_name={name}"
+    seen = store.open(named, name, driver=driver, callers=callers)
+    calls = seen if driver == "async" else awaited(seen)
+    await calls.add("a")
+    await calls.aclose()
+    with pytest.raises(TBloomError, match="closed"):
+        await calls.add("b")
+    if callers:
+        reply = seen.client.ping()
+        assert (await reply) if driver == "async" else reply
+        await (seen.client.aclose() if driver == "async" else awaited(seen.client).aclose())
+    while name in {each["name"] for each in client.client_list()}:
+        pass  # the server notices it soon
+
+
+@each_store
 @each_library
 async def test_a_pipeline_is_no_client(store: Store, library: Any, cluster: Cluster) -> None:
     """It would answer each command with itself, which can be unpacked for ever (redisson#2753)."""
