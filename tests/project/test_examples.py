@@ -23,7 +23,7 @@ import httpx
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom import AsyncTimeBloom, TBloomError, TimeBloom
 from tests.helpers.documents import ROOT
 from tests.helpers.localredis import free_port
 from tests.helpers.making import missing
@@ -298,6 +298,27 @@ async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str
         assert [500, 503, 201, 208] == [await post("/broken", "3") for _ in range(4)]
         assert [201, 201] == [await post("/free") for _ in range(2)]
     assert {"/order": 2, "/other": 1, "/broken": 3, "/free": 2} == handled
+
+
+@pytest.mark.filterwarnings("ignore:Using `httpx` with")
+def test_a_filter_of_an_application_is_made_in_its_event_loop(
+    own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each TestClient has an event loop of its own; a filter that two use refuses the second one, and says why."""
+    from fastapi import FastAPI  # noqa: PLC0415 - as below
+    from fastapi.testclient import TestClient  # noqa: PLC0415 - it warns of its HTTP client
+
+    monkeypatch.setenv("REDIS_URL", own_url)
+    app = runpy.run_path(str(EXAMPLES / "fastapi_app.py"))["app"]
+    for is_new in (True, False):
+        with TestClient(app) as client:
+            assert client.post("/links", params={"url": "https://example.com/"}).json() is is_new
+    shared, wrong = AsyncTimeBloom.from_url(own_url, "links"), FastAPI()
+    wrong.post("/{item}")(shared.add)
+    with TestClient(wrong) as client:
+        assert client.post("/a").json()
+    with TestClient(wrong) as client, pytest.raises(TBloomError, match="lifespan"):
+        client.post("/a")
 
 
 def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -> None:
