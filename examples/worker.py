@@ -1,4 +1,7 @@
-"""Fetches each URL of a file once among all workers, or twice if one is killed: ``python worker.py urls.txt``."""
+"""Fetches each URL of a file once among all workers, or twice if one is killed: ``python worker.py urls.txt``.
+
+Start it as often as you like, with the same file or others. If a worker is killed, the others take what it had begun.
+"""
 
 import os
 import sys
@@ -8,32 +11,39 @@ from urllib.request import urlopen
 
 from tbloom import Claim, TimeBloom
 
+BATCH = 20
 
-def fetch(fetched: TimeBloom, batch: list[str]) -> list[str]:
-    """Fetch the new URLs, and return those that other workers are fetching."""
-    claims = dict(zip(batch, fetched.claim_many(batch)))
-    new = [url for url in batch if claims[url] is Claim.NEW]
-    done = []
+
+def fetch(fetched: TimeBloom, claimed: list[str]) -> None:
+    done, failed = [], []
     try:
-        for url in new:
+        for url in claimed:
             try:
                 print(url, len(urlopen(url, timeout=30).read()), flush=True)
                 done.append(url)
-            except Exception as error:  # another worker, or the next run, tries again
+            except Exception as error:
                 print(url, error, flush=True)
+                failed.append(url)
     finally:
         fetched.commit_many(done)
-        fetched.release_many({*new} - {*done})
-    return [url for url in batch if claims[url] is Claim.BUSY]
+        fetched.release_many(failed)  # the next run tries them again
+
+
+def work(fetched: TimeBloom, urls: list[str]) -> None:
+    fetched.take(0)  # so that the others wait for what this worker may leave
+    for at in range(0, len(urls), BATCH):
+        batch = urls[at : at + BATCH]
+        claims = fetched.claim_many(batch, notes=batch)  # a note says what to do: others take it
+        fetch(fetched, [url for url, claim in zip(batch, claims) if claim is Claim.NEW])
+    while not (taken := fetched.take(BATCH)).is_over:  # nothing else to do
+        fetch(fetched, [note.text for note in taken.notes])
+        if not taken.notes:  # others are still at work, and one of them may die
+            sleep(0.5)
 
 
 if __name__ == "__main__":
     server = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
     ttl = float(os.environ.get("SESSION_TTL", "60"))
-    urls = [*dict.fromkeys(Path(sys.argv[1]).read_text().split())]  # a repeat would be BUSY
+    urls = Path(sys.argv[1]).read_text().split()
     with TimeBloom.from_url(server, "fetched", session_ttl=ttl, retry_for=60) as fetched:
-        while urls:
-            batches = [urls[at : at + 20] for at in range(0, len(urls), 20)]
-            urls = [url for batch in batches for url in fetch(fetched, batch)]
-            if urls:  # others are fetching these
-                sleep(0.5)
+        work(fetched, urls)

@@ -18,7 +18,7 @@
 --                             the next item is new, and was not added (set_layout.lua)
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+-- Errors     WRONGTYPE, OOM (not without items), READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local number, lane = read_token(ARGV[1])
@@ -36,6 +36,7 @@ if not at and items ~= '' then return {0, string.rep('0', #items / item_bytes)} 
 -- call.
 -- Includes   changes
 if items == '' then
+  redis.call('HDEL', state, lane) -- a server whose memory is full takes this as the first write, and then the next one
   redis.call('HSET', state, lane, lane_entry(number, '', now))
   return {0, ''}
 end

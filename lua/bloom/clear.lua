@@ -20,7 +20,8 @@
 --            {3, number}      the lane has had this call or a later one: the filter was cleared before; nothing changed
 --            {1, now}, {5, layout, parameters}  refused (shared/header.lua); nothing changed. {5, ...} also if
 --                             the state counts a part that KEYS lack, and the client has to read the state again
--- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+-- Errors     WRONGTYPE, READONLY, each before anything is changed. If memory is full, the server refuses a script's writes until
+--            one of them has freed some, as UNLINK may; so that comes first
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 7
 local number, lane = read_token(ARGV[1])
@@ -49,8 +50,6 @@ for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for _, hash in ipairs({3, 4, 6}) do redis.call('HLEN', KEYS[hash]) end
 redis.call('ZCARD', KEYS[5])
 
--- A replica, or a server that is out of memory, refuses this first write. So nothing is deleted.
-redis.call('HSET', state, lane, lane_entry(number, '', now))
 local keys = redis.call('UNLINK', state) * (layout == '' and 0 or 1)
 keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end

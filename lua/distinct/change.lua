@@ -49,7 +49,7 @@
 --            {6, answers, splits, members, is_left}  as with 0, but the mapping is full: members with answer 2 and no id get none
 --            {7, of}          the counter's ids are of this generation, which is not the mapping's; nothing changed
 --            {8, key}         the key's value is not tbloom's, or missing where there must be one; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+-- Errors     WRONGTYPE, OOM (not to 'discard'), READONLY, each before anything is changed
 
 local lane_key, mapping_key, layout_key, members_key, counters_key, FIRST_KEY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, verb, mapping, counter, parameters = read_token(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -203,8 +203,13 @@ end
 if #unknown > 0 then chunk_of(1, members) chunk_of(1, members + #unknown - 1) end
 if damaged then return {8, damaged} end
 
--- (2) The first write changes nothing, because a replica, or a server that is out of memory, refuses it.
-if changes then redis.call('SETRANGE', lane_key, 0, '') end
+-- (2) A replica, or a server whose memory is full, refuses the first write, which therefore changes nothing. For 'discard' it is one
+-- that a full server takes; it takes the other writes then, too.
+if verb == 'discard' then
+  redis.call('UNLINK', lane_key)
+elseif changes then
+  redis.call('SETRANGE', lane_key, 0, '')
+end
 local given, is_full = 0, false
 for _, member in ipairs(unknown) do
   local at, bucket = place(directory, items, member) -- a split may have moved it

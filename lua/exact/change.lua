@@ -38,7 +38,7 @@
 --            {4, ''}          no parameters are stored here, and the client has not compared its own
 --            {5, generation}  the stored generation is not the client's. If none was stored, an add has stored a new one and
 --                             the parameters, but no item
--- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+-- Errors     WRONGTYPE, OOM (not to 'discard'), READONLY, each before anything is changed
 
 local config_key, layout_key, lane_key, FIRST_KEY, FIRST_SWEPT = KEYS[1], KEYS[2], KEYS[3], 4, 11
 local verb, number, config, agreed, generation = ARGV[1], read_token(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
@@ -86,10 +86,11 @@ for item = 0, #items / 20 - 1 do
 end
 if not is_added and not is_discarded then return {0, table.concat(answers), directory.splits, times} end
 
--- (2) The lane is written first, because a replica, or a server that is out of memory, refuses the first write. The answer is kept
--- even if nothing was found, because an item may be added before a late copy of this call arrives.
+-- (2) The lane is deleted first, which a replica refuses. A server whose memory is full does not, and then takes the other writes,
+-- too. The answer is kept even if nothing was found, because an item may be added before a late copy of this call arrives.
 if is_discarded then
   answers = table.concat(answers)
+  redis.call('UNLINK', lane_key)
   redis.call('SET', lane_key, lane_entry(number, answers, now, generation), 'PX', lane_ttl)
   for item, key in pairs(found) do redis.call('ZREM', key, fingerprint_at(items, item)) end
   return {0, answers, directory.splits, times}

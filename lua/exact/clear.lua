@@ -16,7 +16,8 @@
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {5, generation}  another generation is stored; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+-- Errors     WRONGTYPE, READONLY, each before anything is changed. UNLINK is the first write, because a server whose memory is full
+--            refuses others (bloom/clear.lua)
 
 local lane_key, config_key, layout_key = KEYS[1], KEYS[2], KEYS[3]
 local number, config, lane_ttl, generation = read_token(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -33,6 +34,6 @@ local stored = generation_of(layout_key)
 local is_valid = stored == '' or #stored == 16 and not string.find(stored, '%D')
 if is_valid and stored ~= generation then return {5, stored} end
 
-redis.call('SET', lane_key, lane_entry(number, '', server_time(), ''), 'PX', lane_ttl)
 redis.call('UNLINK', config_key, layout_key)
+redis.call('SET', lane_key, lane_entry(number, '', server_time(), ''), 'PX', lane_ttl)
 return {0, ''}

@@ -67,7 +67,9 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
                 raise
 
     async def aclose(self) -> None:
-        """End the session, which frees its claims, and close the client, if ``from_url`` made it."""
+        """End the session, which frees its claims, and close the client, if ``from_url`` made it. Later calls raise TBloomError."""
+        if self._is_closed:
+            return
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self._heartbeat = None

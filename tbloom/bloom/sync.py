@@ -88,7 +88,9 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 raise
 
     def close(self) -> None:
-        """End the session, which frees its claims, and close the client, if ``from_url`` made it."""
+        """End the session, which frees its claims, and close the client, if ``from_url`` made it. Later calls raise TBloomError."""
+        if self._is_closed:
+            return
         self._stop_heartbeat()
         self._heartbeat = None
         self._stop_retrying()

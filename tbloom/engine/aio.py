@@ -146,8 +146,9 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             self._cluster_unknown = False
 
     async def aclose(self) -> None:
-        """Close the client, if ``from_url`` made it."""
+        """Close the client, if ``from_url`` made it. Later calls raise TBloomError."""
         await self._stop_retrying()
+        self._is_closed = True
         if self._owned:
             await self.client.aclose()
 
@@ -170,6 +171,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
         ``began`` is since when its first calls have waited (monotonic); None: they begin now.
         """
+        if self._is_closed:
+            raise self._closed()
         if self._shards_unknown:
             flow = self._with_stored_shards(flow)
         try:

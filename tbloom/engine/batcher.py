@@ -119,7 +119,7 @@ class Batcher:
             if self._loop is not None:
                 raise TBloomError(
                     "an object of the Async classes belongs to the event loop that used it first; make another one for "
-                    "this loop, or this forked process"
+                    "this loop (in a web application, in its lifespan), or this forked process"
                 )
             self._loop = loop
 

@@ -15,7 +15,7 @@ from tbloom.engine.sending import is_pipeline, node_of
 from tbloom.engine.tokens import MAX_RETRY_FOR
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url
 from tbloom.engine.valkey import with_valkeys
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +51,8 @@ class Store(Generic[Client, Config]):
     config: Config
     #: True if the next call must read the stored number of shards first.
     _shards_unknown: bool = False
+    #: True: the store is closed, and runs no more flows.
+    _is_closed: bool = False
     #: Run a flow, and return its result or an awaitable of it. Each driver defines it.
     run: Callable[..., Any]
 
@@ -109,6 +111,10 @@ class Store(Generic[Client, Config]):
 
     def _set_up_driver(self) -> None:
         """Set up the driver, once the store has its parameters."""
+
+    def _closed(self) -> TBloomError:
+        """Return the error of a call after ``close()``."""
+        return TBloomError(f"{self.name!r} is closed; make another {type(self).__name__}")
 
     def _own_client(self) -> None:
         """Note that ``from_url`` made the client, so that nothing else uses it."""

@@ -24,6 +24,11 @@ _DENIED = re.compile("no permissions to|user executing the script can't", re.IGN
 _RIGHTS = (
     "SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one"
 )
+#: What replaces the server's text if its memory is full, and it drops nothing (``noeviction``).
+_MEMORY_FULL = (
+    "the server's memory is full: raise its maxmemory, or free some (tbloom clear NAME), "
+    "then repeat the call"
+)
 #: The start of a ``ResponseError`` with a code other than ERR. (redis-py removes ERR.)
 _CODE = re.compile("[A-Z]+ ")
 #: The types of replies to commands. Each script replies with a list.
@@ -222,10 +227,14 @@ def raise_explained(call: Call, error: Exception) -> Flow[None]:
     """
     if _DENIED.search(str(error)):
         raise _explained(error, _RIGHTS)
+    # Classes are compared by name, because flows do not import redis-py.
+    if type(error).__name__ == "OutOfMemoryError":
+        full = copied(error)
+        full.args = (_MEMORY_FULL,)
+        raise full
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
         raise _explained(error, f"another program has written to a key of {tag}}}")
-    # The class is compared by name, because flows do not import redis-py.
     if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
         ask_version = Call(("INFO", "server"), call.key)
         [server] = yield [ask_version]

@@ -169,8 +169,9 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         self._sender.keeps = bool(self._retry_for) and not is_cluster(self.client)
 
     def close(self) -> None:
-        """Close the client, if ``from_url`` made it."""
+        """Close the client, if ``from_url`` made it. Later calls raise TBloomError."""
         self._stop_retrying()
+        self._is_closed = True
         if self._owned:
             self.client.close()
 
@@ -187,6 +188,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow (``tbloom.engine.flow``) and return its result."""
+        if self._is_closed:
+            raise self._closed()
         if self._shards_unknown:
             flow = self._with_stored_shards(flow)
         try:

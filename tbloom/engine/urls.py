@@ -28,7 +28,7 @@ def without_secrets(url: object) -> str:
     """Return the URL without its user, password and options."""
     if not isinstance(url, str):
         return type(url).__name__
-    if _HOST_AND_PORT.fullmatch(url):  # only the scheme is missing
+    if not url.strip() or _HOST_AND_PORT.fullmatch(url):  # nothing, or only the scheme is missing
         return url
     # Any other text without a scheme may be a password.
     if (match := _URL.fullmatch(url)) and match[1]:
@@ -95,9 +95,9 @@ def parse_url(url: Any) -> tuple[str, bool]:
     if not isinstance(url, str) or not re.match(r"((redis|valkey)s?(\+cluster)?|unix)://", url):
         expected = (
             "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://, "
-            "or with valkey in place of redis"
+            "or with valkey in place of redis, such as redis://localhost:6379/0"
         )
-        raise ConfigError("url", without_secrets(url), expected)
+        raise ConfigError("url", None if url is None else without_secrets(url), expected)
     match = _URL.fullmatch(url)
     if not match:  # redis-py would use database 0, or mistake a piece of a password for the port
         expected = "the number of a database after the last /, and %40 %2F %3F %23 for @ / ? # in a password"

@@ -65,10 +65,9 @@ class FileStore(Store):
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
         if fcntl is None:
             raise ConfigError("path", path, "None: files need file locks, which this system lacks")
-        try:
-            self.path: str = str(Path(os.fsdecode(path)).absolute())
-        except TypeError:
-            raise ConfigError("path", path, "the path of a file, or None") from None
+        if not isinstance(path, str | bytes | os.PathLike) or not os.fspath(path):
+            raise ConfigError("path", path, "the path of a file, or None")
+        self.path: str = str(Path(os.fsdecode(path)).absolute())
         super().__init__()
         self._readonly = readonly
         self._fd = self._open(0 if readonly else os.O_CREAT)

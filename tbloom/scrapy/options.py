@@ -98,6 +98,8 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
         "socket_connect_timeout": SOCKET_TIMEOUT,
     }
     named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
+    if settings.get("REDIS_URL") is not None:  # "" would mean the server on this machine
+        named["url"] = settings["REDIS_URL"]
     chosen = {**usual, **params, **named}
     with naming_redis(settings):
         kind: Any = load_object(chosen.pop("redis_cls", Redis))
@@ -163,7 +165,7 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
     except ConfigError as error:
         if error.argument != "url":
             raise
-        name = "REDIS_URL" if settings.get("REDIS_URL") else "REDIS_PARAMS"
+        name = "REDIS_PARAMS" if settings.get("REDIS_URL") is None else "REDIS_URL"
         raise ConfigError(name, error.value, error.expected) from None
     except _WRONG as error:
         # A URL has been checked before.

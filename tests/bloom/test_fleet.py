@@ -169,6 +169,29 @@ def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> N
     assert [(LEFT, "http://a/3", "")] == shown(looks)
 
 
+def test_a_page_that_fails_again_while_all_are_retried_is_retried_once(open_one: Open) -> None:
+    """sidekiq#3436: jobs that failed again were retried again, for as long as "retry all" ran. resque#548: they stood twice in the
+    list."""
+    ours, other = open_one(), open_one()
+    looks, urls = Fleet(other, "shop"), [f"http://a/{n}" for n in range(700)]
+    claimed(ours, *urls)
+    ours.note_history(dict.fromkeys(urls, failed()))
+    ours.end_session()
+
+    def kept() -> Iterator[fleets.KeptPage]:
+        for n, page in enumerate(looks.kept([FAILED])):
+            if n in (400, 650):
+                taken = [
+                    json.loads(note.text.partition("\n")[2])
+                    for note in ours.take(400, "shop").notes
+                ]
+                ours.note_history({each["url"]: failed() for each in taken})
+            yield page
+
+    assert (700, 0) == looks.retry(kept())
+    assert 700 == sum(counts(looks)[1:4]) == len([*looks.kept()])
+
+
 def test_dropped_pages_are_new_to_the_next_link(open_one: Open) -> None:
     ours, other = open_one(), open_one()
     claimed(ours, "http://a/1", "http://a/2")

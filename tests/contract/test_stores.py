@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, LocalBloom
+from tbloom import AsyncLocalBloom, ConfigError, LocalBloom, TBloomError
 from tbloom.distinct import AsyncMemberSet, MemberSet
 from tbloom.engine.methods import verb
 from tests.helpers.making import Awaited
@@ -114,6 +114,24 @@ async def test_info_counts_the_items(seen: Any) -> None:
     assert info.bytes > 0
     assert 0 <= getattr(info, "error_rate", 0) < 1e-4
     assert () == info.warnings
+
+
+async def test_a_closed_store_answers_no_more(seen: Any) -> None:
+    """Also to what it has answered before; to close it again changes nothing."""
+    await seen.add("a")
+    for _ in range(2):
+        await seen.aclose()
+    calls = [
+        ("add", "a"),
+        ("add", "b"),
+        ("add_many", ["b"]),
+        ("contains", "a"),
+        ("info",),
+        ("clear",),
+    ]
+    for method, *arguments in calls:
+        with pytest.raises(TBloomError, match=r" is closed; make another "):
+            await getattr(seen, method)(*arguments)
 
 
 @pytest.mark.parametrize(

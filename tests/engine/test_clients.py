@@ -14,7 +14,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 
-from tbloom import Claim, TBloomError, TimeBloom
+from tbloom import Claim, ConfigError, TBloomError, TimeBloom
 from tbloom.engine.retries import is_outage
 from tests.helpers.commands import tbloom
 from tests.helpers.hostile import refused
@@ -25,6 +25,38 @@ from tests.helpers.stores import BLOOM, STORES, Store
 
 each_store = pytest.mark.parametrize("store", STORES, ids=str)
 each_library = pytest.mark.parametrize("library", [redis, redis.asyncio])
+
+
+@pytest.mark.parametrize("value", ["", " ", None])
+@each_store
+def test_an_empty_url_is_shown_as_it_is(store: Store, value: Any) -> None:
+    """As it comes from an environment variable that is empty, or missing. Any other text may be a password."""
+    for made in (store.sync, store.aio):
+        with pytest.raises(ConfigError) as raised:
+            made.from_url(value, "news")
+        assert str(raised.value).startswith("url: expected a URL that starts with redis://")
+        assert str(raised.value).endswith(f", such as redis://localhost:6379/0, got {value!r}")
+
+
+@each_store
+@pytest.mark.parametrize("callers", [False, True])
+async def test_a_closed_store_leaves_no_connection(
+    store: Store, driver: str, url: str, name: str, client: redis.Redis, *, callers: bool
+) -> None:
+    """The caller's own client goes on; the store takes no more calls either way, also as a context manager."""
+    named = f"{url}?client_name={name}"
+    seen = store.open(named, name, driver=driver, callers=callers)
+    calls = seen if driver == "async" else awaited(seen)
+    await calls.add("a")
+    await calls.aclose()
+    with pytest.raises(TBloomError, match="closed"):
+        await calls.add("b")
+    if callers:
+        reply = seen.client.ping()
+        assert (await reply) if driver == "async" else reply
+        await (seen.client.aclose() if driver == "async" else awaited(seen.client).aclose())
+    while name in {each["name"] for each in client.client_list()}:
+        pass  # the server notices it soon
 
 
 @each_store

@@ -108,6 +108,12 @@ def test_no_answered_item_is_lost_when_writers_are_killed(path: Path) -> None:
         assert len(answered) == len(set(answered)) > run
 
 
+def test_an_empty_path_is_shown_as_it_is() -> None:
+    """It would be the current folder."""
+    with pytest.raises(ConfigError, match=r"^path: expected the path of a file, or None, got ''$"):
+        LocalBloom(path="")
+
+
 def test_other_parameters_are_refused(path: Path) -> None:
     """They are refused, until all slices have left the window or the filter is cleared."""
     with at(START, path, slices=3) as seen, at(START, path, slices=3, capacity=2000) as other:

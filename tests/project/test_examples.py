@@ -23,7 +23,7 @@ import httpx
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom import AsyncTimeBloom, TBloomError, TimeBloom
 from tests.helpers.documents import ROOT
 from tests.helpers.localredis import free_port
 from tests.helpers.making import missing
@@ -300,6 +300,27 @@ async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str
     assert {"/order": 2, "/other": 1, "/broken": 3, "/free": 2} == handled
 
 
+@pytest.mark.filterwarnings("ignore:Using `httpx` with")
+def test_a_filter_of_an_application_is_made_in_its_event_loop(
+    own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each TestClient has an event loop of its own; a filter that two use refuses the second one, and says why."""
+    from fastapi import FastAPI  # noqa: PLC0415 - as below
+    from fastapi.testclient import TestClient  # noqa: PLC0415 - it warns of its HTTP client
+
+    monkeypatch.setenv("REDIS_URL", own_url)
+    app = runpy.run_path(str(EXAMPLES / "fastapi_app.py"))["app"]
+    for is_new in (True, False):
+        with TestClient(app) as client:
+            assert client.post("/links", params={"url": "https://example.com/"}).json() is is_new
+    shared, wrong = AsyncTimeBloom.from_url(own_url, "links"), FastAPI()
+    wrong.post("/{item}")(shared.add)
+    with TestClient(wrong) as client:
+        assert client.post("/a").json()
+    with TestClient(wrong) as client, pytest.raises(TBloomError, match="lifespan"):
+        client.post("/a")
+
+
 def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -> None:
     """Though each was added twice, and one of three consumers is killed at work."""
     own.flushall()
@@ -321,24 +342,29 @@ def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -
 
 
 class FailsOnce(Handler):
-    """Pages of which ``/bad`` fails at first, and ``/cut`` is cut in the middle."""
+    """Pages of which ``/bad`` fails at first, ``/cut`` is cut in the middle, and ``/only/...`` take long."""
 
     def get(self) -> None:
         self.server.asked[self.path] += 1
+        sleep(0.2 * self.path.startswith("/only/"))
         is_first = self.server.asked[self.path] == 1
         more = {"Content_Length": 20} if is_first and self.path == "/cut" else {}
         self.answer(500 if is_first and self.path == "/bad" else 200, b"page", **more)
 
 
 def test_workers_fetch_every_page_though_one_is_killed(own_url: str, tmp_path: Path) -> None:
-    """Its batch at most is fetched twice (sidekiq#6829). What fails is fetched by another one, or by the next run."""
+    """Its batch at most is fetched twice (sidekiq#6829), by others, whose file does not have it. What fails is fetched by the
+    next run."""
     asked = Counter[str]()
     with served(FailsOnce, asked=asked) as server:
         urls = [f"{server.url}/{path}" for path in [*range(300), "bad", "cut"]]
-        file = tmp_path / "urls.txt"
+        file, other = tmp_path / "urls.txt", tmp_path / "other.txt"
         file.write_text("\n".join([*urls, *urls[:50], "no/url"]), encoding="utf-8")
-        killed, *others = (start("worker.py", str(file), url=own_url) for _ in range(3))
-        while asked.total() < 100:
+        only = [f"{server.url}/only/{number}" for number in range(20)]
+        other.write_text("\n".join(only), encoding="utf-8")
+        killed = start("worker.py", str(other), url=own_url)
+        others = [start("worker.py", str(file), url=own_url) for _ in range(2)]
+        while not {"/only/3", "/99"} <= asked.keys():
             sleep(0.005)
         killed.kill()
         killed.communicate()
@@ -347,9 +373,9 @@ def test_workers_fetch_every_page_though_one_is_killed(own_url: str, tmp_path: P
         for _ in range(2):
             last = output(start("worker.py", str(file), url=own_url))
         assert ["no/url unknown url type: 'no/url'"] == last
-    assert {url.removeprefix(server.url) for url in urls} == asked.keys()
+    assert {url.removeprefix(server.url) for url in urls + only} == asked.keys()
     assert [2, 2] == [asked["/bad"], asked["/cut"]]
-    assert asked.total() <= 304 + 20
+    assert asked.total() <= 324 + 20
 
 
 def test_what_a_killed_consumer_had_added_is_lost(own_url: str, name: str) -> None:

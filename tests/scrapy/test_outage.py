@@ -295,7 +295,7 @@ def test_a_server_whose_memory_is_full_ends_the_crawl(
     assert "tbloom_error" == ended["finish_reason"]
     assert AWAY not in ended["log"]
     [error] = ended["errors"]
-    assert "used memory" in error
+    assert "the server's memory is full: raise its maxmemory" in error
 
 
 @pytest.fixture

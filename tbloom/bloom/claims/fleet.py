@@ -266,8 +266,11 @@ class Fleet:
         return self._move(pages, "", kept_note)
 
     def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
-        by_shard, moved = defaultdict[int, list[KeptPage]](list), Moved()
+        by_shard, moved, known = defaultdict[int, list[KeptPage]](list), Moved(), set[bytes]()
         for page in pages:
+            if page.digest in known:  # it has failed again since
+                continue
+            known.add(page.digest)
             batch = by_shard[page.shard]
             batch.append(page)
             if len(batch) == _MOVED:

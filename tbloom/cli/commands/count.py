@@ -49,14 +49,17 @@ def add(counters: Counters, name: str, files: tuple[str, ...], **parameters: Any
     total = new = 0
     counter = counters.open_or_create(name, given)
     inputs = streams.Inputs(files)
-    with progress.bar("bytes", inputs.size()) as advance:
+
+    def shown() -> str:
+        read = formats.counted(total, "member")
+        return f"{read} read, {new:,} counted for the first time"
+
+    with filters.until_full(shown), progress.bar("bytes", inputs.size()) as advance:
         for members in inputs:
             new += sum(counter.add_many(members))
             total += len(members)
             advance(sum(map(len, members)) + len(members))
-    read = formats.counted(total, "member")
-    shown = f"{read} read, {new:,} counted for the first time"
-    output.show({"read": total, "new": new}, lambda: shown)
+    output.show({"read": total, "new": new}, shown)
     return 1 if inputs.failed else 0
 
 

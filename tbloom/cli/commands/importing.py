@@ -60,7 +60,7 @@ def command(
             found, expected = _in_file(from_seen), 0
         elif from_set is not None and from_seen is None:
             source = server
-            if from_url:
+            if from_url is not None:
                 source = stack.enter_context(filters.connect(from_url, "--from-url"))
             found, expected = _in_set(source, from_set)
         else:
@@ -70,20 +70,24 @@ def command(
         is_new = target.client.get(target.config.keys.root) is None
         read = new = 0
         advance = stack.enter_context(progress.bar("items", expected))
-        while items := [*islice(found, _AT_ONCE)]:
-            new += target.import_many(items)
-            read += len(items)
-            advance(len(items))
+        with filters.until_full(lambda: _counts(read, new)):
+            while items := [*islice(found, _AT_ONCE)]:
+                new += target.import_many(items)
+                read += len(items)
+                advance(len(items))
         if from_set is not None and read:
             other = _other_fingerprinter(target, is_new=is_new)
     output.show({"read": read, "new": new, "seen": read - new}, str)
-    counts = f"{formats.counted(read, 'item')} read, {new:,} new, {read - new:,} already seen"
-    output.summary(counts)
+    output.summary(_counts(read, new))
     if other:
         output.say(
             f"Warning: {name!r} was filled with the fingerprints of {other}, these are {_SCRAPY_REDIS}'s: "
             "to a crawl, only those of its own REQUEST_FINGERPRINTER_CLASS are seen"
         )
+
+
+def _counts(read: int, new: int) -> str:
+    return f"{formats.counted(read, 'item')} read, {new:,} new, {read - new:,} already seen"
 
 
 def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:

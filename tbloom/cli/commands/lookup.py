@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
-from redis.exceptions import OutOfMemoryError
 
-from tbloom import FilterFull, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
@@ -49,8 +48,8 @@ def add(
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
     filter = server.open_or_create(name, options.creation_parameters(parameters), **own)
 
-    def ask(items: list[bytes]) -> Iterator[bytes]:
-        return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
+    def ask(items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
+        return ((item, is_new is not seen) for item, is_new in _add(filter, items, within))
 
     printed, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
     return 1 if failed or (exit_code and not printed) else 0
@@ -59,7 +58,7 @@ def add(
 def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tuple[bytes, bool]]:
     try:
         yield from zip(items, seen.add_many(items, within), strict=True)
-    except (FilterFull, OutOfMemoryError) as error:
+    except filters.FULL as error:
         # The items that were added before there was no more room get the same answers again.
         has_room = True
         for item in items:
@@ -95,9 +94,9 @@ def check(
             f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it"
         )
 
-    def ask(items: list[bytes]) -> Iterator[bytes]:
-        known = zip(items, filter.contains_many(items, within), strict=True)
-        return (item for item, is_known in known if is_known is seen)
+    def ask(items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
+        known = filter.contains_many(items, within)
+        return zip(items, (is_known is seen for is_known in known), strict=True)
 
     printed, failed = _run(files, ask, kind="seen" if seen else "new")
     return 1 if failed or not printed else 0
@@ -105,29 +104,36 @@ def check(
 
 def _run(
     files: tuple[str, ...],
-    ask: Callable[[list[bytes]], Iterable[bytes]],
+    ask: Callable[[list[bytes]], Iterable[tuple[bytes, bool]]],
     kind: str,
     line: str = "",
 ) -> tuple[int, int]:
-    """Print what ``ask`` returns for the files' lines, batch by batch. Return how many lines were printed, and how many files
-    could not be read.
+    """Print the files' lines for which ``ask`` says True, batch by batch. Return how many were printed, and how many files could
+    not be read.
 
     If ``line`` is given, output that can't be printed is an error, which calls a line by this name.
     """
     printed = total = 0
     inputs = streams.Inputs(files)
     try:
-        with progress.bar("bytes", inputs.size(), prints=True) as advance:
+        with (
+            filters.until_full(
+                lambda: f"{formats.counted(total, 'line')} answered, {printed:,} {kind}"
+            ),
+            progress.bar("bytes", inputs.size(), prints=True) as advance,
+        ):
             for items in inputs:
                 with interrupts.step():
                     wanted: list[bytes] = []
                     try:
-                        wanted.extend(ask(items))
+                        for item, is_wanted in ask(items):
+                            total += 1
+                            if is_wanted:
+                                wanted.append(item)
                     finally:
                         # After an error too: an item that was added is never new again.
                         streams.write(b"".join(item + b"\n" for item in wanted), line)
-                    printed += len(wanted)
-                    total += len(items)
+                        printed += len(wanted)
                 advance(sum(map(len, items)) + len(items))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None

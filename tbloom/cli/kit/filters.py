@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 import redis
+from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
 from tbloom import ExactFilter, TimeBloom
@@ -21,13 +22,15 @@ from tbloom.engine.parameters import read_stored
 from tbloom.engine.retries import NODE, is_redirection
 from tbloom.engine.sending import is_cluster
 from tbloom.engine.urls import make_client, parse_url, without_secrets
-from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, MappingFull, TBloomError
 from tbloom.exact import ExactInfo
 from tbloom.exact.config import from_stored as exact_from_stored
 
 Info = FilterInfo | ExactInfo
 #: The errors of a server that does not answer.
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
+#: The errors of a server, a filter or a mapping that takes no more items.
+FULL = (OutOfMemoryError, FilterFull, MappingFull)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
@@ -50,6 +53,15 @@ def connect(url: str, option: str, prefix: str = "") -> Iterator[Server]:
         with _named(url, option):
             client = stack.enter_context(make_client(kind.from_url, Retry, address))
         yield Server(url, client, option, prefix)
+
+
+@contextmanager
+def until_full(done: Callable[[], str]) -> Iterator[None]:
+    """Add what a command has done until then, the text of ``done``, to the error of a store that is full."""
+    try:
+        yield
+    except FULL as error:
+        raise CommandError(f"{error}; before that: {done()}") from None
 
 
 @contextmanager

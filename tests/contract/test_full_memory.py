@@ -1,0 +1,134 @@
+"""A server whose memory is full (``noeviction``): one message that says what to do, and what frees memory works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import OutOfMemoryError
+
+from tbloom import TimeBloom
+from tests.helpers.commands import refused, tbloom
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import awaited
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
+
+ITEMS = [*map(str, range(3000))]
+#: What every error says.
+WORDS = "the server's memory is full", "raise its maxmemory", "tbloom clear"
+
+
+@pytest.fixture
+def full(server: LocalRedis) -> Iterator[Callable[[], Any]]:
+    """Makes the server's memory full, within a block."""
+    with redis.Redis.from_url(server.url) as client:
+
+        @contextmanager
+        def full() -> Iterator[None]:
+            client.config_set("maxmemory", 1)
+            try:
+                yield
+            finally:
+                client.config_set("maxmemory", 0)
+
+        yield full
+
+
+@pytest.fixture
+def seen(store: Store, server: LocalRedis, name: str, aio: bool) -> Any:
+    """A store of each kind, in shards; its verbs are awaited."""
+    driver = "async" if aio else "sync"
+    return store.awaited(server.url, name, driver=driver, **store.sharded)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def aio(request: pytest.FixtureRequest) -> bool:
+    """Whether the store is asyncio's."""
+    return bool(request.param)
+
+
+async def test_an_error_says_what_to_do(seen: Any, full: Any) -> None:
+    """Also of a script that the server does not know; once there is room, the same items get their first answers."""
+    with full():
+        for add in (seen.add_many(ITEMS), seen.add("a")):
+            with pytest.raises(OutOfMemoryError) as raised:
+                await add
+            assert [] == [word for word in WORDS if word not in str(raised.value)]
+    assert sum(await seen.add_many(ITEMS)) >= len(ITEMS) - 1
+    assert await seen.add("a")
+
+
+async def test_clear_works(seen: Any, full: Any) -> None:
+    """In an object that has added, and in one that has not."""
+    for items in (ITEMS, ITEMS[:10]):
+        await seen.add_many(items)
+        with full():
+            await seen.clear()
+            assert await seen.contains_many(items) == [False] * len(items)
+    assert await seen.add("7")
+
+
+@pytest.mark.parametrize("each", [BLOOM, EXACT, DISTINCT], ids=str)
+def test_clear_works_in_another_object(
+    each: Store, server: LocalRedis, name: str, full: Any
+) -> None:
+    """Also if the stored filter has other parameters, or there is none."""
+    each.open(server.url, name, **each.sharded).add_many(ITEMS)
+    with full():
+        for _ in range(2):
+            each.open(server.url, name).clear()
+        assert each.held(each.open(server.url, name)) == 0
+
+
+@pytest.mark.parametrize("each", [EXACT, DISTINCT], ids=str)
+async def test_discard_works(each: Store, server: LocalRedis, name: str, full: Any) -> None:
+    seen = awaited(each.open(server.url, name))
+    await seen.add_many(ITEMS)
+    with full():
+        assert await seen.discard_many([*ITEMS[:100], "none"]) == [True] * 100 + [False]
+    assert await seen.add("7")
+
+
+def test_commands_say_how_far_they_came(
+    server: LocalRedis, name: str, full: Any, tmp_path: Path
+) -> None:
+    """And the exact filter, the counter and the filter can be cleared then."""
+    url = "--url", server.url
+    file = tmp_path / "requests.seen"
+    file.write_text("".join(f"{i:040x}\n" for i in range(3000)))
+    mapping = "--mapping", f"{name}-count"
+    TimeBloom.from_url(server.url, name).add("a")
+    assert tbloom("count", "add", "urls", *mapping, *url, stdin="x\n").returncode == 0
+    with full():
+        added = tbloom("add", name, *url, stdin="x\ny\n")
+        assert "script" not in refused(added, *WORDS, "before that: 0 lines answered, 0 new")
+        imported = tbloom("import", name, *url, "--from-seen", file)
+        refused(imported, *WORDS, "before that: 0 items read, 0 new")
+        counted = tbloom("count", "add", "urls", *mapping, *url, stdin="y\n")
+        refused(counted, *WORDS, "before that: 0 members read, 0 counted for the first time")
+        assert tbloom("count", "clear", "urls", *mapping, *url, "--yes").returncode == 0
+        assert tbloom("clear", name, *url, "--yes").returncode == 0
+
+
+def test_a_file_of_which_a_part_fits(server: LocalRedis, name: str, tmp_path: Path) -> None:
+    """The lines that were added are printed, and the error counts them; the same command adds the others."""
+    lines = [f"https://example.com/{i}" for i in range(200_000)]
+    (tmp_path / "urls.txt").write_text("\n".join(lines))
+    command = "add", name, tmp_path / "urls.txt", "--create", "--url", server.url
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 500_000)
+        try:
+            done = tbloom(*command)
+        finally:
+            client.config_set("maxmemory", 0)
+    added = done.stdout.splitlines()
+    assert done.returncode == 2
+    assert 0 < len(added) < len(lines)
+    assert done.stderr.endswith(f"{len(added):,} new\n"), done.stderr
+    others = tbloom(*command).stdout.splitlines()
+    assert {*added}.isdisjoint(others)
+    assert len(added) + len(others) >= len(lines) - 20
