@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from tbloom import Claim, History, Note, TimeBloom
 from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.bloom.claims.record import Record
 from tbloom.cli.commands import fleet as commands
-from tests.helpers.commands import refused, tbloom, tbloom_in
+from tests.helpers.commands import TBLOOM, refused, tbloom, tbloom_in
 from tests.helpers.crawl import SETTINGS
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
@@ -595,6 +596,19 @@ def test_failed_pages_are_grouped_and_the_newest_are_shown(
     )
 
 
+def answered(answer: bytes, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command whose question is answered on a terminal."""
+    terminal, its_end = pty.openpty()
+    try:
+        os.write(terminal, answer)
+        return subprocess.run(
+            [*TBLOOM, *words], stdin=its_end, capture_output=True, text=True, check=False
+        )
+    finally:
+        os.close(terminal)
+        os.close(its_end)
+
+
 def test_without_a_filter_or_a_yes_nothing_is_changed(
     kept: Filter, said: Any, name: str, url: str
 ) -> None:
@@ -605,8 +619,15 @@ def test_without_a_filter_or_a_yes_nothing_is_changed(
         refused(tbloom(command, name, "--yes", "--url", url), words)
         refused(tbloom(command, name, "--all", "--url", url), "--yes: needed where standard input")
         assert f"0 pages of '{name}'\n" in said(command, "--host", "none")
+    question = f"Drop 2 pages of '{name}', for example http://a/"
+    for answer, code in (b"n\n", 1), (b"\n", 1):
+        done = answered(answer, "drop", name, "--all", "--url", url)
+        assert (code, "") == (done.returncode, done.stdout)
+        assert done.stderr.startswith(question)
+        assert done.stderr.endswith("? [y/N]: tbloom: nothing is dropped\n")
     assert 2 == len(said("failed", "--json-lines").splitlines())
-    assert f"Dropped 2 pages of '{name}'\n" == said("drop", "--reason", "status", "--yes")
+    done = answered(b"y\n", "drop", name, "--reason", "status", "--url", url)
+    assert (0, f"Dropped 2 pages of '{name}'\n") == (done.returncode, done.stdout)
     assert [False, False] == kept.seen.contains_many(["http://a/1", "http://a/2"])
     assert Claim.NEW is kept.seen.claim("http://a/1", note=kept.note("http://a/1", name))
     kept.seen.leave_many(["http://a/1"])

@@ -85,14 +85,14 @@ class Pages(NamedTuple):
 
     claimed: int = 0
     left: int = 0
-    #: How many of those that are left two crawlers or more have died of: each is taken alone.
-    suspects: int = 0
     #: Those that dead crawlers had, and that are left as soon as a living one asks for pages.
     orphaned: int = 0
     failed: int = 0
     #: How many of those that have failed are held by crawlers at work.
     held: int = 0
     given_up: int = 0
+    #: How many of those that are left two crawlers or more have died of: each is taken alone.
+    suspects: int = 0
 
 
 class KeptPage(NamedTuple):
