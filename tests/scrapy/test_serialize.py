@@ -6,7 +6,7 @@ import importlib.util
 import json
 import math
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import attr
@@ -221,8 +222,9 @@ def shape(value: Any) -> tuple[Any, Any]:
     contents: Any
     if isinstance(value, dict):
         contents = [(shape(key), shape(part)) for key, part in value.items()]
-    elif isinstance(value, list | tuple):
-        contents = [*map(shape, value)]
+        contents.append(getattr(value, "default_factory", None))
+    elif isinstance(value, list | tuple | deque):
+        contents = [*map(shape, value), getattr(value, "maxlen", None)]
     elif isinstance(value, set | frozenset):
         contents = sorted(map(repr, map(shape, value)))
     elif not isinstance(value, Enum | Path) and (state := attributes(value)):
@@ -252,6 +254,16 @@ VALUES: dict[str, Any] = {
     "numbers": [2**63, -(2**63), 10**4000, -0.0, math.nan, -math.inf],
     "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, datetime.max],  # noqa: DTZ901
     "times with an offset": [datetime(2026, 1, 2, tzinfo=zone) for zone in (UTC, timezone(timedelta(hours=1)))],
+    "times of day": [time(1, 2, 3, 4), time(1, tzinfo=UTC), time.max],
+    "Decimals": [*map(Decimal, ("1", "-0", "1.50", "1E+999999", "NaN", "sNaN12", "-Infinity", "9" * 99))],
+    "UUIDs": [UUID(int=0), UUID("12345678-1234-5678-1234-567812345678")],
+    "OrderedDicts": [OrderedDict(), OrderedDict(b=1, a=(2,)), OrderedDict({1: OrderedDict()})],
+    "defaultdicts": [
+        *(defaultdict(kind) for kind in (list, int, dict, set, str, float, tuple, bool, None)),
+        defaultdict(list, {"a": [1], (2,): [b"x"]}),
+    ],
+    "deques": [deque(), deque([1, (2,)]), deque("abc", 2), deque([deque(maxlen=0)], maxlen=5)],
+    "Counters": [Counter(), Counter("abca"), Counter({(1,): -2, "x": 1.5})],
     "paths": [Path("/a/b"), Path("c")],
     "sets": [set(), {1, "a", None}, frozenset({(1, b"x"), frozenset({2})})],
     "keys": [{2: "a", None: "b", 1.5: "d", b"x": "e", (1, 2): "f"}, {1: 0}, {True: 0}, {1.0: 0}],
@@ -297,14 +309,21 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a function": (partial(print), "functools:partial"),
     "a Selector": (Selector(text="<a>"), "scrapy.selector.unified:Selector"),
     "a pydantic model": (Model(), f"{HERE}:Model"),
-    "a Decimal": (Decimal(1), "decimal:Decimal"),
-    "a time of day": (time(1), "datetime:time"),
+    "a time of day in a zone without an offset": (
+        time(1, tzinfo=ZoneInfo("Europe/Berlin")), "a datetime:time whose time zone has no offset",
+    ),
+    "a factory of the project's": (
+        defaultdict(Raising), "a collections:defaultdict with another factory than a builtin class",
+    ),
+    "a function as factory": (
+        defaultdict(lambda: 1), "a collections:defaultdict with another factory than a builtin class",
+    ),
     "the second of two hours": (
         datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
         "the second of two equal hours (fold=1)",
     ),
     "another system's path": (PurePosixPath("a"), "pathlib:PurePosixPath"),
-    "an OrderedDict": (OrderedDict(a=1), "collections:OrderedDict"),
+    "an OrderedDict's subclass": (type("Own", (OrderedDict,), {})(), f"{HERE}:Own"),
     "two flags": (Access.READ | Access.WRITE, f"{HERE}:Access"),
     "a dataclass that is a dict": (Dict(), f"{HERE}:Dict"),
     "a dataclass that can't be imported": (made(1), f"{made.__module__}:Local"),
@@ -317,6 +336,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
             extended(value), f"{HERE}:{type(value).__name__} with attributes that are no fields: more",
         )
         for value in (Point(1), OldAttrs(1))
+    },
+    **{
+        f"{type(value).__name__} with an attribute": (
+            extended(value), f"collections:{type(value).__name__} with attributes that are no fields: more",
+        )
+        for value in (OrderedDict(), Counter())
     },
 }  # fmt: skip
 
@@ -364,6 +389,7 @@ scalars = st.one_of(
     st.text() | st.binary() | st.characters(categories=["Cs"]),
     st.dates() | st.datetimes(timezones=st.none() | st.just(UTC)) | st.timedeltas(),
     st.sampled_from([*Color, *Access, Access.READ | Access.WRITE, Path("x")]),
+    st.times(timezones=st.none() | st.just(UTC)) | st.uuids(),
 )
 keys = st.recursive(
     scalars.filter(lambda value: "nan" not in str(value).lower()),  # some have no hash
@@ -376,7 +402,13 @@ values = st.recursive(
         st.lists(part, max_size=3) | st.tuples(part, part) | st.sets(keys, max_size=3),
         st.dictionaries(keys | st.sampled_from(["!", "!tuple", "a"]), part, max_size=3),
         st.builds(Point, part, part) | st.builds(Slotted, part) | st.builds(OldAttrs, part),
-        st.builds(Book, title=part) | st.builds(OrderedDict) | st.builds(Dict),
+        st.builds(Book, title=part) | st.builds(Dict),
+        st.builds(OrderedDict, st.dictionaries(keys, part, max_size=3)),
+        st.builds(deque, st.lists(part, max_size=3), st.none() | st.integers(0, 3)),
+        st.builds(Counter, st.dictionaries(keys, part, max_size=3)),
+        st.builds(
+            defaultdict, st.sampled_from([list, set, None]), st.dictionaries(keys, part, max_size=3)
+        ),
     ),
     max_leaves=20,
 )
@@ -465,7 +497,11 @@ HOSTILE = [
         ("subprocess:Popen", {"args": "true"}), ("collections:OrderedDict", {}), ("this:c", {}), (f"{HERE}:Model", {"x": 1}), ("scrapy:Spider", {}),
         ("scrapy.http.request:Request", {}), (f"{HERE}:Closed", {}), (f"{HERE}:Dict", {}), (f"{HERE}:SPIDER.name", {}),
         (f"{HERE}:Book.fields", {}), (f"{HERE}:Book", 1), (f"{HERE}:Frozen", {"y": 1}), (f"{HERE}:Color", "BLUE"),
-        (f"{HERE}:Color", None), ("bytes", "漢"), ("int", 5), ("Decimal", "1"), ("date", 1),
+        (f"{HERE}:Color", None), ("bytes", "漢"), ("int", 5), ("date", 1),
+        ("Decimal", "x"), ("Decimal", {}), ("decimal:Decimal", "1"), ("UUID", 1), ("UUID", "x"), ("time", 1), ("time", "25:00"),
+        ("OrderedDict", 1), ("OrderedDict", [[[], 1]]), ("Counter", 1), ("Counter", [[[], 1]]), ("deque", 1), ("deque", [[], -1]),
+        ("deque", [[], 10**30]), ("deque", [[], "3"]), ("deque", [[]]), ("deque", [1, None]), ("defaultdict", 1), ("defaultdict", []),
+        ("defaultdict", ["eval", []]), ("defaultdict", ["object", []]), ("defaultdict", [[], []]), ("defaultdict", ["list", [[[], 1]]]),
         ("datetime", ["2026-01-01", 1, 0]), ("datetime", "now"), ("timedelta", [10**30]), ("set", [[]]),
         ("dict", [[[], 1]]), ("PosixPath", 1), ("str", 1), (f"{HERE}:Book", {"author": 1}),
         *((f"{HERE}:Point", {name: 1}) for name in ("z", "__class__", "__dict__", "__init__")),

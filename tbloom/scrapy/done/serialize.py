@@ -4,8 +4,9 @@ A note is a line with the page's fingerprints, and the text of the request.
 
 Scrapy's ``Request.to_dict`` and ``request_from_dict`` say what a request is, itemadapter what an item has. The text is
 JSON, in which ``{"!kind": ...}`` is a value that JSON lacks: ``{"!shop:Book": {"title": "Emma"}}``. These come back as
-they were: tuples, sets, bytes, dates, paths, members of an Enum, and items (Scrapy's, dataclasses, attrs classes). A
-subclass of str comes back as a str, a time zone as its offset. A list in two places becomes two equal lists.
+they were: the plain classes of the standard library in ``_KINDS``, members of an Enum, and items (Scrapy's, dataclasses,
+attrs classes). A subclass of str comes back as a str, a time zone as its offset, a UUID without ``is_safe``. A list in two
+places becomes two equal lists.
 
 Who can write to Redis can't run code here. A text names only classes that are imported already, and only enums and items
 (``_is_item``); it restores the fields of an item without calling ``__init__``, ``__setattr__`` or ``__setstate__``. Its
@@ -16,15 +17,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from inspect import getattr_static
 from pathlib import Path
 from types import MemberDescriptorType, MethodType, ModuleType, NoneType
 from typing import Any
+from uuid import UUID
 
 from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
@@ -35,16 +39,41 @@ from tbloom.scrapy.done.page import FINGERPRINTS, Token
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16
+#: The factories of a defaultdict that a text may name.
+_FACTORIES: dict[str | None, Any] = {
+    **{kind.__name__: kind for kind in (list, int, dict, set, str, float, tuple, bool)},
+    None: None,
+}
+
+
+def _pairs(value: dict[Any, Any]) -> list[Any]:
+    return [*map(list, value.items())]
+
+
+def _factory_and_pairs(value: defaultdict[Any, Any]) -> list[Any]:
+    for name, factory in _FACTORIES.items():
+        if factory is value.default_factory:
+            return [name, _pairs(value)]
+    raise NotSerializable("is a collections:defaultdict with another factory than a builtin class")
+
+
 #: What JSON writes of a value of each class, and how it becomes the value again.
 _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple: (list, tuple),
     set: (list, set),
     frozenset: (list, frozenset),
-    dict: (lambda value: [*map(list, value.items())], dict),
+    dict: (_pairs, dict),
+    OrderedDict: (_pairs, OrderedDict),
+    Counter: (_pairs, lambda pairs: Counter(dict(pairs))),
+    defaultdict: (_factory_and_pairs, lambda of: defaultdict(_FACTORIES[of[0]], of[1])),
+    deque: (lambda value: [[*value], value.maxlen], lambda of: deque(of[0], of[1])),
     bytes: (lambda value: value.decode("latin-1"), lambda text: text.encode("latin-1")),
     date: (date.isoformat, date.fromisoformat),
     datetime: (datetime.isoformat, datetime.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
     timedelta: (lambda v: [v.days, v.seconds, v.microseconds], lambda parts: timedelta(*parts)),
+    Decimal: (str, Decimal),
+    UUID: (str, UUID),
     type(Path()): (str, Path),
 }
 _MAKERS = {kind.__name__: make for kind, (_, make) in _KINDS.items()}
@@ -202,10 +231,15 @@ class _Writer:
 
 
 def _content(value: Any) -> Any:
-    """Return the content of a value of a known kind. Raise NotSerializable for the second of two equal hours."""
-    if isinstance(value, datetime) and value.fold:
+    """Return the content of a value of a known kind. Raise NotSerializable for what the content leaves out."""
+    kind = type(value)
+    if isinstance(value, datetime | time) and value.fold:
         raise NotSerializable("is the second of two equal hours (fold=1)")
-    return _KINDS[type(value)][0](value)
+    if isinstance(value, time) and value.tzinfo and value.utcoffset() is None:
+        raise NotSerializable(f"is a {_name(kind)} whose time zone has no offset")
+    if more := getattr(value, "__dict__", None):  # a Counter and an OrderedDict may have any
+        raise NotSerializable(f"is a {_name(kind)} with attributes that are no fields: {min(more)}")
+    return _KINDS[kind][0](value)
 
 
 def _read(value: dict[str, Any]) -> Any:
