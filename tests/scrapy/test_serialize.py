@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import InitVar, dataclass, field, make_dataclass
@@ -28,10 +29,16 @@ from scrapy import Field, FormRequest, Item, Request, Selector, Spider
 from scrapy.http import HtmlResponse, JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+from scrapy.utils.request import request_from_dict
 
+from tbloom import Note
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
+    Unreadable,
     _state,
+    read_request,
+    read_token,
     request_from_text,
     request_to_text,
 )
@@ -486,6 +493,7 @@ HOSTILE = [
     # Scrapy would encode it, for minutes.
     json.dumps({"url": "http://e.com/" + "漢é" * 5_000, "encoding": "punycode"}),
     *(json.dumps({"url": URL, **more}) for more in [
+        {"callback": "<script> x" * 5_000}, {"callback": "\n"}, {"callback": ["parse"]}, {"_class": "a b:c d" * 5_000},
         {"callback": "nothing"}, {"callback": "name"}, {"callback": "crawler"}, {"callback": 1}, {"errback": "name"},
         {"callback": {"!builtins:print": {}}}, {"meta": 1}, {"meta": "x"}, {"headers": 1}, {"cb_kwargs": 1},
         {"priority": "x"}, {"encoding": "no such"}, {"encoding": "zlib"}, {"body": 1}, {"flags": 1},
@@ -511,11 +519,145 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_text_that_is_no_request_raises_a_value_error(text: str) -> None:
+    """Its name can stand in a stat's name, and on a page."""
     modules = {*sys.modules} - {name for name in sys.modules if name.startswith("encodings.")}
-    with pytest.raises(ValueError, match="not the text of a request"):
+    with pytest.raises(Unreadable, match="not the text of a request") as caught:
         request_from_text(text, SPIDER)
+    assert isinstance(caught.value, ValueError)
+    assert re.fullmatch(r"[\w.]{1,80}", caught.value.name)
     new = {name for name in sys.modules.keys() - modules if not name.startswith("encodings.")}
     assert set() == new
+
+
+UNREADABLE = {
+    "a callback that is gone": ({"callback": "parse_article"}, "parse_article"),
+    "an errback that is gone": ({"callback": "parse_book", "errback": "log_failure"}, "log_failure"),
+    "a callback that is no method": ({"callback": "name"}, "name"),
+    "a class that has moved": ({"meta": {"x": {"!shop.items:Book": {}}}}, "Book"),
+    "a request's class that has moved": ({"_class": "shop:PageRequest"}, "PageRequest"),
+    "a field that is gone": ({"meta": {"x": {f"!{HERE}:Book": {"author": 1}}}}, "Book"),
+    "a member of an Enum that is gone": ({"cookies": {"a": {f"!{HERE}:Color": "BLUE"}}}, "Color"),
+    "a kind of a later version": ({"meta": {"x": {"!Fraction": "1/2"}}}, "Fraction"),
+    "what its class does not take": ({"_class": f"{HERE}:NumberRequest"}, "TypeError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "name"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_a_version_of_a_spider_can_not_read_has_a_name(
+    fields: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(Unreadable) as caught:
+        read_request(f"ab\n{json.dumps({'url': URL, **fields})}", SPIDER)
+    assert name == caught.value.name
+
+
+def test_a_text_without_fingerprints_is_no_note() -> None:
+    with pytest.raises(Unreadable, match="not a note") as caught:
+        read_token(Note("x"), "session")
+    assert "note" == caught.value.name
+
+
+# Rules of a CrawlSpider, which a request names by their numbers
+
+
+def parse_elsewhere(response: Any) -> None: ...
+
+
+def spider_of(*callbacks: Any) -> Any:
+    """A CrawlSpider with a rule for each callback, or for each pair of a callback and an errback."""
+
+    class Rules(CrawlSpider):
+        name = "rules"
+        rules = tuple(
+            Rule(callback=one, errback=other)
+            for one, other in (
+                each if isinstance(each, tuple) else (each, None) for each in callbacks
+            )
+        )
+
+        def parse_a(self, response: Any) -> None: ...
+
+        def parse_b(self, response: Any) -> None: ...
+
+        def failed(self, failure: Any) -> None: ...
+
+        def other(self, failure: Any) -> None: ...
+
+    return Rules()
+
+
+def kept_under(spider: Any, number: int) -> str:
+    return request_to_text(spider._build_request(number, LINK), spider)
+
+
+LINK: Any = type("Link", (), {"url": URL, "text": "A book"})
+TWO = (lambda _: None, lambda _: None)
+#: The callbacks of the rules when a page was kept under the rule of a number; those when it is read; the number then.
+RULES: dict[str, tuple[list[Any], int, list[Any], int | str]] = {
+    "the same": (["parse_a", "parse_b"], 1, ["parse_a", "parse_b"], 1),
+    "a rule before it": (["parse_a"], 0, ["parse_b", "parse_a"], 1),
+    "none any more": (["parse_a"], 0, ["parse_b"], "parse_a"),
+    "a name without a method, which Scrapy takes for none": (["parse_a"], 0, ["gone"], "parse_a"),
+    "no rules": (["parse_a"], 0, [], "parse_a"),
+    "two with this callback": (["parse_b", "parse_a", "parse_a"], 2, ["parse_a", "parse_a"], 0),
+    "its own of two": (["parse_a", "parse_a"], 1, ["parse_a", "parse_a"], 1),
+    "one that follows only": ([None], 0, ["parse_a", None], 1),
+    "none that follows only": (["parse_b", None], 1, ["parse_b", "parse_a"], "rule"),
+    "by their errbacks": (
+        [("parse_a", "failed"), ("parse_a", "other")], 0, [("parse_a", "other"), ("parse_a", "failed")], 1
+    ),
+    "an errback that is gone": ([("parse_a", "failed")], 0, [("parse_a", "other")], 0),
+    "a function": ([parse_elsewhere], 0, ["parse_a", parse_elsewhere], 1),
+    "a method of another object": ([SPIDER.parse_book], 0, ["parse_a", SPIDER.parse_book], 1),
+    "a function that is gone": ([parse_elsewhere], 0, ["parse_a"], "parse_elsewhere"),
+    "a lambda": ([*TWO], 1, [*TWO], 1),
+    "another lambda": ([*TWO], 1, ["parse_a", *TWO], 1),  # Python does not say which one it was
+    "a lambda at another number": ([*TWO], 1, [TWO[0], "parse_a"], "lambda"),
+    "a partial": ([partial(print)], 0, [partial(print)], 0),
+    "a partial at another number": ([partial(print)], 0, ["parse_a", partial(print)], "partial"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kept", "number", "read", "expected"), RULES.values(), ids=RULES)
+def test_a_page_of_a_rule_goes_to_the_rule_with_this_callback(
+    kept: list[Any], number: int, read: list[Any], expected: int | str
+) -> None:
+    text = kept_under(spider_of(*kept), number)
+    try:
+        found = request_from_text(text, spider_of(*read)).meta["rule"]
+    except Unreadable as error:
+        found = error.name
+    assert expected == found
+
+
+def test_an_older_version_reads_a_rule_by_its_number_and_writes_no_more() -> None:
+    """It gives the text to Scrapy, which ignores a field that it does not know."""
+    text = kept_under(spider_of("parse_a", "parse_b"), 1)
+    spider = spider_of("parse_b", "parse_a")
+    fields = json.loads(text)
+    assert 1 == request_from_dict(fields, spider=spider).meta["rule"]
+    assert ["parse_b", None] == fields.pop("_rule")
+    assert 1 == request_from_text(json.dumps(fields), spider).meta["rule"]
+    with pytest.raises(Unreadable) as caught:
+        request_from_text(json.dumps(fields), spider_of("parse_a"))
+    assert "rule" == caught.value.name
+
+
+@pytest.mark.parametrize("meta", [{}, {"rule": "x"}, {"rule": 1}, {"rule": -1}])
+def test_what_only_looks_like_a_rule_is_kept_as_it_is(meta: dict[str, Any]) -> None:
+    spider = spider_of("parse_a")
+    own = Request(URL, spider.parse_a, meta=meta)
+    assert meta == request_from_text(request_to_text(own, spider), spider).meta
+    if meta.get("rule") not in (1, -1):
+        own = Request(URL, spider._callback, meta=meta)
+        assert meta == request_from_text(request_to_text(own, spider), spider).meta
+
+
+@pytest.mark.parametrize("names", [1, [], ["parse_a"], [1, 2], [["x"], None], {"a": 1}, "ab"])
+def test_names_of_a_rule_that_others_have_written(names: Any) -> None:
+    fields = {"url": URL, "callback": "_callback", "meta": {"rule": 0}, "_rule": names}
+    with pytest.raises(Unreadable, match="not the text"):
+        request_from_text(json.dumps(fields), spider_of("parse_a"))
 
 
 def test_a_lazy_module_is_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,15 @@ places becomes two equal lists.
 Who can write to Redis can't run code here. A text names only classes that are imported already, and only enums and items
 (``_is_item``); it restores the fields of an item without calling ``__init__``, ``__setattr__`` or ``__setstate__``. Its
 callbacks are methods of the spider.
+
+A CrawlSpider keeps the number of a rule. So the text has the names of the rule's callback and errback as well, in ``_rule``, which
+older versions ignore.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -34,7 +38,7 @@ from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
-from tbloom.scrapy.compat import host_of
+from tbloom.scrapy.compat import host_of, rules_of
 from tbloom.scrapy.done.page import FINGERPRINTS, Token
 from tbloom.scrapy.settings import TOKEN
 
@@ -90,6 +94,17 @@ class NotSerializable(ValueError):
         return f"{self.path or 'the request'} {self.problem}"
 
 
+class Unreadable(ValueError):
+    """The spider can't restore the request of a note.
+
+    ``name``: the method or the class that is missing, or else the error's class. It is short and has no spaces, whoever wrote the note.
+    """
+
+    def __init__(self, name: str, why: object) -> None:
+        super().__init__(why)
+        self.name: str = _NOT_OF_A_NAME.sub("", name.rpartition(":")[2])[:80] or "note"
+
+
 def request_to_text(request: Request, spider: Spider) -> str:
     """Return the text of the request, without its token. Raise NotSerializable if it can't be restored."""
     try:
@@ -101,11 +116,12 @@ def request_to_text(request: Request, spider: Spider) -> str:
 
 
 def request_from_text(text: str, spider: Spider) -> Request:
-    """Return the request of a text. Raise ValueError if it can't be restored."""
+    """Return the request of a text. Raise Unreadable if it can't be restored."""
     try:
         return _from_text(text, spider)
     except Exception as error:  # classes of the project raise what they like
-        raise ValueError(f"not the text of a request: {error}") from error
+        name = error.name if isinstance(error, Unreadable) else type(error).__name__
+        raise Unreadable(name, f"not the text of a request: {error}") from error
 
 
 def write_note(
@@ -122,15 +138,15 @@ def write_note(
 
 
 def read_token(note: Note, session: str) -> Token:
-    """Return the token of a note that the session has taken. Raise ValueError if the text is no note."""
+    """Return the token of a note that the session has taken. Raise Unreadable if the text is no note."""
     head = note.text.partition("\n")[0]
     if not FINGERPRINTS.fullmatch(head):
-        raise ValueError(f"not a note: {note.text[:100]!r}")
+        raise Unreadable("note", f"not a note: {note.text[:100]!r}")
     return Token(session, (*dict.fromkeys(head.split()),), note.deaths, note.failures)
 
 
 def read_request(note: str, spider: Spider) -> Request:
-    """Return the request of a note. Raise ValueError if it can't be restored."""
+    """Return the request of a note. Raise Unreadable if it can't be restored."""
     return request_from_text(note.partition("\n")[2], spider)
 
 
@@ -150,6 +166,9 @@ def _to_text(request: Request, spider: Spider) -> str:
         fields["_class"] = _name(kind)
     if fields.keys() - _PLAIN or _state(request).keys() - _REQUEST_STATE:
         _check(request, fields, spider)
+    rules, number = rules_of(spider, fields.get("callback")), request.meta.get("rule")
+    if rules and type(number) is int and number in range(len(rules)):
+        fields["_rule"] = _names_of(rules[number], spider)
     text = json.dumps(_Writer().write_fields(fields, "{}"), ensure_ascii=False)
     if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
         raise NotSerializable(_TOO_LONG)
@@ -161,15 +180,59 @@ def _from_text(text: str, spider: Spider) -> Request:
         raise ValueError(f"expected {_MAX_BYTES} characters or less")
     fields = json.loads(text, object_hook=_read)
     # Scrapy would import the class of a name.
-    fields["_class"] = kind = _find_class(fields.get("_class", _name(Request)))
+    fields["_class"] = kind = _find_class(name := fields.get("_class", _name(Request)))
+    if not issubclass(kind, Request):
+        raise Unreadable(name, f"expected a class of requests, got {name}")
     # Scrapy would encode other URLs, for minutes if they are long.
-    if not issubclass(kind, Request) or not fields["url"].isascii():
-        raise ValueError(f"expected a class of requests and a URL in ASCII, got {kind}")
-    fields.get("meta", {}).pop(TOKEN, None)
-    request = request_from_dict(fields, spider=spider)
-    if not {type(request.callback), type(request.errback)} <= {MethodType, NoneType}:
-        raise TypeError("expected methods of the spider as callback and errback")
-    return request
+    if not fields["url"].isascii():
+        raise ValueError("expected a URL in ASCII")
+    for field in ("callback", "errback"):
+        method = str(fields.get(field) or "")
+        if method and type(getattr(spider, method, None)) is not MethodType:
+            raise Unreadable(method, f"the spider has no method {method!r}, which is the {field}")
+    meta = fields.get("meta", {})
+    meta.pop(TOKEN, None)
+    rules = rules_of(spider, fields.get("callback"))
+    if rules is not None and type(meta.get("rule")) is int:
+        meta["rule"] = _find_rule(rules, meta["rule"], fields.get("_rule"), spider)
+    return request_from_dict(fields, spider=spider)
+
+
+def _find_rule(rules: list[Any], number: int, names: Any, spider: Spider) -> int:
+    """Return the number of the rule that has the kept callback: the kept number, or else the first, if possible with the errback.
+
+    ``names``: those of the kept rule's callback and errback; None: an older version has kept the number only.
+    """
+    if names is None:
+        if number not in range(len(rules)):
+            raise Unreadable("rule", f"the spider has no rule {number}")
+        return number
+    callback, errback = names
+    known = [_names_of(rule, spider) for rule in rules]
+    # Of a lambda, the name does not say which one it is.
+    is_certain = "<" not in (callback or "")
+    fit = [
+        n for n, (name, _) in enumerate(known) if name == callback and (is_certain or n == number)
+    ]
+    if not fit:
+        raise Unreadable(callback or "rule", f"no rule of the spider has the callback {callback!r}")
+    return max(fit, key=lambda n: (known[n][1] == errback, n == number))
+
+
+def _names_of(rule: Any, spider: Spider) -> list[str | None]:
+    """Return the names of a rule's callback and errback; None where it has none."""
+    return [_name_of(function, spider) for function in (rule.callback, rule.errback)]
+
+
+def _name_of(function: Any, spider: Spider) -> str | None:
+    """Return the name of a spider's method, or of another function with its module's."""
+    if function is None:
+        return None
+    name = getattr(function, "__name__", "")
+    if name and getattr(spider, name, None) == function:
+        return str(name)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}" + "<>" * (named is not function)
 
 
 def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
@@ -243,18 +306,26 @@ def _content(value: Any) -> Any:
 
 
 def _read(value: dict[str, Any]) -> Any:
-    """Return the value of an object of JSON."""
+    """Return the value of an object of JSON. Raise Unreadable with the name of the class that can't be made."""
     name = next(iter(value), "")
     if not name.startswith("!"):
         return value
-    if name[1:] in _MAKERS:
-        return _MAKERS[name[1:]](value[name])
-    kind = _find_class(name[1:])
+    try:
+        return _make(name[1:], value[name])
+    except Exception as error:  # classes of the project raise what they like
+        raise Unreadable(name[1:], f"{name[1:]}: {error}") from error
+
+
+def _make(name: str, content: Any) -> Any:
+    """Return the value of a class that a text names."""
+    if name in _MAKERS:
+        return _MAKERS[name](content)
+    kind = _find_class(name)
     if issubclass(kind, Enum):
-        return kind.__members__[value[name]]
+        return kind.__members__[content]
     if not _is_item(kind):
         raise TypeError(f"expected an item or a member of an Enum, got {kind}")
-    return _make_item(kind, value[name])
+    return _make_item(kind, content)
 
 
 def _adapter(kind: type[Any]) -> Any:
@@ -327,6 +398,7 @@ def _state(value: Any) -> dict[str, Any]:
     return {**(plain or {}), **(slots or {})}
 
 
+_NOT_OF_A_NAME = re.compile(r"[^\w.]")
 _TOO_LONG = f"is too long: a text has at most {_MAX_BYTES} bytes"
 #: The fields that Scrapy's constructor takes as they are; to try it takes as long as the rest.
 _PLAIN = {"url", "callback", "errback", "headers", "dont_filter", "meta", "cb_kwargs", "encoding"}
