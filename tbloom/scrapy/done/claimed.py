@@ -32,8 +32,9 @@ _ENOUGH = 50
 #: An owner of hosts asks for further pages as long as fewer are queued.
 _FEW = 500
 _NOT_SERIALIZABLE = (
-    "%s, and perhaps others, can't be serialised: %s. If such a page fails, or its crawler dies, the next crawl fetches it only "
-    "if a link leads to it"
+    "%s, and perhaps others, can't be serialised: %s. No other crawler takes such a page, and if it fails, or its crawler dies, the next "
+    "crawl fetches it only if a link leads to it. Give the request plain values, of which a downloader middleware makes the objects, "
+    "and methods of the spider as callback and errback"
 )
 _UNNAMED = (
     "the spider's arguments %s are objects, which say nothing from run to run: crawls that differ only in these share their pages. "
