@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom.bloom.claims.fleet import Fleet
 from tbloom.demo.localredis import product
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.engine.flow import Call
@@ -286,6 +287,17 @@ def site() -> Iterator[str]:
 def claims(client: redis.Redis, name: str) -> Callable[[], Any]:
     """Gives the number of claims in the filter of the test's own."""
     return lambda: client.hlen(f"{{{name}}}:claims")
+
+
+@pytest.fixture
+def open_fleet(url: str, name: str) -> Iterator[Callable[[str], Any]]:
+    """Opens the view of a queue in the filter of the test's own."""
+    with ExitStack() as opened:
+
+        def open_fleet(queue: str) -> Fleet:
+            return Fleet(opened.enter_context(TimeBloom.open(url, name)), queue)
+
+        yield open_fleet
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@
 -- KEYS[3]    the claims
 -- KEYS[4]    the sessions that hold claims
 -- KEYS[5]    the index of left items
--- KEYS[6..]  all parts of live slices, and all parts that the state counts
+-- KEYS[6]    what sessions tell of themselves (claims/tell.lua)
+-- KEYS[7..]  all parts of live slices, and all parts that the state counts
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the header (shared/header.lua)
@@ -21,7 +22,7 @@
 --                             the state counts a part that KEYS lack, and the client has to read the state again
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 6
+local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 7
 local number, lane = read_token(ARGV[1])
 local begins, ends, version = read_header(ARGV[2])
 local expires = read_chosen(ARGV[2])
@@ -45,13 +46,13 @@ for _, field in ipairs(redis.call('HKEYS', state)) do
 end
 -- GETBIT and HLEN raise WRONGTYPE, so that another program's key is not deleted.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
-for hash = 3, 4 do redis.call('HLEN', KEYS[hash]) end
+for _, hash in ipairs({3, 4, 6}) do redis.call('HLEN', KEYS[hash]) end
 redis.call('ZCARD', KEYS[5])
 
 -- A replica, or a server that is out of memory, refuses this first write. So nothing is deleted.
 redis.call('HSET', state, lane, lane_entry(number, '', now))
 local keys = redis.call('UNLINK', state) * (layout == '' and 0 or 1)
-keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4], KEYS[5])
+keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
 -- Only the lane is kept.
 redis.call('HSET', state, lane, lane_entry(number, '', now))

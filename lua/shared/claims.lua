@@ -11,7 +11,9 @@
 -- host's items; items that other sessions find are left for it.
 --
 -- Each left item is in the index, a sorted set whose scores are all 0, so that its members are in the order of their bytes: the
--- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first.
+-- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first. The
+-- last ones of a queue, with a 9 in place of the deaths, are no left items: the work on these has failed, and their sessions
+-- still hold them (history.lua).
 --
 -- A session is a field of another hash: its name -> until when it counts as alive (ms). What follows there: a queue, if the session
 -- takes its items, and until when it waits for some (0: it does not); or 'e', if the session has ended. Two kinds of fields are no
@@ -39,15 +41,23 @@ local function is_left(owner)
   return owner == LEFT or owner == BEREFT
 end
 
--- Returns how many sessions have died of a left item, as a digit: the place counts all but the last one.
+-- Returns how many sessions have died of a left item, as a digit up to 8: the place counts all but the last one.
 local function deaths_of(owner, place)
   local deaths = tonumber(string.sub(place, 9, 9)) or 0
-  return tostring(math.min(9, owner == BEREFT and deaths + 1 or deaths))
+  return tostring(math.min(8, owner == BEREFT and deaths + 1 or deaths))
 end
 
--- Returns the member of the index for a left item. The note may follow the place.
+-- Returns the member of the index for an item that is left, or that its session holds although the work has failed. The note may
+-- follow the place.
 local function member_of(owner, place, digest)
-  return string.sub(place, 1, 8) .. deaths_of(owner, place) .. string.sub(place, 10, 13) .. digest
+  local deaths = is_left(owner) and deaths_of(owner, place) or '9'
+  return string.sub(place, 1, 8) .. deaths .. string.sub(place, 10, 13) .. digest
+end
+
+-- Takes an item out of the index, if it is in there. Call this before its claim changes. Returns whether it was.
+local function unindex(index, owner, place, digest)
+  local may_be_in = is_left(owner) or place ~= '' and string.sub(place, 14, 14) ~= '0'
+  return may_be_in and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
 end
 
 -- Makes an item left, and enters it into the index.

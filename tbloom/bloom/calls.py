@@ -56,6 +56,7 @@ def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:
         keys.claims(batch.shard),
         keys.sessions(batch.shard),
         keys.left(batch.shard),
+        keys.crawlers(batch.shard),
     )
     header = view.header_without_items(batch.shard, known.layout.version)
     return _CLEAR.call(

@@ -102,6 +102,10 @@ class Keys:
         """Return the key of the index of a shard's left items."""
         return f"{self.tag_of(shard)}:left"
 
+    def crawlers(self, shard: int = 0) -> str:
+        """Return the key of what sessions tell of themselves. Only that of the first shard is used."""
+        return f"{self.tag_of(shard)}:crawlers"
+
     def config(self, shard: int = 0) -> str:
         """Return the key of the shard's copy of the parameters, for its scripts."""
         return f"{self.tag_of(shard)}:config"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom import LocalBloom
+from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
@@ -119,6 +121,10 @@ class Crawl:
         self.is_closed: bool = False
         #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
         self.scheduler: Any = None
+        #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
+        self.project: str = ""
+        #: How often each stat was counted, also where the project keeps no stats.
+        self.counts = Counter[str]()
         self.pending: Any = None
         self._logged = set[str]()
         self._arguments = spider_arguments(crawler)
@@ -142,8 +148,8 @@ class Crawl:
 
     @cached_property
     def queue(self) -> str:
-        """The queue of the spider's left pages: of those that crawls with the same arguments have left."""
-        return queue_of(self.spider.name, self._arguments)
+        """The queue of the spider's left pages: of those that crawls of the project with the same arguments have left."""
+        return queue_of(self.spider.name, self._arguments, self.project)
 
     @property
     def unnamed_arguments(self) -> list[str]:
@@ -154,6 +160,11 @@ class Crawl:
     def failed_queue(self) -> str:
         """The queue of pages that have failed, for the next crawl."""
         return failed_queue_of(self.queue)
+
+    @property
+    def given_up_queue(self) -> str:
+        """The queue of pages that are given up."""
+        return given_up_queue_of(self.queue)
 
     @property
     def tracker(self) -> Any:
@@ -167,6 +178,7 @@ class Crawl:
 
     def count(self, stat: str, times: int = 1) -> None:
         """Add to one of the crawl's stats, if it has begun."""
+        self.counts[stat] += times
         if self.crawler.stats:
             self.crawler.stats.inc_value(stat, times)
 
@@ -236,15 +248,16 @@ def crawl_of(crawler: Crawler) -> Crawl:
     return crawl
 
 
-def queue_of(spider: str, arguments: Mapping[str, Any]) -> str:
-    """Return the queue of a spider's left pages.
+def queue_of(spider: str, arguments: Mapping[str, Any], project: str = "") -> str:
+    """Return the queue of a spider's left pages. ``project``: see ``Crawl.project``.
 
     Arguments that begin with ``_`` say nothing of the crawl, such as scrapyd's ``_job``. Neither do objects, whose texts change from
     run to run.
     """
+    own = f"{project}:{spider}" if project else spider
     texts = _texts(arguments).items()
     given = [f"({name!r}, {text})" for name, text in sorted(texts) if text is not None]
-    return f"{spider}\n[{', '.join(given)}]" if given else spider
+    return f"{own}\n[{', '.join(given)}]" if given else own
 
 
 def _texts(arguments: Mapping[str, Any]) -> dict[str, str | None]:
@@ -281,11 +294,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str | bytes) and _ADDRESS.search(text):
         raise _HasAddressError
     return text
-
-
-def failed_queue_of(queue: str) -> str:
-    """Return the queue of the pages of a queue that have failed."""
-    return f"{queue}\nfailed"
 
 
 async def _end_before_start(sender: Any) -> None:

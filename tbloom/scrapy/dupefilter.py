@@ -32,13 +32,18 @@ from tbloom.scrapy.options import (
 )
 from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.pending import Answer, NoAnswer, PendingRequests
-from tbloom.scrapy.settings import FLUSH, MARK, OLD_SIZE
+from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _ONLY_SEEN = (
     "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window. Give start requests "
     "dont_filter=True, or meta={'tbloom_within': 1}: then each slice fetches them once"
+)
+_OTHER_PROJECT = (
+    "the project {first!r} uses this filter, too: a page is fetched by one of the two projects only. To separate them, give this one "
+    "TBLOOM_KEY = '{ours}:%(spider)s'. To share the filter on purpose, name it by TBLOOM_KEY in both. Left and failed pages are a "
+    "project's in any case"
 )
 _PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
@@ -139,10 +144,21 @@ class DupeFilter(RFPDupeFilter):
         crawl = self._crawl
         with ending_at_an_error(crawl.crawler), naming_redis(self._settings):
             await crawl.link_calls.run(first)
+            if crawl.pending and crawl.pending.claims and isinstance(crawl.seen, CrawlBloom):
+                await self._join(crawl.seen)
             call = partial(summarize, crawl.seen, self.fingerprinter)
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
         if crawl.is_ending:
             open_no_feeds(crawl.crawler)
+
+    async def _join(self, seen: CrawlBloom) -> None:
+        """Keep this project's pages apart, if crawlers of another project were the first ones of the filter."""
+        ours = str(self._settings["BOT_NAME"])
+        first = await self._crawl.link_calls.run(partial(seen.first_project, ours))
+        if first != ours:
+            self._crawl.project = ours
+            if self._settings.get(FILTER["name"].name) is None:
+                self._describe("", [_OTHER_PROJECT.format(ours=ours, first=first)])
 
     def clear(self) -> None:
         """Clear nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.
@@ -178,7 +194,8 @@ class DupeFilter(RFPDupeFilter):
         return seen.clear if FLUSH.value(self._settings) else partial(seen.contains_many, [b"a"])
 
     def _describe(self, text: str, warnings: list[str]) -> None:
-        logger.info(text)
+        if text:
+            logger.info(text)
         for warning in warnings:
             self._crawl.count("tbloom/warnings")
             logger.warning("filter %r: %s", self._crawl.seen.name, warning)
@@ -195,6 +212,8 @@ class DupeFilter(RFPDupeFilter):
                 for name, value in found.items():
                     stats.set_value(name, value)
         finally:
+            if telling := getattr(self.pending, "telling", None):
+                telling.ended = reason
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
             crawl.close()

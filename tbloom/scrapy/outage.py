@@ -14,6 +14,9 @@ from redis import RedisError
 from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
 from tbloom.arguments import Item
 from tbloom.bloom.claims.calls import Hosts
+from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet
+from tbloom.bloom.claims.record import Record
+from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
@@ -181,6 +184,20 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def give(self, hosts: Hosts, items: list[bytes]) -> None:
         """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""
         self.run(self._claims.release(self.config.digests_of(items), leaves=True, hosts=hosts))
+
+    def tell(self, record: Callable[[Session], Record]) -> None:
+        """Let each heartbeat tell what this returns of the session."""
+        self._claims.record = record
+
+    def first_project(self, project: str) -> str:
+        """Return the project whose crawlers were the first ones of the filter; this one, if there were none."""
+        return self.run(self._claims.first_project(project))
+
+    def trim_given_up(self, queue: str) -> None:
+        """Keep the newest of the queue's pages that are given up."""
+        if dropped := Fleet(self, queue).trim():
+            message = "%d pages that were given up longest ago are forgotten, because there are more than %d"
+            logger.warning(message, dropped, MOST_GIVEN_UP)
 
     def pop_waiting(self) -> int:
         """Return how many sessions of this crawl's queue waited at the last commit; 0: that was asked since."""

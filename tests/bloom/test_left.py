@@ -572,40 +572,6 @@ async def test_an_item_that_others_call_seen_is_taken_and_gets_another_history(
     assert await other.commit("a")
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-async def test_the_claims_of_each_session_are_counted(make: Any, *, shards: int) -> None:
-    """Of the living sessions of one queue, whichever queue their items are for. Left items are nobody's."""
-    waits, works, other, looks = (make(shards=shards) for _ in range(4))
-    assert [] == await looks.queue_sessions("q")
-    await other.push_many(ITEMS[:50], of("q", ITEMS[:50]))
-    taken = (await works.take(30, "q", idle=False)).notes
-    await works.claim("without a note")
-    await other.take(10, "r", idle=False)
-    await other.claim_many(ITEMS[50:60])
-    await other.leave_many(["left", *ITEMS[50:52]])
-    await waits.take(10, "r")
-    assert [(len(taken) + 1, False)] == [each[1:] for each in await looks.queue_sessions("q")]
-    of_r = await looks.queue_sessions("r")
-    assert [(0, True), (8, False)] == sorted(each[1:] for each in of_r)
-    names = [each.name for each in of_r]
-    assert sorted(names) == names
-    assert 16 == len(names[0]) == len(names[1])
-    await works.end_session()
-    assert [] == await looks.queue_sessions("q")
-
-
-@pytest.mark.usefixtures("silent")
-def test_claims_of_each_session_are_estimated_if_they_are_very_many(
-    monkeypatch: pytest.MonkeyPatch, open_one: Any
-) -> None:
-    """All are of one session, so that the estimate is exact."""
-    monkeypatch.setattr("tbloom.bloom.claims.flows._LOOKED_AT", 100)
-    works, looks = open_one(), open_one()
-    works.take(1, "q", idle=False)
-    works.claim_many(str(n) for n in range(5_000))
-    assert [5_000] == [each.claimed for each in looks.queue_sessions("q")]
-
-
 @pytest.mark.usefixtures("silent")
 def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> None:
     """Nor does one that has said that it waits, and has died since."""

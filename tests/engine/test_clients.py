@@ -141,7 +141,7 @@ async def test_stores_work_behind_a_proxy_without_time_and_info(
             await seen.leave_many(["c"])
             assert ["c"] == [note.text for note in (await seen.take()).notes]
             assert await seen.commit("c")
-            for ask in seen.warnings, seen.keys, seen.queue_info, seen.queue_sessions:
+            for ask in seen.warnings, seen.keys, seen.queue_info:
                 with pytest.raises(redis.ConnectionError, match="closed"):
                     await ask()
         await seen.clear()

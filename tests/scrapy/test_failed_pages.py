@@ -15,6 +15,7 @@ from scrapy.http import FormRequest, JsonRequest, Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
 
+from tbloom.bloom.claims.fleet import Pages
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.crawl import Part
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
@@ -350,12 +351,14 @@ class NewDeadLinks(Project):
             yield self.request(f"dead-{self.number}-{link}")
 
 
-def test_dead_links_do_not_pile_up(project: Any, claims: Any) -> None:
-    """Each crawl fetches those of two earlier crawls besides its own."""
+def test_dead_links_do_not_pile_up(project: Any, open_fleet: Any) -> None:
+    """Each crawl fetches those of two earlier crawls besides its own. Those that are given up are kept apart."""
     answers = {f"/dead-{crawl}-{link}": [503] for crawl in range(6) for link in range(10)}
     crawls = project(*[NewDeadLinks] * 6, answers=answers, **DONE)
     assert [10, 20, 30, 30, 30, 30] == [len(crawl.fetched) for crawl in crawls]
-    assert claims() <= 20
+    fleet = open_fleet("project")
+    assert Pages(failed=20, given_up=40) == fleet.pages(fleet.crawlers())
+    assert {"status/503"} == {page.reason for page in fleet.kept()}
 
 
 class FailsInBetween(Project):

@@ -13,6 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.request import fingerprint
 
 from tbloom import Claim, Note, TimeBloom
+from tbloom.bloom.claims.fleet import FAILED, Fleet, failed_queue_of
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import write_note
 from tests.helpers.crawl import Part
@@ -50,14 +51,22 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
 def test_a_request_that_a_crawler_cannot_read_stays_for_another_one(
     crawl: Any, url: str, name: str, site: str
 ) -> None:
-    """As of a newer version of the spider, during a deployment."""
+    """As of a newer version of the spider, during a deployment. sidekiq#4703: the retry loses the job."""
     fields = json.dumps({"url": f"{site}0", "callback": "parse_as_of_tomorrow"})
     item = fingerprint(Request(f"{site}0"))
     with TimeBloom.from_url(url, name, capacity=1000) as other:
         other.push(item, Note(f"{item.hex()}\n{fields}", "tests"))
         result = crawl("outcomes", DONE)
         assert ([], 1) == (result["fetched"], result["stats"]["tbloom/not_taken"])
-        assert [fields] == [note.text.partition("\n")[2] for note in other.take(9, "tests").notes]
+        assert (
+            "1 kept pages can't be restored by this spider (parse_as_of_tomorrow)" in result["log"]
+        )
+        [page] = Fleet(other, "tests").kept([FAILED])
+        assert ("unreadable/parse_as_of_tomorrow", 1) == (page.reason, page.tries)
+        assert json.loads(fields) == page.fields
+        taken = other.take(9, failed_queue_of("tests"), idle=False).notes
+        assert [json.loads(fields)["url"]] == [page.url]
+        assert [1] == [note.failures for note in taken]
 
 
 def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(

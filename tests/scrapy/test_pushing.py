@@ -23,6 +23,7 @@ from scrapy import Request
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from tbloom import TimeBloom
+from tbloom.bloom.claims.fleet import Fleet
 from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, tbloom_in
 from tests.helpers.crawl import LooksRarely
@@ -55,6 +56,10 @@ class Project:
         (folder / "spiders.py").write_text(SPIDERS)
         self.write()
         self.seen = TimeBloom.from_url(url, name, capacity=10_000, error_rate=1e-9)
+
+    @property
+    def fleet(self) -> Fleet:
+        return Fleet(self.seen, "fed")
 
     def write(self, **more: Any) -> None:
         settings = {"SPIDER_MODULES": ["spiders"], **self.settings, **more}
@@ -112,7 +117,7 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     assert (300, 300) == project.push(*urls)
     project.until(lambda: len(project.fetched()) >= 300)
     project.until(lambda: project.seen.queue_info("fed") == (0, 0, 2, 0))
-    project.until(lambda: not any(each.claimed for each in project.seen.queue_sessions("fed")))
+    project.until(lambda: not any(each.claimed for each in project.fleet.crawlers()))
     assert (301, 1) == project.push(*urls, f"{site}later")
     project.until(lambda: len(project.fetched()) >= 301)
     ends = project.stop()
@@ -167,7 +172,7 @@ def test_pushed_pages_are_taken_while_a_slow_one_is_in_work(project: Project) ->
         project.site = f"{server.url}/"
         project.start(EXTENSIONS={LooksRarely: 1})
         assert (1, 1) == project.push(f"{project.site}slow")
-        project.until(lambda: [1] == [of.claimed for of in project.seen.queue_sessions("fed")])
+        project.until(lambda: [1] == [each.claimed for each in project.fleet.crawlers()])
         project.push(*[f"{project.site}{n}" for n in range(250)])
         project.until(lambda: len(project.fetched()) >= 251)
         project.stop()

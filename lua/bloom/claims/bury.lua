@@ -41,8 +41,10 @@ for i = 1, #page[2], 2 do
   elseif not owner or #digest ~= 16 or note == '' and not alive[owner] then
     redis.call('HDEL', claims, digest)
   elseif not alive[owner] then
-    -- What is left already gets into the index again, in case the server has lost that.
-    local heir = is_left(owner) and owner or heirs[owner] or LEFT
+    -- What is left already gets into the index again, in case the server has lost that. The session has not died of an item that
+    -- it held only because the work had failed.
+    local has_failed = not is_left(owner) and unindex(index, owner, place, digest)
+    local heir = is_left(owner) and owner or not has_failed and heirs[owner] or LEFT
     leave(claims, index, digest, heir, claimed_as, place, note)
   end
 end

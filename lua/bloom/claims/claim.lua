@@ -17,7 +17,7 @@
 -- ARGV[5]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 -- ARGV[6]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[7]    for each item, the number of the session's last earlier call whose claim this call replaces, because nobody works on
---            the item; 8 hexadecimal digits, 0 for none. '': 0 for all
+--            the item; 8 hexadecimal digits, 0 for none. '': 0 for all. '*', with LEFT: seen items are left, too
 -- ARGV[8..]  the place and the note of each item, stored with its claim; '': none. May be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed (or left); 0 seen; 2 claimed by a living session (or
@@ -33,7 +33,7 @@ local number, lane = read_token(ARGV[1])
 local begins, ends, version, columns, sizes = read_header(ARGV[2])
 local session, life, items, call, replaced, FIRST_NOTE = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], 8
 local item_bytes = columns + 4 * #sizes / 3 + 16
-local leaves = session == LEFT
+local leaves, is_again = session == LEFT, replaced == '*'
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
@@ -46,18 +46,18 @@ redis.call('ZCARD', index)
 local answers, any_new, all_seen = {}, false, true
 for at = 1, #items, item_bytes do
   local answer, digest = '0', string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
-  if not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
+  if is_again or not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as, place = claim_of(claims, digest)
     local was_left = is_left(owner)
     local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
-    local is_free = not owner or is_replaced or was_left and not leaves
+    local is_free, heir = not owner or is_replaced or was_left and not leaves, owner
     if not is_free and not was_left then
       local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
       is_free = until_ms <= now
-      if is_free and not has_ended then owner = BEREFT end
+      if is_free and not has_ended then heir = BEREFT end
     end
-    local has_killed = is_left(owner) and deaths_of(owner, place) ~= '0'
+    local has_killed = is_left(heir) and deaths_of(heir, place) ~= '0'
     if is_free and has_killed and queue and string.sub(place, 1, 8) == queue then is_free = false end
     if is_free then
       local host = not leaves and not is_replaced and queue == string.sub(note, 1, 8) and host_field(queue, note)
@@ -65,7 +65,7 @@ for at = 1, #items, item_bytes do
       answer, any_new = is_others and '2' or '1', true
       -- What is left in the queue already stays there, for the owner of the host.
       local stays = is_others and was_left and string.sub(place, 1, 8) == queue
-      if was_left and not stays then redis.call('ZREM', index, member_of(owner, place, digest)) end
+      if owner and not stays then unindex(index, owner, place, digest) end
       if not stays and (leaves or is_others) then
         leave(claims, index, digest, LEFT, call, string.sub(note, 1, 14), string.sub(note, 15))
       elseif not stays then

@@ -52,15 +52,14 @@ if session ~= '' then
     at = at + item_bytes
     local digest = string.sub(items, at - 15, at)
     local owner, claimed_as, place, note = claim_of(claims, digest)
-    local was_left = is_left(owner)
-    if owner == session or was_left then
+    if owner then unindex(index, owner, place, digest) end
+    if owner == session or is_left(owner) then
       done[#done + 1] = digest
     elseif owner then
       -- Without a note, nobody takes the item after its owner, because the work is done.
       if note ~= '' then redis.call('HSET', claims, digest, owner .. claimed_as) end
       return '2'
     end
-    if was_left then redis.call('ZREM', index, member_of(owner, place, digest)) end
     if answer == '0' and owner ~= session then return '3' end
   end)
 end

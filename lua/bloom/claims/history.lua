@@ -1,13 +1,16 @@
--- history: change what claims of the session say of the past of their items, and for which queue these are. Their notes stay.
+-- history: change what claims of the session say of the past of their items, and for which queue these are.
 --
--- Includes   claims
+-- Includes   claims, clock
 --
 -- KEYS[1]    the claims (shared/claims.lua)
+-- KEYS[2]    the index of left items (shared/claims.lua)
 --
 -- ARGV[1]    the client's session, 16 characters
 -- ARGV[2]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[3]    for each item, its digest (16 bytes), the queue (8 characters), the number of sessions that have died of it (1 digit),
 --            and how often in a row the work on it has failed (1 digit)
+-- ARGV[4..]  for each item, when and why the work on it has failed, a JSON array; '': it has not. A note that is a JSON object
+--            gets it as its last field. The item is in the index from now on, and still the session's. May be missing
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was changed; 0 the session has no claim with a note on it, or a
 --                             later one
@@ -15,17 +18,36 @@
 --
 -- A late copy of the call changes nothing, because what the session does later with a claim has higher numbers.
 
-local claims, session, call, histories, answers = KEYS[1], ARGV[1], ARGV[2], ARGV[3], {}
+local claims, index, session, call, histories = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+local now = server_time()
+redis.call('ZCARD', index)
 
+-- Returns the note with the failure in place of an earlier one, which stands within its last 200 characters.
+local function with_failure(note, failure)
+  if string.sub(note, -1) ~= '}' or string.sub(note, -2) == '{}' then return note end
+  local before = #note - 200 < 0 and '' or string.sub(note, 1, #note - 200)
+  local last = string.sub(note, #before + 1, -2)
+  return before .. string.gsub(last, ', "_failed": %[[^%]]*%]$', '', 1) .. ', "_failed": ' .. failure .. '}'
+end
+
+local answers, any_failed = {}, false
 for at = 1, #histories, 26 do
-  local digest = string.sub(histories, at, at + 15)
+  local digest, failure = string.sub(histories, at, at + 15), ARGV[4 + #answers] or ''
   local owner, claimed_as, place, note = claim_of(claims, digest)
   local changes = owner == session and claimed_as <= call and place ~= ''
   if changes then
+    unindex(index, owner, place, digest)
     local queue_and_deaths, failures = string.sub(histories, at + 16, at + 24), string.sub(histories, at + 25, at + 25)
     place = queue_and_deaths .. string.sub(place, 10, 13) .. failures
+    if failure ~= '' then
+      note, any_failed = with_failure(note, failure), true
+      redis.call('ZADD', index, 0, member_of(owner, place, digest))
+    end
     redis.call('HSET', claims, digest, session .. call .. place .. note)
   end
   answers[#answers + 1] = changes and '1' or '0'
 end
+
+local left_ms = any_failed and redis.call('PTTL', claims) or -1
+if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
 return {0, table.concat(answers)}

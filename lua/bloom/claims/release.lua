@@ -35,6 +35,7 @@ for item = 0, #digests / 16 - 1 do
   local digest = string.sub(digests, 16 * item + 1, 16 * item + 16)
   local owner, claimed_as, place, note = claim_of(claims, digest)
   local ends = owner == session and claimed_as <= string.sub(numbers, 8 * item + 1, 8 * item + 8)
+  if ends then unindex(index, owner, place, digest) end
   if ends and leaves and note ~= '' then
     leave(claims, index, digest, LEFT, claimed_as, place, note)
     any_left = true

@@ -111,7 +111,7 @@ if left > 0 and limit > 0 then
   take(begin, SUSPECT, most)
   if any_owned and #taken < most then take('0', begin, most) end
 end
-if #taken == 0 and limit > 0 and waits_for > 0 then take(SUSPECT, ':', 1) end
+if #taken == 0 and limit > 0 and waits_for > 0 then take(SUSPECT, '9', 1) end
 
 local waits_until = #taken == 0 and waits_for > 0 and now + waits_for or 0
 if counted_at and #taken > 0 and waited_until > 0 and own_queue == tagged and own_queue == queue then

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims.notes import History, short
+from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
@@ -19,6 +21,8 @@ _HISTORY = Script("bloom/claims/history")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
 _TAKE = Script("bloom/claims/take")
 _BURY = Script("bloom/claims/bury")
+_REQUEUE = Script("bloom/claims/requeue")
+_TELL = Script("bloom/claims/tell")
 
 #: Return a number in the format of the scripts. It is a bound method, because every claim uses it.
 _hex: Callable[[int], str] = "{:08x}".format
@@ -27,6 +31,8 @@ _hex: Callable[[int], str] = "{:08x}".format
 Keys = tuple[str, str, str]
 #: The owner of items that are left to any session (``lua/shared/claims.lua``).
 LEFT = "0" * 16
+#: The owner of items whose session has died.
+BEREFT = "0" * 15 + "1"
 #: An item of which so many sessions have died may kill the next one, too.
 SUSPECT = 2
 #: About how many claims one call of ``bury`` looks at: it takes some 1 ms.
@@ -77,9 +83,14 @@ def claim(
     return _claim(batch, session.name, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes)
 
 
-def push(batch: FilterBatch, *, ttl_ms: int, notes: Mapping[bytes, str]) -> Call:
-    """Return a call that leaves the items that are new to any session. The batch must have a lane."""
-    return _claim(batch, LEFT, ttl_ms=ttl_ms, notes=notes)
+def push(
+    batch: FilterBatch, *, ttl_ms: int, notes: Mapping[bytes, str], again: bool = False
+) -> Call:
+    """Return a call that leaves the items that are new to any session, and if ``again``, also those that were seen.
+
+    The batch must have a lane.
+    """
+    return _claim(batch, LEFT, ttl_ms=ttl_ms, notes=notes, replaced="*" if again else "")
 
 
 def _claim(
@@ -175,8 +186,25 @@ def note_history(
     histories: Mapping[bytes, History],
 ) -> Call:
     """Return a call that changes the histories of items that the session has claimed."""
-    changes = b"".join(digest + histories[digest].stored.encode() for digest in digests)
-    return _HISTORY.call(keys[:1], (session.name, _hex(call), changes))
+    given = [(digest, histories[digest]) for digest in digests]
+    changes = b"".join(digest + history.stored.encode() for digest, history in given)
+    failures = [history.failure for _, history in given]
+    return _HISTORY.call(keys[::2], (session.name, _hex(call), changes, *failures))
+
+
+def requeue(keys: Keys, queue: str, moves: Sequence[tuple[bytes, bytes, str]]) -> Call:
+    """Return a call that gives kept items to another queue as if they were left for the first time, or for "" ends their claims.
+
+    A move has the item's digest, what was read of its claim before the note, and its new note ("": as before).
+    """
+    return _REQUEUE.call(keys[::2], (queue and short(queue, 8), *chain(*moves)))
+
+
+def tell(key: str, session: str, record: Record, expires: int) -> Call:
+    """Return a call that stores what a session tells of itself. The reply has the project that was stored first."""
+    counters = (str(word) for pair in record.counters.items() for word in pair)
+    words = session, record.text, expires, short(record.queue, 8), record.queue, record.project
+    return _TELL.call((key,), (*words, *counters))
 
 
 def counts(keys: Keys, queue: str) -> list[Call]:
@@ -192,16 +220,6 @@ def counts(keys: Keys, queue: str) -> list[Call]:
 def sessions_of(keys: Keys) -> Call:
     """Return a call that reads the sessions."""
     return Call(("HGETALL", keys[1]))
-
-
-def count(keys: Keys) -> Call:
-    """Return a call that counts all claims, left items too."""
-    return Call(("HLEN", keys[0]))
-
-
-def scan(keys: Keys, cursor: int) -> Call:
-    """Return a call that reads about 500 claims, left items too, from the cursor on."""
-    return Call(("HSCAN", keys[0], str(cursor), "COUNT", "500"))
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:

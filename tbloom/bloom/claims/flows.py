@@ -5,8 +5,8 @@ Each shard has a hash of claims, with an entry for each claimed item, and a hash
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Container, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
@@ -15,7 +15,8 @@ from typing import Any
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, SUSPECT, Claim
-from tbloom.bloom.claims.notes import History, Note, QueueInfo, QueueSession, Taken, short
+from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
+from tbloom.bloom.claims.record import Record, forget_old_records
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
@@ -34,8 +35,8 @@ _WAITS_MS = 30_000
 _MOST_TAKEN = 400
 #: The most calls with which a heartbeat buries dead sessions, so that the next one is in time.
 _BURIES = 200
-#: So many claims, of all shards, are read to count those of each session.
-_LOOKED_AT = 5_000
+#: What crawlers have told is kept for so long at least, as claims are (ms).
+_LEAST_MS = 3_600_000
 
 
 class Claims(ResetsInChild):
@@ -49,6 +50,8 @@ class Claims(ResetsInChild):
     def reset(self) -> None:
         """Start a session without claims. A forked child has a session of its own."""
         self.session: Session = Session()
+        #: What a session tells of itself with each heartbeat; None: nothing.
+        self.record: Callable[[Session], Record] | None = getattr(self, "record", None)
         #: Committed items whose claims other sessions had taken over, and of which nobody was warned.
         self.taken_over: deque[bytes] = deque()
 
@@ -207,11 +210,16 @@ class Claims(ResetsInChild):
         yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
 
     def push(
-        self, digests: Iterable[bytes], within: int, notes: Mapping[bytes, str]
+        self,
+        digests: Iterable[bytes],
+        within: int,
+        notes: Mapping[bytes, str],
+        *,
+        again: bool = False,
     ) -> Flow[dict[bytes, Claim]]:
-        """Leave the items that are new to any session, and return the answer for each item."""
+        """Leave the items that are new to any session, and return the answer for each item. ``again``: also those that were seen."""
         batches = self._dispatcher.batches(digests, within)
-        call_for = partial(calls.push, ttl_ms=self._ttl_ms, notes=notes)
+        call_for = partial(calls.push, ttl_ms=self._ttl_ms, notes=notes, again=again)
         yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
         return {digest: CLAIMS[answer] for digest, answer in _answers(batches).items()}
 
@@ -336,35 +344,6 @@ class Claims(ResetsInChild):
         waiting = sum(waits.values())
         return QueueInfo(sum(left), sum(suspects), waiting, len(waits) - waiting)
 
-    def queue_sessions(self, queue: str) -> Flow[list[QueueSession]]:
-        """Return the living sessions of the queue, with the number of claims of each."""
-        now = yield from server_time(self._dispatcher.config)
-        keys = [self._keys(shard) for shard in range(self._dispatcher.config.shards)]
-        sessions = yield from request_all([*map(calls.sessions_of, keys)])
-        waits, claimed = _waits(sessions, short(queue, 8), now), defaultdict[Any, float](float)
-        for of_shard in keys if waits else ():
-            owners, share = yield from self._owners(of_shard, _LOOKED_AT // len(keys))
-            for owner, number in Counter(owners).items():
-                claimed[owner] += share * number
-        return [
-            QueueSession(text(name), round(claimed[name]), is_waiting)
-            for name, is_waiting in sorted(waits.items())
-        ]
-
-    def _owners(self, keys: calls.Keys, most: int) -> Flow[tuple[list[Any], float]]:
-        """Return the owners of about ``most`` claims, by chance, and for how many claims each stands."""
-        # A claim may be read twice.
-        owners, cursor = dict[Any, Any](), 0
-        while True:
-            [[cursor, found]] = yield from request([calls.scan(keys, int(cursor))])
-            # An owner of a host has no number of a call.
-            owners.update((field, of[:16]) for field, of in pairs(found).items() if of[17:24])
-            if not int(cursor):
-                return [*owners.values()], 1
-            if len(owners) >= most:
-                [total] = yield from request([calls.count(keys)])
-                return [*owners.values()], total / len(owners)
-
     def _bury(self, shards: Iterable[int], most: int | None = None) -> Flow[None]:
         """Leave the claims of dead sessions in these shards to any session, in at most so many calls. Further calls continue."""
         for shard in shards:
@@ -395,13 +374,30 @@ class Claims(ResetsInChild):
     def _beat(self, session: Session, ttl_ms: int) -> Flow[list[int]]:
         """Send a heartbeat of the session to its shards, and return those with dead sessions."""
         view, shards = self._dispatcher.current_view(), [*session.shards]
-        replies = yield from request_all(
-            [
-                calls.heartbeat(self._keys(shard), session.name, ttl_ms, view.expires_at(shard))
-                for shard in shards
-            ]
-        )
-        return [shard for shard, (_, dead) in zip(shards, replies, strict=True) if dead]
+        beats = [
+            calls.heartbeat(self._keys(shard), session.name, ttl_ms, view.expires_at(shard))
+            for shard in shards
+        ]
+        # In the same round trip.
+        told = [self._telling(session)] if self.record and beats else []
+        replies = yield from request_all([*beats, *told])
+        return [shard for shard, (_, dead) in zip(shards, replies, strict=False) if dead]
+
+    def _telling(self, session: Session) -> Call:
+        assert self.record is not None  # noqa: S101 - the caller has looked
+        key, expires = self._dispatcher.config.keys.crawlers(), self._records_expire()
+        return calls.tell(key, session.name, self.record(session), expires)
+
+    def _records_expire(self) -> int:
+        return max(self._dispatcher.current_view().expires_at(0), now_ms() + _LEAST_MS)
+
+    def first_project(self, project: str) -> Flow[str]:
+        """Return the project whose crawlers were the first ones of this filter; this one, if there were none. Forget old records."""
+        yield from forget_old_records(self._dispatcher.config)
+        key, expires = self._dispatcher.config.keys.crawlers(), self._records_expire()
+        told = calls.tell(key, "", Record(queue="", project=project), expires)
+        [[_, first]] = yield from request([told])
+        return text(first)
 
     def _keys(self, shard: int) -> calls.Keys:
         keys = self._dispatcher.config.keys

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -10,8 +12,10 @@ from typing import NamedTuple
 from tbloom.arguments import check_items, check_note
 from tbloom.errors import ConfigError
 
+#: How a note ends whose work has failed (``lua/bloom/claims/history.lua``).
+FAILURE = re.compile(r', "_failed": (\[[^\]]*\])\}\Z')
 #: The length of a place (``lua/shared/claims.lua``).
-_PLACE = 14
+PLACE = 14
 
 
 class Note(NamedTuple):
@@ -47,11 +51,21 @@ class History(NamedTuple):
     queue: str = ""
     deaths: int = 0
     failures: int = 0
+    #: Why the work has failed, in at most 80 characters; "": it has not. Then the item can be seen, and freed by others, while this
+    #: session holds it (``Fleet``). It is kept in a note that is a JSON object.
+    reason: str = ""
+    #: When the work has failed (s since the epoch).
+    failed_at: int = 0
 
     @property
     def stored(self) -> str:
         """The history as scripts have it."""
         return f"{short(self.queue, 8)}{_digit(self.deaths)}{_digit(self.failures)}"
+
+    @property
+    def failure(self) -> str:
+        """The failure as scripts have it; "": there is none."""
+        return json.dumps([self.failed_at, _plain(self.reason)]) if self.reason else ""
 
 
 class Taken(NamedTuple):
@@ -81,17 +95,6 @@ class QueueInfo(NamedTuple):
     #: The number of sessions of the queue that wait for items, and of those that do not.
     waiting: int
     working: int
-
-
-class QueueSession(NamedTuple):
-    """A living session of a queue, in the answer of ``queue_sessions``."""
-
-    #: The session's name, of 16 characters. It is made anew for each process.
-    name: str
-    #: The number of items that the session has claimed, of all queues: an estimate if very many are claimed.
-    claimed: int
-    #: True if the session waits for items.
-    waits: bool
 
 
 def short(name: str, size: int) -> str:
@@ -128,10 +131,22 @@ def stored_note(note: str | Note, argument: str = "note") -> str:
 
 def read_stored(stored: str, queue: str) -> Note | None:
     """Return the note that is stored; None: it is for another queue."""
-    deaths, failures, text = stored[8:9], stored[_PLACE - 1 : _PLACE], stored[_PLACE:]
+    deaths, failures, text = stored[8:9], stored[PLACE - 1 : PLACE], stored[PLACE:]
     if not stored.startswith(short(queue, 8)) or not (deaths + failures).isdecimal():
         return None
     return Note(text, queue, deaths=int(deaths), failures=int(failures))
+
+
+def _plain(reason: str) -> str:
+    """Return the reason without the characters that would end it for a script."""
+    return reason[:80].translate({ord("["): "(", ord("]"): ")"})
+
+
+def with_failure(note: str, failure: str) -> str:
+    """Return a note with a failure, in place of an earlier one, as ``lua/bloom/claims/history.lua`` does."""
+    if not note.endswith("}") or note.endswith("{}"):
+        return note
+    return f'{FAILURE.sub("}", note)[:-1]}, "_failed": {failure}}}'
 
 
 def _digit(number: int) -> int:

@@ -12,7 +12,6 @@ from tbloom.bloom.claims.notes import (
     History,
     Note,
     QueueInfo,
-    QueueSession,
     Taken,
     stored_note,
     stored_notes,
@@ -173,14 +172,6 @@ class ClaimVerbs(Verbs[Client]):
         The items of a session that has died count as claimed until another session finds out.
         """
         return self._claims.queue_info(queue)
-
-    @verb
-    def queue_sessions(self, queue: str = "") -> Flow[list[QueueSession]]:
-        """Return the living sessions of the queue, in the order of their names, and how many items each has claimed.
-
-        Nothing is changed. At most some 5,000 claims are read; if there are more, the numbers are estimated from these.
-        """
-        return self._claims.queue_sessions(queue)
 
     @verb
     def end_session(self) -> Flow[None]:

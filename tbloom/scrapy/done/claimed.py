@@ -20,6 +20,7 @@ from tbloom.scrapy.done.hosts import GivingHosts
 from tbloom.scrapy.done.page import RETRIES, Page, Token, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, Sharing
+from tbloom.scrapy.done.telling import Telling
 from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
@@ -60,6 +61,10 @@ class ClaimedRequests(PendingRequests):
         self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
         self._sharing = Sharing(crawl, seen, self._failures, self.committer, self._enqueue)
         self._giving: Giving | None = None
+        self.telling: Telling | None = None
+        if isinstance(seen, CrawlBloom):
+            self.telling = Telling(crawl, seen.session_ttl)
+            seen.tell(self.telling)
         has_notes = self.committer.has_notes
         if SHARE.value(crawler.settings) and has_notes and isinstance(seen, CrawlBloom):
             kind = GivingHosts if crawl.owns_hosts else Giving
@@ -177,7 +182,10 @@ class ClaimedRequests(PendingRequests):
         self._failures.try_again(fingerprint)
         # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
         if pending.answer is Claim.BUSY:
+            item = pending.fingerprint
             pending.fingerprint, pending.answer = None, Claim.NEW
+            if item is not None:
+                self.committer.fetch_again(item, self._failures.failures_before(fingerprint))
 
     def _note(self, request: Request, token: Token) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""

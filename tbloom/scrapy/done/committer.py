@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import EndedPage, Page
+from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
@@ -36,13 +37,18 @@ class _Outbox(NamedTuple):
 
     #: What claims are to say of their pages, by their items.
     histories: dict[bytes, History]
-    #: The items whose claims are released.
+    #: The items whose claims are released, and those that are left: a link may lead to them, or an operator.
     released: list[bytes]
+    left: list[bytes]
     #: Waits until the claims are changed.
     waiting: list[Deferred[None]]
 
     def __bool__(self) -> bool:
-        return bool(self.histories or self.released)
+        return bool(self.histories or self.released or self.left)
+
+
+def _empty() -> _Outbox:
+    return _Outbox({}, [], [], [])
 
 
 class Committer:
@@ -71,14 +77,14 @@ class Committer:
         self._unstored = defaultdict[object, list[EndedPage]](list)
         #: Pages that are done, and not known to be committed, by their items.
         self.uncommitted: dict[bytes, EndedPage] = {}
-        self._outbox = _Outbox({}, [], [])
+        self._outbox = _empty()
         self._timer: Any = None
         self._is_sending = False
 
     def add(self, page: Page) -> None:
         """Commit a page that is done."""
         ended = self._ended_page(page)
-        self._failures.forget(ended)
+        self._failures.forget(ended.first)
         received, _ = self._links()
         self._done.append((ended, received))
         self.uncommitted.update(dict.fromkeys(ended.items, ended))
@@ -101,18 +107,36 @@ class Committer:
 
     def _fail(self, page: EndedPage, reason: str) -> None:
         self._failures.add(page, reason)
-        if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
+        first, *others = page.items
+        if page.is_list:  # any crawler may fetch it soon
+            self._failures.leave(page.url, reason)
+            others = [*page.items]
+        elif page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
-            self._failures.give_up(page.url, why)
+            self.give_up(first, page.url, page.failures + 1, reason, why)
         else:
             self._failures.leave(page.url, reason)
-        if page.drops_claim:
-            self.release(page.items)
-            return
-        first, *others = page.items
-        self._set_history(first, History(self._crawl.failed_queue, failures=page.failures + 1))
+            self._set_history(first, self.failure(page.failures + 1, reason))
         # The next crawl claims the URLs of redirects when it meets them.
-        self.release(item for item in others if item != first)
+        self.release(item for item in others if page.is_list or item != first)
+
+    def failure(self, failures: int, reason: str) -> History:
+        """Return what the claim of a page says that has failed in so many crawls in a row, now for this reason."""
+        queues = self._crawl.failed_queue, self._crawl.given_up_queue
+        queue = queues[failures >= MOST_FAILURES]
+        return History(queue, failures=failures, reason=reason, failed_at=round(time.time()))
+
+    def give_up(self, item: bytes, url: str, failures: int, reason: str, why: str) -> None:
+        """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
+        self._failures.give_up(url, reason, why)
+        self._set_history(item, self.failure(max(failures, MOST_FAILURES), reason))
+        self._outbox.left.append(item)
+        self.soon()
+
+    def fetch_again(self, page_item: bytes, failures: int) -> None:
+        """Let the claim of a page that has failed say that it is fetched again."""
+        self._set_history(page_item, History(self._crawl.queue, failures=failures))
+        self.soon()
 
     def release(self, items: Iterable[bytes]) -> None:
         """Release claims: the items are new to the next link."""
@@ -157,7 +181,7 @@ class Committer:
             return
         pages, outbox = self._sendable(), self._outbox
         if (pages or outbox) and not self._crawl.is_ending:
-            self._is_sending, self._outbox = True, _Outbox({}, [], [])
+            self._is_sending, self._outbox = True, _empty()
             calls = self._crawl.page_calls
             calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
 
@@ -229,6 +253,9 @@ class Committer:
             calls.append(partial(self._seen.note_history, outbox.histories))
         if outbox.released:
             calls.append(partial(self._seen.release_many, outbox.released))
+        if outbox.left:
+            calls.append(partial(self._seen.leave_many, outbox.left))
+            calls.append(partial(self._seen.trim_given_up, self._crawl.queue))
         for call in calls:
             call()
 

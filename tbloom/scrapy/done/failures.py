@@ -85,17 +85,20 @@ class Failures:
         if not page.is_list:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
-            failures = 0 if page.drops_claim else page.failures
+            failures = 0 if page.is_given_up else page.failures
             self._failed[page.first] = _Failure(time.monotonic() + pause, 2 * pause, failures)
 
-    def give_up(self, url: str, why: str) -> None:
+    def give_up(self, url: str, reason: str, why: str) -> None:
         """Log and count a page that no later crawl takes."""
-        logger.warning("%s is given up: %s. Only a link leads to it again", url, why)
+        logger.warning(
+            "%s is given up: %s. Only a link leads to it again, or tbloom retry", url, why
+        )
         self._count("tbloom/given_up")
+        self._count(f"tbloom/given_up/{reason}")
 
-    def forget(self, page: EndedPage) -> None:
-        """Forget the failures of a page that is done."""
-        self._failed.pop(page.first, None)
+    def forget(self, fingerprint: str) -> None:
+        """Forget the failures of a page that is done, or that is to be fetched again."""
+        self._failed.pop(fingerprint, None)
 
     def pauses(self, fingerprint: str) -> bool | None:
         """Return whether a link to a page that has failed is not followed yet; None: it has not failed in this crawl."""

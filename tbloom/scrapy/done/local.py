@@ -25,7 +25,8 @@ from typing import Any
 
 from tbloom import Claim, LocalBloom, Note
 from tbloom.bloom.claims.calls import SUSPECT
-from tbloom.bloom.claims.notes import History, Taken
+from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, given_up_queue_of
+from tbloom.bloom.claims.notes import History, Taken, with_failure
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
@@ -144,11 +145,10 @@ class CrawlLocal(LocalBloom):
 
     def note_history(self, histories: Mapping[bytes, History]) -> None:
         """See ``TimeBloom.note_history``."""
-        rows = [(*each, item) for item, each in histories.items() if item in self._claimed]
         with self._changing() as database:
-            database.executemany(
-                "UPDATE claims SET queue = ?, deaths = ?, failures = ? WHERE item = ?", rows
-            )
+            for item, history in histories.items():
+                if item in self._claimed:
+                    _note(database, item, history)
 
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
@@ -167,6 +167,24 @@ class CrawlLocal(LocalBloom):
         """See ``TimeBloom.release_many``."""
         with self._changing() as database:
             self._end(database, [item for item in items if item in self._claimed])
+
+    def leave_many(self, items: Iterable[bytes]) -> None:
+        """See ``TimeBloom.leave_many``."""
+        items = [item for item in items if item in self._claimed]
+        with self._changing() as database:
+            rows = [(self._expiry(), item) for item in items]
+            database.executemany("UPDATE claims SET owner = 1, expires = ? WHERE item = ?", rows)
+        for item in items:
+            self._claimed.pop(item)
+
+    def trim_given_up(self, queue: str) -> None:
+        """Keep the newest of the queue's pages that are given up: those that were claimed last."""
+        with self._changing() as database:
+            database.execute(
+                "DELETE FROM claims WHERE owner > 0 AND queue = ?1 AND rowid <= (SELECT rowid FROM claims WHERE owner > 0 "
+                "AND queue = ?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)",
+                (given_up_queue_of(queue), MOST_GIVEN_UP),
+            )
 
     def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:
         """Claim requests of the queue that earlier processes have left; return their notes."""
@@ -237,11 +255,14 @@ class CrawlLocal(LocalBloom):
 
     def _leave(self, database: sqlite3.Connection, owner: int) -> None:
         """Leave the claims of a process that has ended."""
-        now, window = self._protocol.clock(), self.config.window
-        expires = max(window.expires(window.slice_at(now)), now + _LEAST_MS)
         database.execute(
-            "UPDATE claims SET owner = ?, expires = ? WHERE owner = 0", (owner, expires)
+            "UPDATE claims SET owner = ?, expires = ? WHERE owner = 0", (owner, self._expiry())
         )
+
+    def _expiry(self) -> int:
+        """Return when claims expire that are left now (ms)."""
+        now, window = self._protocol.clock(), self.config.window
+        return max(window.expires(window.slice_at(now)), now + _LEAST_MS)
 
     def _end(self, database: sqlite3.Connection, items: Collection[bytes]) -> None:
         """End claims of any process."""
@@ -288,6 +309,17 @@ class CrawlLocal(LocalBloom):
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
         self._database = None
+
+
+def _note(database: sqlite3.Connection, item: bytes, history: History) -> None:
+    """Change what an item's claim says of its past."""
+    known = database.execute("SELECT note FROM claims WHERE item = ?", (item,)).fetchone()
+    if known:
+        text = with_failure(known[0], history.failure) if history.failure else known[0]
+        database.execute(
+            "UPDATE claims SET queue = ?, deaths = ?, failures = ?, note = ? WHERE item = ?",
+            (history.queue, history.deaths, history.failures, text, item),
+        )
 
 
 def _open(path: str | None) -> sqlite3.Connection:

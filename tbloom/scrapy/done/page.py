@@ -139,16 +139,8 @@ class EndedPage(NamedTuple):
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the page is given up if it fails now: no later crawl takes it, and only a link leads to it."""
+        """Whether the page is given up if it fails now: no later crawl takes it."""
         return not self.is_list and self.failures + 1 >= MOST_FAILURES
-
-    @property
-    def drops_claim(self) -> bool:
-        """Whether the page loses its claim if it fails now, so that it is new to the next link.
-
-        A list page does so at each failure, because any crawler may fetch it soon.
-        """
-        return self.is_list or self.is_given_up
 
 
 def pipeline_of(error: BaseException | None) -> str:

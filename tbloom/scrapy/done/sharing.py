@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,8 +25,8 @@ from tbloom.scrapy.compat import host_queues, is_downloading, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.done.serialize import read_request, read_token
+from tbloom.scrapy.done.page import MOST_FAILURES, Token
+from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import WHEN_IDLE
 
@@ -45,6 +47,20 @@ _START_PATIENCE = 30.0
 _FINISHED_FOR = 4.0
 #: So many crawlers may die of a page.
 _MOST_DEATHS = 3
+_UNREADABLE = (
+    "%d kept pages can't be restored by this spider (%s): each is fetched when a link leads to it, or by a version of the spider that "
+    "can; %d of them are given up. If a callback was renamed: tbloom retry %s --reason unreadable --callback NAME"
+)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The answer to a question for pages."""
+
+    taken: Taken | None = None
+    pages: list[tuple[Request, Token]] = field(default_factory=list)
+    #: By its first item, each page that this spider can't restore, with the name of what is missing.
+    unreadable: dict[bytes, tuple[Token, str]] = field(default_factory=dict)
 
 
 class Sharing:
@@ -67,8 +83,10 @@ class Sharing:
         #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
         self._is_ready = False
         self._held: list[tuple[Request, Token]] = []
-        #: Whether pages that have failed in earlier crawls may be left, and the notes of those that are taken now.
-        self._more_failed, self._have_failed = True, list[Note]()
+        #: Whether pages that have failed in earlier crawls may be left.
+        self._more_failed = True
+        #: What the question that is under way has found, and the pages that this spider could not restore.
+        self._found, self._unreadable = _Found(), set[bytes]()
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self.is_asking: bool = True
         #: When a busy crawl may ask again; the next pause of an idle one, and the longest.
@@ -128,18 +146,51 @@ class Sharing:
         question = partial(self._take, _TAKES, idle=idle)
         self._crawl.page_calls.begin(question, partial(self._answered, idle))
 
-    def _take(self, limit: int, *, idle: bool) -> Taken:
-        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls."""
-        taken = self._seen.take(limit, self._crawl.queue, idle=idle)
-        if self._more_failed and not taken.notes:
-            queue, some = self._crawl.failed_queue, self._have_failed
-            while len(some) < _MOST_FAILED and (
+    def _take(self, limit: int, *, idle: bool) -> _Found:
+        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls.
+
+        After an outage this is called again, and goes on with what it had found.
+        """
+        found = self._found
+        if found.taken is None:
+            found.taken = self._seen.take(limit, self._crawl.queue, idle=idle)
+            self._sort(found, found.taken.notes)
+        if self._more_failed and not found.taken.notes:
+            queue = self._crawl.failed_queue
+            while len(found.pages) < _MOST_FAILED and (
                 failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes
             ):
-                some += failed  # this is called again after an outage
-            taken.notes.extend(some)
-            self._have_failed, self._more_failed = [], len(some) >= _MOST_FAILED
-        return taken
+                self._sort(found, failed)
+            self._more_failed = len(found.pages) >= _MOST_FAILED
+        if found.unreadable:  # not before: they would be taken again
+            self._leave_unreadable(found.unreadable)
+        self._found = _Found()
+        return found
+
+    def _sort(self, found: _Found, notes: list[Note]) -> None:
+        """Add the pages of notes to what is found: those that this spider can restore, and the others."""
+        for note in notes:
+            try:
+                token = read_token(note, self._seen.session)
+            except ValueError as error:  # of a program that knows nothing of pages
+                logger.error("A page is not taken: %s", error)
+                continue
+            try:
+                found.pages.append((read_request(note.text, self._crawl.spider), token))
+            except Unreadable as error:
+                found.unreadable[token.items[0]] = token, error.name
+
+    def _leave_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+        """Leave pages as failed ones, before the next link: it may name another callback, or another version of the spider take them."""
+        histories = {
+            item: self._committer.failure(
+                token.failures + (item not in self._unreadable), f"unreadable/{name}"
+            )
+            for item, (token, name) in pages.items()
+        }
+        self._seen.note_history(histories)
+        self._seen.leave_many([*histories])
+        self._seen.trim_given_up(self._crawl.queue)
 
     def _answered(self, idle: bool, asked: Future[Any]) -> None:  # noqa: FBT001 - of a partial
         pause = 0.0
@@ -153,9 +204,12 @@ class Sharing:
             # Meanwhile, nothing is asked for, however often the engine wants to know.
             call_later(pause, self._may_ask)
 
-    def _use(self, taken: Any, pause: float, *, idle: bool) -> float:
+    def _use(self, found: _Found, pause: float, *, idle: bool) -> float:
         """Enqueue the pages that were taken. Return the pause until the next question (s): ``pause``, or none."""
-        if pages := [page for note in taken.notes if (page := self._read(note))]:
+        taken = found.taken
+        assert taken is not None  # noqa: S101 - the server has answered
+        self._report_unreadable(found.unreadable)
+        if pages := [page for page in found.pages if self._is_to_fetch(*page)]:
             logger.debug("took %d pages that other crawlers have left", len(pages))
             self._crawl.count("tbloom/taken", len(pages))
         self._held += pages
@@ -183,24 +237,32 @@ class Sharing:
         self.is_asking = False
         wake_engine(self._crawl.crawler.engine)
 
-    def _read(self, note: Note) -> tuple[Request, Token] | None:
-        """Return the request of a note, and its token; None: it is not for this crawl."""
-        try:
-            token = read_token(note, self._seen.session)
-            request = read_request(note.text, self._crawl.spider)
-        except ValueError as error:
-            # Another version of the spider may read it: it is left once more when this session ends.
-            logger.error("A page is not taken: %s: %r", error, note.text[:200])
-            self._crawl.count("tbloom/not_taken")
-            return None
-        # A page that has failed in this crawl, and any page once the crawl closes, is left to the next crawl.
-        if self._failures.pauses(token.fingerprints[0]) is not None or not self._crawl.is_running:
-            return None
-        if note.deaths > _MOST_DEATHS:
-            self._failures.give_up(request.url, f"{note.deaths} crawlers have died of it")
-            self._committer.release(token.items[:1])
-            return None
-        return request, token
+    def _is_to_fetch(self, request: Request, token: Token) -> bool:
+        """Return whether a page that was taken is to be fetched. Once the crawl closes, it is left to the next one."""
+        if not self._crawl.is_running:
+            return False
+        if token.deaths > _MOST_DEATHS:
+            why = f"{token.deaths} crawlers have died of it"
+            self._committer.give_up(token.items[0], request.url, token.failures, "deaths", why)
+            return False
+        self._failures.forget(token.fingerprints[0])  # somebody wants it to be fetched again
+        return True
+
+    def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+        """Log once for each reason how many pages this spider can't restore."""
+        by_name = defaultdict[str, list[Token]](list)
+        for item, (token, name) in pages.items():
+            if item not in self._unreadable:
+                by_name[name].append(token)
+        self._unreadable.update(pages)
+        for name, tokens in by_name.items():
+            given_up = sum(token.failures + 1 >= MOST_FAILURES for token in tokens)
+            logger.warning(_UNREADABLE, len(tokens), name, given_up, self._crawl.spider.name)
+            self._crawl.count("tbloom/not_taken", len(tokens))
+            for stat, number in ("left", len(tokens) - given_up), ("given_up", given_up):
+                if number:
+                    self._crawl.count(f"tbloom/{stat}", number)
+                    self._crawl.count(f"tbloom/{stat}/unreadable/{name}", number)
 
 
 class Giving:

@@ -19,9 +19,9 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
-from tbloom.bloom.claims.notes import QueueInfo, QueueSession
+from tbloom.bloom.claims.fleet import Fleet, project_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.scrapy.crawl import failed_queue_of, queue_of
+from tbloom.scrapy.crawl import queue_of
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
@@ -150,11 +150,10 @@ class SpiderQueue(NamedTuple):
             if is_new
         ]
 
-    def info(self) -> tuple[QueueInfo, int, list[QueueSession]]:
-        """Return what is known of the queue, the number of pages that have failed in earlier crawls, and the crawlers' sessions."""
-        with _naming_settings(self.settings):
-            info, failed = map(self.seen.queue_info, (self.queue, failed_queue_of(self.queue)))
-            return info, failed.left + failed.suspects, self.seen.queue_sessions(self.queue)
+    @property
+    def fleet(self) -> Fleet:
+        """The spider's crawlers and its kept pages."""
+        return Fleet(self.seen, self.queue)
 
     def _given(self, request: Request, stored: Any = None) -> _Given:
         item = self.fingerprinter.fingerprint(request)
@@ -212,7 +211,9 @@ def open_queue(
         fingerprinter = build_from_crawler(
             load_object(known["REQUEST_FINGERPRINTER_CLASS"]), crawler
         )
-        queue = queue_of(spider.name, arguments)
+        ours = str(known["BOT_NAME"])
+        is_others = project_of(seen) not in ("", ours)
+        queue = queue_of(spider.name, arguments, ours if is_others else "")
         yield SpiderQueue(spider, known, queue, seen, fingerprinter)
 
 

@@ -1,0 +1,34 @@
+-- requeue: give items to another queue, as if they were left for the first time; or end their claims. They are items that are left,
+-- or that their sessions hold although the work has failed.
+--
+-- Includes   claims
+--
+-- KEYS[1]    the claims (shared/claims.lua)
+-- KEYS[2]    the index of left items (shared/claims.lua)
+--
+-- ARGV[1]    the queue, 8 characters; '': the claims end
+-- ARGV[2..]  for each item three words: its digest (16 bytes), what the client has read of its claim before the note, and its
+--            new note; '': as before
+--
+-- Reply      {0, answers}     a character per item: 1 its claim was changed; 0 it is no longer as the client has read it
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
+--
+-- A second copy of the call changes nothing, because the claims are no longer as the client has read them.
+
+local claims, index, queue, answers = KEYS[1], KEYS[2], ARGV[1], {}
+redis.call('ZCARD', index)
+
+for at = 2, #ARGV, 3 do
+  local digest, head, new_note = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local claim = redis.call('HGET', claims, digest)
+  local owner, _, place, note = claim_parts(claim)
+  local is_same = place and string.sub(claim, 1, 38) == head and unindex(index, owner, place, digest)
+  if is_same and queue == '' then
+    redis.call('HDEL', claims, digest)
+  elseif is_same then
+    if new_note == '' then new_note = note end
+    leave(claims, index, digest, LEFT, '00000000', queue .. '0' .. string.sub(place, 10, 13) .. '0', new_note)
+  end
+  answers[#answers + 1] = is_same and '1' or '0'
+end
+return {0, table.concat(answers)}

@@ -1,0 +1,494 @@
+"""The crawlers and the kept pages of a fleet: what can be seen of them, and how pages are freed.
+
+This module owns the states of both. A page is
+
+- *claimed*: a living crawler fetches it, or has it queued;
+- *left*: for the next crawler that has nothing to fetch, because a crawler gave it away, has ended or died, or a program pushed it;
+- *failed*: for the next crawl that starts. Until the crawl in which it has failed ends, its crawler holds it;
+- *given up*: it has failed too often. Only a link leads to it, or a verb here.
+
+A crawler *works*, *waits* for pages, is *silent* (half of its session's TTL without a heartbeat), *dead* (all of it), *lost* (it was
+silent for so long that others took its pages; it goes on as another session), or has *ended*.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from tbloom.bloom.claims import calls
+from tbloom.bloom.claims.notes import FAILURE, PLACE, short
+from tbloom.bloom.claims.record import LOST, Record, told
+from tbloom.bloom.hasher import shard_of
+from tbloom.engine.flow import Call, Flow, chunks, pairs, request, request_all, text
+from tbloom.engine.keys import by_shard
+from tbloom.engine.server import server_time
+
+#: The states of kept pages: all but those that are claimed.
+LEFT, FAILED, GIVEN_UP = KEPT = "left", "failed", "given up"
+#: The states of crawlers, in the order in which they are shown; and those in which a crawler has pages.
+WORKS, WAITS, SILENT, DEAD, LOST_ITS_PAGES, ENDED = CRAWLERS = (
+    *("works", "waits", "silent", "dead", "lost", "ended"),
+)
+LIVING = WORKS, WAITS, SILENT
+#: So many given-up pages of a queue are kept, the newest; a further tenth may stand until they are counted again.
+MOST_GIVEN_UP = 10_000
+#: How many pages one call reads, and how many one call moves: some 2 ms of the server's time.
+_READ, _MOVED = 500, 100
+#: What a claim has before its note: the owner, the number of the call, and the place.
+_HEAD = 24 + PLACE
+
+
+def failed_queue_of(queue: str) -> str:
+    """Return the queue of the pages of a queue that have failed."""
+    return f"{queue}\nfailed"
+
+
+def given_up_queue_of(queue: str) -> str:
+    """Return the queue of the pages of a queue that are given up: no crawl takes them."""
+    return f"{queue}\ngiven up"
+
+
+class Crawler(NamedTuple):
+    """A crawler, or a session of an older version of tbloom, which tells nothing of itself."""
+
+    session: str
+    state: str
+    record: Record
+    #: How long ago it has sent a heartbeat, or has ended (s); None: unknown.
+    beat: float | None = None
+    #: The number of pages that it had when it died, and which nobody has found yet.
+    orphaned: int = 0
+
+    @property
+    def place(self) -> str:
+        """Where it runs: "host:pid", or else its session."""
+        return f"{self.record.host}:{self.record.pid}" if self.record.host else self.session
+
+    @property
+    def claimed(self) -> int:
+        """The number of pages that it has, or had when it died."""
+        return self.record.claimed if self.state in LIVING else self.orphaned
+
+
+class Pages(NamedTuple):
+    """The numbers of pages by state."""
+
+    claimed: int = 0
+    left: int = 0
+    #: Those that dead crawlers had, and that are left as soon as a living one asks for pages.
+    orphaned: int = 0
+    failed: int = 0
+    #: How many of those that have failed are held by crawlers at work.
+    held: int = 0
+    given_up: int = 0
+
+
+class KeptPage(NamedTuple):
+    """A page that is left, has failed, or is given up."""
+
+    state: str
+    #: Its claim before the note, as the server has it: it says whether the claim has changed since.
+    head: bytes
+    note: str
+    digest: bytes
+    shard: int
+    #: When and why the work has failed (s since the epoch), if it has.
+    failed_at: float | None = None
+    reason: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of its request, as the note has them; none, if the note is no request."""
+        try:
+            found = json.loads(FAILURE.sub("}", self.note.partition("\n")[2]))
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return str(self.fields.get("url", "?"))
+
+    @property
+    def host(self) -> str:
+        """The host of its URL, with the port."""
+        return host_of(self.url)
+
+    @property
+    def callback(self) -> str:
+        """The name of the method that gets its response."""
+        return str(self.fields.get("callback") or "parse")
+
+    @property
+    def tries(self) -> int:
+        """How often in a row it has failed."""
+        return _digit(self.head[_HEAD - 1 :])
+
+    @property
+    def deaths(self) -> int:
+        """The number of crawlers that have died of it."""
+        return _digit(self.head[32:33]) + (text(self.head[:16]) == calls.BEREFT)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a crawler at work holds it."""
+        return not _is_left(self.head)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which kept pages are meant. A pattern is a text in which * and ? stand for any characters; empty: any."""
+
+    #: The reason, or the kind of reason: "status" is that of "status/503".
+    reason: str = ""
+    host: str = ""
+    url: str = ""
+    #: When it has failed, at the latest and at the earliest (s since the epoch); 0: any.
+    before: float = 0
+    since: float = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.reason or self.host or self.url or self.before or self.since)
+
+    def has(self, page: KeptPage) -> bool:
+        """Return whether the page is meant."""
+        if (self.before or self.since) and page.failed_at is None:
+            return False
+        at = page.failed_at or 0
+        return (
+            (not self.before or at <= self.before)
+            and at >= self.since
+            and (not self.reason or self._has_reason(page.reason))
+            and (not self.host or fnmatchcase(page.host, self.host))
+            and (not self.url or fnmatchcase(page.url, self.url))
+        )
+
+    def _has_reason(self, reason: str) -> bool:
+        is_kind = reason.startswith((f"{self.reason}/", f"{self.reason} "))
+        return is_kind or fnmatchcase(reason, self.reason)
+
+
+class Group(NamedTuple):
+    """Kept pages of one state, reason and host."""
+
+    state: str
+    reason: str
+    host: str
+    number: int
+    #: When the last and the first of them have failed (s since the epoch); None: they have not.
+    newest: float | None
+    oldest: float | None
+    callbacks: tuple[str, ...]
+
+
+class Moved(NamedTuple):
+    """What became of pages."""
+
+    moved: int = 0
+    #: The number of pages that were no longer kept as they were read: a link or a crawl came first.
+    gone: int = 0
+
+
+class Fleet:
+    """The crawlers of one queue of a filter, and its pages. ``store`` is a ``TimeBloom``, which stays yours to close."""
+
+    def __init__(self, store: Any, queue: str) -> None:
+        self._store = store
+        self.queue: str = queue
+        names = queue, failed_queue_of(queue), given_up_queue_of(queue)
+        self._hashes = dict(zip(KEPT, (short(name, 8) for name in names), strict=True))
+
+    def crawlers(self) -> list[Crawler]:
+        """Return its crawlers, those at work first."""
+        found = self._store.run(_crawlers(self._store.config))
+        return [each for each in found if each.record.queue in (self.queue, self._hashes[LEFT])]
+
+    def pages(self, crawlers: Iterable[Crawler]) -> Pages:
+        """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
+        crawlers = [*crawlers]
+        counted: Pages = self._store.run(_count(self._store.config, self._hashes))
+        claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
+        return counted._replace(
+            claimed=max(0, claimed - counted.held),
+            orphaned=sum(each.orphaned for each in crawlers),
+        )
+
+    def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
+        """Yield its kept pages, those of a host together; at most about so many of each state.
+
+        Pages that change meanwhile may be missing, or come twice.
+        """
+        for state in states:
+            found = self._in_state(state)
+            yield from islice(found, most) if most else found
+
+    def _in_state(self, state: str) -> Iterator[KeptPage]:
+        config, queue = self._store.config, self._hashes[state]
+        for shard in range(config.shards):
+            start: Any = f"[{queue}"
+            while start:
+                start, found = self._store.run(_read(config, shard, queue, start))
+                yield from (_page(state, shard, *each) for each in found)
+
+    def retry(self, pages: Iterable[KeptPage], callback: str = "") -> Moved:
+        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with another ``callback``, if given."""
+        return self._move(pages, self.queue, callback)
+
+    def drop(self, pages: Iterable[KeptPage]) -> Moved:
+        """Forget pages: each is new to the next link."""
+        return self._move(pages, "", "")
+
+    def _move(self, pages: Iterable[KeptPage], queue: str, callback: str) -> Moved:
+        by_shard, moved = defaultdict[int, list[KeptPage]](list), Moved()
+        for page in pages:
+            batch = by_shard[page.shard]
+            batch.append(page)
+            if len(batch) == _MOVED:
+                moved = self._send(by_shard.pop(page.shard), queue, callback, moved)
+        for batch in by_shard.values():
+            moved = self._send(batch, queue, callback, moved)
+        return moved
+
+    def _send(self, pages: list[KeptPage], queue: str, callback: str, so_far: Moved) -> Moved:
+        moves = [(page.digest, page.head, _edited(page, callback)) for page in pages]
+        call = calls.requeue(_keys(self._store.config, pages[0].shard), queue, moves)
+        [[_, answers]] = self._store.run(request([call]))
+        moved = text(answers).count("1")
+        return Moved(so_far.moved + moved, so_far.gone + len(pages) - moved)
+
+    def kept_of(self, digests: Iterable[bytes]) -> dict[bytes, KeptPage | None]:
+        """Return the items that are kept or claimed, by their digests; None: a crawler has claimed the item."""
+        return self._store.run(_kept_of(self._store, [*digests], self._hashes))  # type: ignore[no-any-return]
+
+    def trim(self) -> int:
+        """Drop the oldest given-up pages, if there are a tenth more than ``MOST_GIVEN_UP``; return how many."""
+        given_up = self._store.run(_count(self._store.config, self._hashes)).given_up
+        if given_up < MOST_GIVEN_UP + MOST_GIVEN_UP // 10:
+            return 0
+        pages = sorted(self._in_state(GIVEN_UP), key=lambda page: page.failed_at or 0)
+        return self.drop(pages[:-MOST_GIVEN_UP]).moved
+
+
+def queues_of(store: Any) -> list[str]:
+    """Return the queues of which the filter's crawlers have told."""
+    [records] = store.run(request([told(store.config)]))
+    named = {text(name): text(value) for name, value in pairs(records).items()}
+    return sorted(value for name, value in named.items() if name.startswith("queue:"))
+
+
+def project_of(store: Any) -> str:
+    """Return the project whose crawlers were the first ones of the filter; "": none has told."""
+    [project] = store.run(request([Call(("HGET", store.config.keys.crawlers(), "project"))]))
+    return text(project or "")
+
+
+def totals_of(store: Any) -> dict[str, int]:
+    """Return the filter's totals: "done", and "failed:KIND" for each kind of reason."""
+    [records] = store.run(request([told(store.config)]))
+    named = {text(name): text(value) for name, value in pairs(records).items()}
+    return {
+        name.removeprefix("total:"): int(value)
+        for name, value in named.items()
+        if name.startswith("total:")
+    }
+
+
+def grouped(pages: Iterable[KeptPage]) -> list[Group]:
+    """Return the pages by state, reason and host, the largest groups first."""
+    numbers, times = defaultdict[Any, int](int), defaultdict[Any, list[float]](list)
+    callbacks = defaultdict[Any, set[str]](set)
+    for page in pages:
+        key = page.state, page.reason, page.host
+        numbers[key] += 1
+        callbacks[key].add(page.callback)
+        if page.failed_at is not None:
+            times[key] = [min([page.failed_at, *times[key]]), max([page.failed_at, *times[key]])]
+    return [
+        Group(
+            state,
+            reason,
+            host,
+            number,
+            max(times[state, reason, host], default=None),
+            min(times[state, reason, host], default=None),
+            (*sorted(callbacks[state, reason, host]),),
+        )
+        for (state, reason, host), number in sorted(
+            numbers.items(), key=lambda item: (-item[1], item[0])
+        )
+    ]
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL, with the port; "?" if there is none."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2] or "?"
+    except ValueError:
+        return "?"
+
+
+def _crawlers(config: Any) -> Flow[list[Crawler]]:
+    now = yield from server_time(config)
+    shards = range(config.shards)
+    records, *of_shards = yield from request_all(
+        [told(config), *(calls.sessions_of(_keys(config, shard)) for shard in shards)]
+    )
+    sessions = _sessions(of_shards)
+    found = []
+    for name, stored in pairs(records).items():
+        if known := Record.read(stored):
+            found.append(_crawler(text(name), *known, sessions.pop(text(name), None), now))
+    # Sessions of an older version tell only the hash of their queue.
+    for name, session in sessions.items():
+        if session.queue:
+            found.append(_crawler(name, 0, Record(queue=session.queue), session, now))
+    return sorted(found, key=lambda each: (CRAWLERS.index(each.state), each.place))
+
+
+class _Session(NamedTuple):
+    """A session as the server knows it: until when it is alive, the hash of its queue, and until when it waits (ms)."""
+
+    until: int
+    queue: str = ""
+    waits_until: int = 0
+
+
+def _sessions(of_shards: Iterable[Any]) -> dict[str, _Session]:
+    """Return the sessions that have not ended. One waits if it got nothing from any shard."""
+    found = dict[str, _Session]()
+    for of_shard in of_shards:
+        for field, entry in pairs(of_shard).items():
+            name = text(field)
+            match len(name), text(entry).split():
+                case [16, [until, queue, waits]]:
+                    known = found.get(name)
+                    waits_until = min(known.waits_until, int(waits)) if known else int(waits)
+                    found[name] = _Session(int(until), queue, waits_until)
+                case [16, [until]]:
+                    found.setdefault(name, _Session(int(until)))
+    return found
+
+
+def _crawler(name: str, at: int, record: Record, session: _Session | None, now: int) -> Crawler:
+    age = max(0.0, (now - at) / 1000)
+    if record.ended:
+        return Crawler(name, LOST_ITS_PAGES if record.ended == LOST else ENDED, record, age)
+    if session is None or session.until <= now:
+        if at == 0:
+            return Crawler(name, DEAD, record)
+        # Until a living crawler has found it, the server has its session.
+        return Crawler(name, DEAD, record, age, record.claimed if session else 0)
+    if at == 0:
+        return Crawler(name, WAITS if session.waits_until > now else WORKS, record)
+    beat = min(age, max(0.0, (now - session.until) / 1000 + record.ttl))
+    if beat > record.ttl / 2:
+        return Crawler(name, SILENT, record, beat)
+    return Crawler(name, WAITS if session.waits_until > now else WORKS, record, beat)
+
+
+def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
+    left, failed, given_up = (hashes[state] for state in KEPT)
+    ranges = [(left, ":"), (failed, ":"), (f"{failed}9", ":"), (given_up, ":")]
+    shards = range(config.shards)
+    counted = yield from request_all(
+        [
+            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}{end}"))
+            for shard in shards
+            for first, end in ranges
+        ]
+    )
+    of_left, of_failed, of_held, of_given_up = (sum(counted[n::4]) for n in range(4))
+    return Pages(left=of_left, failed=of_failed, held=of_held, given_up=of_given_up)
+
+
+def _read(
+    config: Any, shard: int, queue: str, start: Any
+) -> Flow[tuple[Any, list[tuple[bytes, bytes]]]]:
+    """Return where to go on (None: at the end), and the digests and claims of some kept pages of a shard."""
+    claims, _, index = _keys(config, shard)
+    limit = "LIMIT", "0", str(_READ)
+    [members] = yield from request([Call(("ZRANGEBYLEX", index, start, f"({queue}:", *limit))])
+    if not members:
+        return None, []
+    digests = [member[-16:] for member in members]
+    [found] = yield from request([Call(("HMGET", claims, *digests))])
+    kept = [
+        (digest, claim)
+        for member, digest, claim in zip(members, digests, found, strict=True)
+        if claim and _member_of(claim, digest) == member
+    ]
+    return b"(" + members[-1], kept
+
+
+def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flow[Any]:
+    config, found = store.config, dict[bytes, KeptPage | None]()
+    states = {value: state for state, value in hashes.items()}
+    for shard, own in by_shard(digests, config.shards, shard_of).items():
+        for some in chunks(own, _READ):
+            claims, _, index = _keys(config, shard)
+            [known] = yield from request([Call(("HMGET", claims, *some))])
+            members = [
+                claim and _member_of(claim, digest)
+                for digest, claim in zip(some, known, strict=True)
+            ]
+            scores = yield from request_all(
+                [Call(("ZSCORE", index, member)) for member in members if member]
+            )
+            kept = iter(scores)
+            for digest, claim, member in zip(some, known, members, strict=True):
+                if claim:
+                    is_kept = member is not None and next(kept) is not None
+                    state = states.get(text(claim[24:32]))
+                    found[digest] = (
+                        _page(state, shard, digest, claim) if is_kept and state else None
+                    )
+    return found
+
+
+def _page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
+    note = text(claim[_HEAD:])
+    page = KeptPage(state, claim[:_HEAD], note, digest, shard)
+    if failure := FAILURE.search(note):
+        at, reason = json.loads(failure[1])
+        return page._replace(failed_at=at, reason=reason)
+    return page._replace(reason="deaths" if page.deaths else "")
+
+
+def _edited(page: KeptPage, callback: str) -> str:
+    """Return the page's note with another callback, and without its failure; "": as before."""
+    if not callback:
+        return ""
+    fields = {**page.fields, "callback": callback}
+    return f"{page.note.partition(chr(10))[0]}\n{json.dumps(fields, ensure_ascii=False)}"
+
+
+def _is_left(claim: bytes) -> bool:
+    return text(claim[:16]) in (calls.LEFT, calls.BEREFT)
+
+
+def _member_of(claim: bytes, digest: bytes) -> bytes | None:
+    """Return the member of the index for a claim with a note (``lua/shared/claims.lua``)."""
+    if len(claim) <= _HEAD:
+        return None
+    deaths = b"9"
+    if _is_left(claim):
+        died = text(claim[:16]) == calls.BEREFT
+        deaths = b"%d" % min(8, _digit(claim[32:33]) + died)
+    return claim[24:32] + deaths + claim[33:37] + digest
+
+
+def _digit(stored: bytes) -> int:
+    return int(stored) if stored.isdigit() else 0
+
+
+def _keys(config: Any, shard: int) -> calls.Keys:
+    keys = config.keys
+    return keys.claims(shard), keys.sessions(shard), keys.left(shard)

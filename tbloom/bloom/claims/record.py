@@ -1,0 +1,95 @@
+"""What a crawler tells of itself with each heartbeat."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from tbloom.engine.flow import Call, Flow, pairs, request, text
+from tbloom.engine.parameters import StoreConfig
+from tbloom.engine.server import server_time
+
+#: The most reasons that a record has.
+_REASONS = 12
+#: A record is deleted so long after its session has ended, or after it was told, if nobody knows how the session ended (ms).
+_ENDED_FOR, _DEAD_FOR = 3_600_000, 86_400_000
+#: Why a session has ended whose pages others took while it was silent.
+LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What a crawler tells of itself. The numbers are those since its session began."""
+
+    #: The queue whose pages it takes, and its project.
+    queue: str
+    project: str = ""
+    host: str = ""
+    pid: int = 0
+    #: How long it has run, and how long its session lives without a further heartbeat (s).
+    up: float = 0
+    ttl: float = 0
+    #: The number of pages that it has claimed now: it fetches them, or has them in its queue.
+    claimed: int = 0
+    done: int = 0
+    per_minute: int = 0
+    taken: int = 0
+    given: int = 0
+    #: The number of failures by reason.
+    failed: Mapping[str, int] = field(default_factory=dict)
+    #: Why the session has ended; "": it has not. LOST: others took its pages while it was silent.
+    ended: str = ""
+
+    @property
+    def text(self) -> str:
+        """The record as it is stored: without what is zero or empty, and with the most frequent reasons."""
+        told = {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
+        if self.failed:
+            told["failed"] = dict(Counter(self.failed).most_common(_REASONS))
+        return json.dumps(told, separators=(",", ":"))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The numbers that only grow, for the totals of the filter. Failures are counted by their kind, the first word of a reason."""
+        kinds = Counter[str]()
+        for reason, number in self.failed.items():
+            kinds[f"failed:{kind_of(reason)}"] += number
+        return {"done": self.done, **kinds}
+
+    @classmethod
+    def read(cls, stored: Any) -> tuple[int, Self] | None:
+        """Return when a stored record was told (ms), and the record; None: it is none."""
+        head, _, told = text(stored).partition("\n")
+        at = head.partition(" ")[0]
+        known = {each.name for each in fields(cls)}
+        try:
+            values = {name: value for name, value in json.loads(told).items() if name in known}
+            return int(at), cls(**values)
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+
+def kind_of(reason: str) -> str:
+    """Return the kind of a reason, its first word: "status" of "status/503"."""
+    return reason.partition("/")[0].partition(" ")[0] or "unknown"
+
+
+def told(config: StoreConfig) -> Call:
+    """Return a call that reads all records of a filter, by their sessions, and what else ``lua/bloom/claims/tell.lua`` keeps."""
+    return Call(("HGETALL", config.keys.crawlers()))
+
+
+def forget_old_records(config: StoreConfig) -> Flow[None]:
+    """Delete what crawlers have told that ended long ago."""
+    now = yield from server_time(config)
+    [records] = yield from request([told(config)])
+    old = []
+    for name, value in pairs(records).items():
+        known = Record.read(value)
+        if known and known[0] < now - (_ENDED_FOR if known[1].ended else _DEAD_FOR):
+            old.append(name)
+    if old:
+        yield from request([Call(("HDEL", config.keys.crawlers(), *old))])

@@ -1,0 +1,384 @@
+"""The crawlers and the kept pages of a fleet, as its view shows them (``bloom/claims/fleet``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tbloom import Claim, History, Note, TimeBloom
+from tbloom.bloom.claims import fleet as fleets
+from tbloom.bloom.claims.fleet import (
+    FAILED,
+    GIVEN_UP,
+    LEFT,
+    Fleet,
+    Pages,
+    Where,
+    failed_queue_of,
+    given_up_queue_of,
+    grouped,
+    project_of,
+    queues_of,
+    totals_of,
+)
+from tbloom.bloom.claims.record import LOST, Record
+from tbloom.bloom.claims.session import Session
+from tbloom.engine.flow import text
+
+AT = 1_760_000_000
+FAILED_QUEUE, GIVEN_UP_QUEUE = failed_queue_of("shop"), given_up_queue_of("shop")
+Open = Callable[..., TimeBloom]
+
+
+@pytest.fixture(params=[1, 3])
+def open_one(request: Any, client: Redis, name: str) -> Iterator[Open]:
+    """Opens clients of one filter, with one shard or three."""
+    with ExitStack() as opened:
+
+        def open_one(**more: Any) -> TimeBloom:
+            size = {"capacity": 1000, "shards": request.param}
+            return opened.enter_context(TimeBloom(client, name, **size, **more))
+
+        yield open_one
+
+
+def note_of(url: str, queue: str = "shop", **fields: Any) -> Note:
+    return Note(f"{url.encode().hex()}\n{json.dumps({'url': url, **fields})}", queue)
+
+
+def claimed(seen: TimeBloom, *urls: str, **fields: Any) -> None:
+    answers = seen.claim_many(urls, notes=[note_of(url, **fields) for url in urls])
+    assert [Claim.NEW] * len(urls) == answers
+
+
+def failed(reason: str = "status/503", failures: int = 1, at: int = AT) -> History:
+    queue = GIVEN_UP_QUEUE if failures > 2 else FAILED_QUEUE
+    return History(queue, failures=failures, reason=reason, failed_at=at)
+
+
+def counts(fleet: Fleet) -> Pages:
+    return fleet.pages(fleet.crawlers())
+
+
+def shown(fleet: Fleet, *states: str) -> list[tuple[str, str, str]]:
+    return sorted((page.state, page.url, page.reason) for page in fleet.kept(states or fleets.KEPT))
+
+
+def test_each_kept_page_is_shown_with_its_state_and_reason(open_one: Open) -> None:
+    ours, looks = open_one(), Fleet(open_one(), "shop")
+    ours.take(0, "shop")
+    claimed(ours, "http://a/1", "http://a/2", "http://b/3", "http://b/4", callback="parse_item")
+    ours.note_history({"http://a/1": failed(), "http://b/3": failed("callback/KeyError", 3)})
+    ours.leave_many(["http://b/3", "http://a/2"])
+    assert Pages(left=1, failed=1, held=1, given_up=1) == counts(looks)
+    expected = [
+        (FAILED, "http://a/1", "status/503"),
+        (GIVEN_UP, "http://b/3", "callback/KeyError"),
+        (LEFT, "http://a/2", ""),
+    ]
+    assert expected == shown(looks)
+    [page] = looks.kept([FAILED])
+    assert (AT, 1, "parse_item", "a", True) == (
+        page.failed_at,
+        page.tries,
+        page.callback,
+        page.host,
+        page.is_held,
+    )
+    ours.end_session()
+    assert Pages(left=2, failed=1, given_up=1) == counts(looks)
+    assert [False] == [page.is_held for page in looks.kept([FAILED])]
+
+
+def test_a_page_that_is_done_at_last_stands_in_no_list(open_one: Open) -> None:
+    """stormcrawler#415, bull-board#862: a stale error after a success."""
+    ours, other = open_one(), open_one()
+    looks = Fleet(other, "shop")
+    urls = [f"http://a/{n}" for n in range(5)]
+    claimed(ours, *urls)
+    ours.note_history({url: failed() for url in urls})
+    assert 5 == counts(looks).failed
+    ours.commit(urls[0])  # by whoever holds it
+    other.commit(urls[1])  # by another one, who was told to
+    ours.release(urls[2])
+    ours.note_history({urls[3]: History("shop", failures=1)})  # it is fetched again
+    assert [(FAILED, urls[4], "status/503")] == shown(looks)
+    ours.end_session()
+    assert [(FAILED, urls[4], "status/503"), (LEFT, urls[3], "status/503")] == shown(looks)
+    claimed(other, urls[4])  # a link leads to it
+    assert [(LEFT, urls[3], "status/503")] == shown(looks)
+    assert 0 == counts(looks).failed
+
+
+def test_a_second_failure_takes_the_place_of_the_first(open_one: Open) -> None:
+    ours = open_one()
+    claimed(ours, "http://a/")
+    for n in range(3):
+        ours.note_history({"http://a/": failed(f"status/50{n}", at=AT + n)})
+    [page] = Fleet(ours, "shop").kept()
+    assert (AT + 2, "status/502") == (page.failed_at, page.reason)
+    assert {"url": "http://a/"} == page.fields
+    assert 1 == page.note.count("_failed")
+
+
+@pytest.mark.parametrize("written", ["plain", "{}", "[1]", '{"a": ', "x}", "{" * 300 + "}" * 300])
+def test_notes_that_are_no_pages_stay_as_they_are(open_one: Open, written: str) -> None:
+    """Or get the field, where they end as an object does; nothing breaks."""
+    ours = open_one()
+    assert Claim.NEW is ours.claim("a", note=Note(written, "shop"))
+    ours.note_history({"a": failed()})
+    [page] = Fleet(ours, "shop").kept()
+    assert ("?", "?") == (page.url, page.host)
+    assert page.note.startswith(written[:-1])
+
+
+def test_a_reason_can_not_break_a_note(open_one: Open) -> None:
+    ours = open_one()
+    claimed(ours, "http://a/")
+    reason = 'an "odd" [reason], "_failed": [' + "x" * 100
+    for _ in range(2):
+        ours.note_history({"http://a/": failed(reason)})
+    [page] = Fleet(ours, "shop").kept()
+    assert reason[:80].replace("[", "(").replace("]", ")") == page.reason
+    assert {"url": "http://a/"} == page.fields
+
+
+def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> None:
+    """Also those that a crawler at work holds."""
+    ours, other = open_one(), open_one()
+    claimed(ours, "http://a/1", "http://a/2", "http://a/3", callback="old", meta={"a": 1})
+    ours.note_history({"http://a/1": failed(), "http://a/2": failed(failures=4)})
+    ours.leave_many(["http://a/2"])
+    looks = Fleet(other, "shop")
+    assert (2, 0) == looks.retry(looks.kept([FAILED, GIVEN_UP]), "new")
+    assert Pages(left=2) == counts(looks)
+    taken = other.take(10, "shop").notes
+    assert [(0, 0)] * 2 == [(note.deaths, note.failures) for note in taken]
+    fields = [json.loads(note.text.partition("\n")[2]) for note in taken]
+    assert [("new", {"a": 1})] * 2 == [(each["callback"], each["meta"]) for each in fields]
+    assert [True, True] == other.commit_many(["http://a/1", "http://a/2"])
+    ours.end_session()
+    assert [(LEFT, "http://a/3", "")] == shown(looks)
+
+
+def test_dropped_pages_are_new_to_the_next_link(open_one: Open) -> None:
+    ours, other = open_one(), open_one()
+    claimed(ours, "http://a/1", "http://a/2")
+    ours.note_history({"http://a/1": failed(), "http://a/2": failed(failures=3)})
+    ours.leave_many(["http://a/2"])
+    looks = Fleet(other, "shop")
+    assert (2, 0) == looks.drop(looks.kept())
+    assert Pages() == counts(looks)
+    claimed(other, "http://a/1", "http://a/2")
+
+
+def test_a_link_that_came_first_wins(open_one: Open) -> None:
+    ours, other = open_one(), open_one()
+    claimed(ours, "http://a/1", "http://a/2", "http://a/3")
+    ours.note_history({f"http://a/{n}": failed() for n in (1, 2, 3)})
+    ours.end_session()
+    looks = Fleet(other, "shop")
+    pages = [*looks.kept()]
+    claimed(ours, "http://a/1")
+    other.commit("http://a/2")
+    assert (1, 2) == looks.retry(pages)
+    assert (0, 3) == looks.retry(pages)
+    assert (0, 3) == looks.drop(pages)
+    assert [(LEFT, "http://a/3", "status/503")] == shown(looks)
+
+
+def test_a_next_crawl_takes_failed_pages_but_none_that_a_crawler_holds(open_one: Open) -> None:
+    first, ended, then = open_one(), open_one(), open_one()
+    claimed(first, "http://a/held")
+    first.note_history({"http://a/held": failed()})
+    claimed(ended, "http://a/left", "http://a/given up")
+    ended.note_history({"http://a/left": failed(), "http://a/given up": failed(failures=3)})
+    ended.leave_many(["http://a/given up"])
+    ended.end_session()
+    taken = then.take(10, FAILED_QUEUE, idle=False, main=False).notes
+    assert ["http://a/left"] == [json.loads(note.text.partition("\n")[2])["url"] for note in taken]
+    assert [] == then.take(10, "shop").notes
+    assert [] == then.take(10, FAILED_QUEUE, idle=True, main=False).notes
+    assert (FAILED, "http://a/held", "status/503") in shown(Fleet(then, "shop"))
+
+
+def kill(seen: TimeBloom) -> None:
+    """Lets the session be dead for the server."""
+    seen._stop_heartbeat()
+    for shard in range(seen.config.shards):
+        key = seen.config.keys.sessions(shard)
+        if entry := seen.client.hget(key, seen.session):
+            seen.client.hset(key, seen.session, "1" + text(entry)[13:])
+
+
+def test_nobody_has_died_of_a_page_that_was_only_held(open_one: Open) -> None:
+    """Its crawler was killed while it worked on another one."""
+    dies, then = open_one(), open_one()
+    claimed(dies, "http://a/held", "http://a/in work")
+    dies.note_history({"http://a/held": failed()})
+    kill(dies)
+    then.take(0, "shop")
+    deaths = {page.url: page.deaths for page in Fleet(then, "shop").kept()}
+    assert {"http://a/held": 0, "http://a/in work": 1} == deaths
+    assert Pages(left=1, failed=1) == counts(Fleet(then, "shop"))
+
+
+def test_only_the_newest_given_up_pages_are_kept(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleets, "MOST_GIVEN_UP", 20)
+    ours = open_one()
+    looks, urls = Fleet(ours, "shop"), [f"http://a/{n}" for n in range(22)]
+    claimed(ours, *urls)
+    for some, dropped in ((urls[:21], 0), (urls[21:], 2)):
+        ours.note_history({url: failed(failures=3, at=AT + urls.index(url)) for url in some})
+        ours.leave_many(some)
+        assert dropped == looks.trim()
+    assert {*urls[2:]} == {page.url for page in looks.kept()}
+
+
+def test_pages_are_found_by_what_is_known_of_them(open_one: Open) -> None:
+    ours = open_one()
+    reasons = "status/503", "status/503 from the cache", "status/404", "callback/KeyError"
+    for n, reason in enumerate(reasons):
+        claimed(ours, f"http://{n % 2}.example/{n}?a")
+        ours.note_history({f"http://{n % 2}.example/{n}?a": failed(reason, at=AT + n)})
+    kept = [*Fleet(ours, "shop").kept()]
+
+    def found(**given: Any) -> list[int]:
+        where = Where(**given)
+        return sorted(int((page.failed_at or 0) - AT) for page in kept if where.has(page))
+
+    assert [0, 1, 2, 3] == found()
+    assert [0, 1, 2] == found(reason="status")
+    assert [0, 1] == found(reason="status/503")
+    assert [3] == found(reason="*/KeyError")
+    assert [1, 3] == found(host="1.example")
+    assert [2] == found(url="*/2?a")
+    assert [2, 3] == found(since=AT + 2)
+    assert [0, 1] == found(before=AT + 1)
+    assert [1] == found(reason="status", host="1.*", since=AT)
+    assert not Where()
+    groups = grouped(kept)
+    assert 4 == len(groups)
+    assert {"parse"} == {callback for group in groups for callback in group.callbacks}
+
+
+def told(seen: TimeBloom, **more: Any) -> None:
+    """Lets a client tell of itself."""
+
+    def record(session: Session) -> Record:
+        about = {"queue": "shop", "project": "p", "host": "crawl-01", "pid": 7, "ttl": 60}
+        return Record(**{**about, "claimed": session.number_claimed, **more})  # type: ignore[arg-type]
+
+    seen._claims.record = record
+    seen._send_heartbeat()
+
+
+def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
+    ours, waits, old, other = (open_one() for _ in range(4))
+    looks = Fleet(open_one(), "shop")
+    assert [] == looks.crawlers()
+    ours.take(0, "shop", idle=False)
+    claimed(ours, "http://a/1", "http://a/2")
+    told(ours, done=5, failed={"status/503": 2, "status/500": 1, "callback/KeyError": 4}, up=100)
+    waits.take(1, "shop")
+    told(waits, pid=8)
+    old.take(0, "shop", idle=False)  # of a version that tells nothing
+    other.take(0, "other", idle=False)
+    told(other, queue="other")
+    states = {each.place: each.state for each in looks.crawlers()}
+    assert {"crawl-01:7": "works", "crawl-01:8": "waits", old.session: "works"} == states
+    [one] = [each for each in looks.crawlers() if each.record.pid == 7]
+    assert (2, 5, 4) == (one.claimed, one.record.done, one.record.failed["callback/KeyError"])
+    assert one.beat is not None
+    assert one.beat < 30
+    assert Pages(claimed=2) == counts(looks)
+    assert ["other", "shop"] == queues_of(looks._store)
+    told(ours, done=6, failed={"status/503": 3, "callback/KeyError": 1})
+    told(waits, done=10)
+    expected = {"done": 16, "failed:status": 3, "failed:callback": 4}
+    assert expected == totals_of(looks._store)
+    told(ours, ended="finished")
+    told(waits, pid=8, ended=LOST)
+    states = {each.place: each.state for each in looks.crawlers()}
+    assert {"crawl-01:7": "ended", "crawl-01:8": "lost", old.session: "works"} == states
+
+
+def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: Open) -> None:
+    dies, looks = open_one(), Fleet(open_one(), "shop")
+    dies.take(0, "shop", idle=False)
+    claimed(dies, *(f"http://a/{n}" for n in range(20)))
+    told(dies, ttl=2.0)
+    kill(dies)
+    [dead] = looks.crawlers()
+    assert ("dead", 20) == (dead.state, dead.claimed)
+    assert Pages(orphaned=20) == counts(looks)
+    open_one().take(0, "shop")
+    [dead] = [each for each in looks.crawlers() if each.record.host]
+    assert ("dead", 0) == (dead.state, dead.claimed)
+    assert Pages(left=20) == counts(looks)
+
+
+def test_the_first_project_is_kept(open_one: Open, client: Redis) -> None:
+    ours, theirs = open_one(), open_one()
+    assert "" == project_of(ours)
+    assert "first" == ours.run(ours._claims.first_project("first"))
+    assert "first" == theirs.run(theirs._claims.first_project("second"))
+    assert "first" == project_of(theirs)
+    assert 0 < client.pttl(ours.config.keys.crawlers())
+
+
+def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, dead = open_one(), open_one()
+    for one in ours, dead:
+        one.take(0, "shop")
+        told(one)
+    told(ours, ended="finished")
+    ours.end_session()
+    monkeypatch.setattr("tbloom.bloom.claims.record._ENDED_FOR", -60_000)
+    ours.run(ours._claims.first_project("p"))
+    assert [dead.session] == [each.session for each in Fleet(dead, "shop").crawlers()]
+    monkeypatch.setattr("tbloom.bloom.claims.record._DEAD_FOR", -60_000)
+    ours.run(ours._claims.first_project("p"))
+    assert [""] == [each.record.host for each in Fleet(dead, "shop").crawlers()]
+
+
+def test_the_kept_pages_of_items_are_found(open_one: Open) -> None:
+    ours = open_one()
+    looks = Fleet(ours, "shop")
+    claimed(ours, "http://a/claimed", "http://a/failed", "http://a/left")
+    ours.note_history({"http://a/failed": failed()})
+    ours.leave_many(["http://a/left"])
+    ours.commit("http://a/done")
+    names = "claimed", "failed", "left", "done", "new"
+    digests = {ours.config.digest(f"http://a/{each}"): each for each in names}
+    found = {digests[key]: page and page.state for key, page in looks.kept_of(digests).items()}
+    assert {"claimed": None, "failed": FAILED, "left": LEFT} == found
+
+
+def test_what_is_seen_can_be_pushed_again(open_one: Open) -> None:
+    ours = open_one()
+    ours.add("http://a/")
+    digests = [ours.config.digest("http://a/")]
+    notes = {digests[0]: note_of("http://a/").stored}
+    for again, answer in ((False, Claim.SEEN), (True, Claim.NEW), (True, Claim.BUSY)):
+        answers = ours.run(ours._claims.push(digests, 7, notes, again=again))
+        assert {digests[0]: answer} == answers
+    assert 1 == len(ours.take(5, "shop").notes)
+
+
+def test_more_pages_than_one_call_reads_are_listed_and_retried(open_one: Open) -> None:
+    ours = open_one()
+    urls = [f"http://{n % 7}/{n}" for n in range(3_000)]
+    ours.push_many(urls, [note_of(url, FAILED_QUEUE) for url in urls])
+    looks = Fleet(ours, "shop")
+    assert {*urls} == {page.url for page in looks.kept([FAILED])}
+    assert 500 == len([*looks.kept([FAILED], 500)])
+    assert (3_000, 0) == looks.retry(looks.kept([FAILED]))
+    assert Pages(left=3_000) == counts(looks)
