@@ -59,8 +59,9 @@ def test_a_page_of_a_rule_that_has_moved_goes_to_its_callback(
 def test_a_page_without_a_rule_is_fetched_by_the_version_that_has_it(
     project: Any, tmp_path: Any, mark: str
 ) -> None:
-    """No other callback gets it meanwhile."""
+    """No other callback gets it meanwhile; a warning names the one that is missing."""
     answers = {"/": [START, 200], "/book": [503, 200], "/list": [503, 200]}
     ends = project(Shop, WithoutBooks, Shop, answers=answers, **marked(mark, tmp_path))
     assert [[], ["list list"], ["book book"]] == [end.said for end in ends]
     assert ["/list"] == ends[1].fetched
+    assert 1 == len(ends[1].warnings("(parse_book)"))
