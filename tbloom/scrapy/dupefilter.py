@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -148,6 +149,8 @@ class DupeFilter(RFPDupeFilter):
                 await self._join(crawl.seen)
             call = partial(summarize, crawl.seen, self.fingerprinter)
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
+            if crawl.pending and crawl.pending.claims and isinstance(crawl.seen, CrawlBloom):
+                crawl.page_calls.begin(crawl.seen.forget_old_records, _forgotten)
         if crawl.is_ending:
             open_no_feeds(crawl.crawler)
 
@@ -222,6 +225,12 @@ class DupeFilter(RFPDupeFilter):
             crawl.tracker.report()
         if self.pending.has_only_seen and stats and not stats.get_value("response_received_count"):
             logger.warning(_ONLY_SEEN)
+
+
+def _forgotten(call: Future[None]) -> None:
+    """Log why old records could not be deleted. The next crawl deletes them."""
+    if error := call.exception():
+        logger.debug("old records of crawlers stay: %s", error)
 
 
 def window_stats(seen: AnyStore) -> dict[str, float]:

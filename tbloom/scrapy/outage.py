@@ -15,7 +15,7 @@ from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
 from tbloom.arguments import Item, check_within
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet
-from tbloom.bloom.claims.record import Record
+from tbloom.bloom.claims.record import Record, forget_old_records
 from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
@@ -207,6 +207,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def first_project(self, project: str) -> str:
         """Return the project whose crawlers were the first ones of the filter; this one, if there were none."""
         return self.run(self._claims.first_project(project))
+
+    def forget_old_records(self) -> None:
+        """Delete what crawlers have told that ended long ago."""
+        self.run(forget_old_records(self.config))
 
     def trim_given_up(self, queue: str) -> None:
         """Keep the newest of the queue's pages that are given up."""

@@ -26,7 +26,7 @@ from tbloom.bloom.claims.fleet import (
     queues_of,
     totals_of,
 )
-from tbloom.bloom.claims.record import LOST, Record
+from tbloom.bloom.claims.record import LOST, Record, forget_old_records
 from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import text
 
@@ -368,10 +368,10 @@ def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPat
     told(ours, ended="finished")
     ours.end_session()
     monkeypatch.setattr("tbloom.bloom.claims.record._ENDED_FOR", -60_000)
-    ours.run(ours._claims.first_project("p"))
+    ours.run(forget_old_records(ours.config))
     assert [dead.session] == [each.session for each in Fleet(dead, "shop").crawlers()]
     monkeypatch.setattr("tbloom.bloom.claims.record._DEAD_FOR", -60_000)
-    ours.run(ours._claims.first_project("p"))
+    ours.run(forget_old_records(ours.config))
     assert [""] == [each.record.host for each in Fleet(dead, "shop").crawlers()]
 
 

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -482,7 +482,7 @@ def test_requests_that_can_t_be_moved_are_named_and_stay(
     """The others are moved, in more than one batch."""
     requests = [Request(f"{site}{n}", priority=n % 3) for n in range(1_500)]
     old.push(*requests[:700])
-    old.push(Request(f"{site}price", meta={"price": Decimal(1)}))
+    old.push(Request(f"{site}price", meta={"price": Fraction(1)}))
     old.push(Request(f"{site}wrong", meta={"tbloom_within": 0}))
     old.store(b"junk")
     gone = {"url": f"{site}gone", "callback": "gone"}
@@ -494,7 +494,7 @@ def test_requests_that_can_t_be_moved_are_named_and_stay(
         lines = said.splitlines()
         assert [f"stays in '{old.key}': "] * 4 == [line[: len(old.key) + 13] for line in lines]
         for words in (
-            [f"<GET {site}price>: meta['price'] is a decimal:Decimal"],
+            [f"<GET {site}price>: meta['price'] is a fractions:Fraction"],
             [f"<GET {site}wrong>: meta['tbloom_within'] of"],
             ["a request: UnpicklingError: "],
             ["a request: ", "'gone'"],

@@ -16,7 +16,7 @@ from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, SUSPECT, Claim
 from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
-from tbloom.bloom.claims.record import Record, forget_old_records
+from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Reserved, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
@@ -392,8 +392,7 @@ class Claims(ResetsInChild):
         return max(self._dispatcher.current_view().expires_at(0), now_ms() + _LEAST_MS)
 
     def first_project(self, project: str) -> Flow[str]:
-        """Return the project whose crawlers were the first ones of this filter; this one, if there were none. Forget old records."""
-        yield from forget_old_records(self._dispatcher.config)
+        """Return the project whose crawlers were the first ones of this filter; this one, if there were none."""
         key, expires = self._dispatcher.config.keys.crawlers(), self._records_expire()
         told = calls.tell(key, "", Record(queue="", project=project), expires)
         [[_, first]] = yield from request([told])

@@ -33,8 +33,13 @@ _ENOUGH = 50
 #: An owner of hosts asks for further pages as long as fewer are queued.
 _FEW = 500
 _NOT_SERIALIZABLE = (
-    "%s, and perhaps others, can't be serialised: %s. If such a page fails, or its crawler dies, the next crawl fetches it only "
-    "if a link leads to it"
+    "%s, and perhaps others, can't be serialised: %s. No other crawler takes such a page, and if it fails, or its crawler dies, the next "
+    "crawl fetches it only if a link leads to it. Give the request plain values, of which a downloader middleware makes the objects, "
+    "and methods of the spider as callback and errback"
+)
+_UNNAMED = (
+    "the spider's arguments %s are objects, which say nothing from run to run: crawls that differ only in these share their pages. "
+    "Give a text or a number as well to keep crawls apart"
 )
 
 
@@ -84,6 +89,8 @@ class ClaimedRequests(PendingRequests):
         super()._engine_started()
         if not self.crawl.is_ending:  # by a mistake in the settings
             self._sharing.begin()
+            if self.committer.has_notes and (names := self.crawl.unnamed_arguments):
+                logger.warning(_UNNAMED, ", ".join(names))
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
 
     def _idle(self) -> None:

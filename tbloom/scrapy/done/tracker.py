@@ -131,7 +131,7 @@ class Tracker:
                 result = copy(result)
                 result.request = copy_request(result.request, meta)
             page.meta = (result.request or page.request).meta
-            page.status = result.status
+            page.status, page.is_cached = result.status, "cached" in result.flags
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
             is_ignored = isinstance(error, IgnoreRequest)
