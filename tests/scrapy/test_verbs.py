@@ -486,6 +486,28 @@ def test_a_fleet_is_found_by_its_filter_and_its_server(
         assert "left        1" in shown
 
 
+def test_settings_and_a_server_go_over_those_of_the_project(
+    make: Callable[..., Project], kept: Filter, url: str, name: str
+) -> None:
+    """And a filter is found there that is of no spider of the project."""
+    project = make()
+    project.write(REDIS_URL="redis://127.0.0.1:1/0", REDIS_DECODE_RESPONSES=True)
+    kept.keep("shop", "http://a/1", reason="status/503", failures=1)
+    key = "-s", f"TBLOOM_KEY={name}:tbloom", "-s", "TBLOOM_ERROR_RATE=1e-4", "--url", url
+    assert f"shop at '{name}:tbloom', " in project.said("queue", "shop", *key)
+    assert "status/503" in project.said("failed", "shop", *key)
+    kept.tell(name)
+    kept.keep(name, "http://a/2")
+    assert f"{name} at '{name}:tbloom', " in project.said("queue", name, "--url", url)
+    refused(
+        project.run("queue", name), "SPIDER: expected the name of a spider of this project (shop)"
+    )
+    refused(
+        project.run("queue", "shop", "-s", "TBLOOM_RETRY_FOR=0"),
+        "REDIS_URL is redis://127.0.0.1:1/0",
+    )
+
+
 def test_several_queues_are_shown_and_one_is_changed(
     kept: Filter, said: Any, name: str, url: str
 ) -> None:

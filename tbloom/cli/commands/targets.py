@@ -151,12 +151,15 @@ def open_target(
     from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
 
     here = settings_here() if of_project else settings_if_here()
-    settings = settings_of(given, here)
     is_named = of_project or not given
-    if here is not None and (is_named or spider in spider_names(settings)):
-        with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
+    if here is not None and (is_named or spider in spider_names(settings_of(given, here))):
+        with open_queue(
+            settings_of(given, here), spider, arguments, has_local=not of_project
+        ) as queue:
             yield _target(queue.seen, queue.place, [queue.fleet], queue)
-    elif settings.get("TBLOOM_STORE") == "local":
+        return
+    settings = settings_of(given, None)
+    if settings.get("TBLOOM_STORE") == "local":
         with _local_target(settings, spider, arguments) as target:
             yield target
     else:
