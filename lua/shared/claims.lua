@@ -60,6 +60,14 @@ local function unindex(index, owner, place, digest)
   return may_be_in and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
 end
 
+-- Returns a note, a JSON object, without its last character, and without the failure that history.lua has put there. That stands
+-- within the last 200 characters.
+local function before_failure(note)
+  local before = string.sub(note, 1, math.max(0, #note - 200))
+  local last = string.sub(note, #before + 1, -2)
+  return before .. string.gsub(last, ', "_failed": %[[^%]]*%]$', '', 1)
+end
+
 -- Makes an item left, and enters it into the index.
 local function leave(claims, index, digest, owner, number, place, note)
   redis.call('HSET', claims, digest, owner .. number .. place .. note)

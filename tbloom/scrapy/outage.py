@@ -14,8 +14,8 @@ from redis import RedisError
 from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
 from tbloom.arguments import Item, check_within
 from tbloom.bloom.claims.calls import Hosts
-from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet
-from tbloom.bloom.claims.record import Record, forget_old_records
+from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
+from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage

@@ -20,13 +20,14 @@ from tbloom.bloom.claims.fleet import (
     Pages,
     Where,
     failed_queue_of,
+    forget_old_records,
     given_up_queue_of,
     grouped,
     project_of,
     queues_of,
     totals_of,
 )
-from tbloom.bloom.claims.record import LOST, Record, forget_old_records
+from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import text
 
@@ -215,7 +216,7 @@ def test_a_link_that_came_first_wins(open_one: Open) -> None:
     assert (1, 2) == looks.retry(pages)
     assert (0, 3) == looks.retry(pages)
     assert (0, 3) == looks.drop(pages)
-    assert [(LEFT, "http://a/3", "status/503")] == shown(looks)
+    assert [(LEFT, "http://a/3", "")] == shown(looks)
 
 
 def test_a_next_crawl_takes_failed_pages_but_none_that_a_crawler_holds(open_one: Open) -> None:
@@ -367,12 +368,32 @@ def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPat
         told(one)
     told(ours, ended="finished")
     ours.end_session()
-    monkeypatch.setattr("tbloom.bloom.claims.record._ENDED_FOR", -60_000)
+    monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
     ours.run(forget_old_records(ours.config))
     assert [dead.session] == [each.session for each in Fleet(dead, "shop").crawlers()]
-    monkeypatch.setattr("tbloom.bloom.claims.record._DEAD_FOR", -60_000)
+    monkeypatch.setattr("tbloom.bloom.claims.fleet._DEAD_FOR", -60_000)
     ours.run(forget_old_records(ours.config))
     assert [""] == [each.record.host for each in Fleet(dead, "shop").crawlers()]
+
+
+def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spider with the day as its argument has a queue for each day. flower#1420: old workers that stay for ever."""
+    monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
+    ours, other = open_one(), open_one()
+    for one, queue in ((ours, "shop"), (other, "other")):
+        one.take(0, queue)
+        told(one, queue=queue)
+        told(one, queue=queue, ended="finished")
+        one.end_session()
+    ours.push("a", Note("a", "shop"))
+    ours.run(forget_old_records(ours.config))
+    assert ["shop"] == queues_of(ours)
+    assert ["a"] == [note.text for note in other.take(1, "shop").notes]
+    other.commit("a")
+    ours.run(forget_old_records(ours.config))
+    assert [] == queues_of(ours)
 
 
 def test_the_kept_pages_of_items_are_found(open_one: Open) -> None:

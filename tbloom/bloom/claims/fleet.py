@@ -42,6 +42,8 @@ WORKS, WAITS, SILENT, DEAD, LOST_ITS_PAGES, ENDED = CRAWLERS = (
 LIVING = WORKS, WAITS, SILENT
 #: So many given-up pages of a queue are kept, the newest; a further tenth may stand until they are counted again.
 MOST_GIVEN_UP = 10_000
+#: A record is deleted so long after its session has ended, or after it was told, if nobody knows how the session ended (ms).
+_ENDED_FOR, _DEAD_FOR = 3_600_000, 86_400_000
 #: How many pages one call reads, and how many one call moves: some 2 ms of the server's time.
 _READ, _MOVED = 500, 100
 #: What a claim has before its note: the owner, the number of the call, and the place.
@@ -222,8 +224,7 @@ class Fleet:
     def __init__(self, store: Any, queue: str) -> None:
         self._store = store
         self.queue: str = queue
-        names = queue, failed_queue_of(queue), given_up_queue_of(queue)
-        self._hashes = dict(zip(KEPT, (short(name, 8) for name in names), strict=True))
+        self._hashes = _hashes_of(queue)
 
     def crawlers(self) -> list[Crawler]:
         """Return its crawlers, those at work first."""
@@ -327,6 +328,28 @@ def totals_of(store: Any) -> dict[str, int]:
     }
 
 
+def forget_old_records(config: Any) -> Flow[None]:
+    """Delete what crawlers have told that ended long ago, and the names of queues that have neither crawlers nor pages."""
+    now = yield from server_time(config)
+    [records] = yield from request([told(config)])
+    old, queues, named = list[Any](), dict[str, Any](), set[str]()
+    for name, value in pairs(records).items():
+        if known := Record.read(value):
+            at, record = known
+            if at < now - (_ENDED_FOR if record.ended else _DEAD_FOR):
+                old.append(name)
+            else:
+                named.add(record.queue)
+        elif text(name).startswith("queue:"):
+            queues[text(value)] = name
+    for queue in queues.keys() - named:
+        pages = yield from _count(config, _hashes_of(queue))
+        if not any(pages):
+            old.append(queues[queue])
+    if old:
+        yield from request([Call(("HDEL", config.keys.crawlers(), *old))])
+
+
 def grouped(pages: Iterable[KeptPage]) -> list[Group]:
     """Return the pages by state, reason and host, the largest groups first."""
     numbers, times = defaultdict[Any, int](int), defaultdict[Any, list[float]](list)
@@ -418,6 +441,12 @@ def _crawler(name: str, at: int, record: Record, session: _Session | None, now: 
     if beat > record.ttl / 2:
         return Crawler(name, SILENT, record, beat)
     return Crawler(name, WAITS if session.waits_until > now else WORKS, record, beat)
+
+
+def _hashes_of(queue: str) -> dict[str, str]:
+    """Return the hashes of the queues of a queue's kept pages, by the states of these."""
+    names = queue, failed_queue_of(queue), given_up_queue_of(queue)
+    return dict(zip(KEPT, (short(name, 8) for name in names), strict=True))
 
 
 def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
