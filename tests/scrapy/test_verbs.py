@@ -208,7 +208,7 @@ def test_a_page_that_fails_three_crawls_is_retried_and_done(
 def test_each_pushed_line_is_answered_and_again_fetches_it_once(
     make: Callable[..., Project], server: Any, url: str, name: str
 ) -> None:
-    """With the callback with which it was kept."""
+    """With the callback with which it was kept. simplecrawler#286: a URL that has failed is a duplicate."""
     project = make()
     failing = {"url": "flaky", "callback": "parse_item", "meta": {"own": (1,)}}
     assert ["done parse_item"] == project.crawl({"url": "done", "callback": "parse_item"}, failing)
