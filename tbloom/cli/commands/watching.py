@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
+import redis
 
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.commands.listing import advice, window_text
@@ -14,14 +19,20 @@ from tbloom.cli.kit import filters, formats, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
+from tbloom.errors import TBloomError
 from tbloom.exact import ExactInfo
 from tbloom.version import __version__
 
+if TYPE_CHECKING:
+    from tbloom.metrics import Readings
+
 PORT, EVERY = 9185, 5.0
+#: The least time between two searches for filters, which look at all keys of the server (s).
+SEARCH_EVERY = 60.0
 
 
 @click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
-@options.names(required=True)
+@options.names
 @options.server
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"0: any free port ({PORT})"
@@ -37,16 +48,23 @@ PORT, EVERY = 9185, 5.0
 def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every: float) -> None:
     """Serve the metrics of filters, for Prometheus.
 
-    A filter that does not exist yet, or no longer, has the metric tbloom_filter_up = 0.
+    A filter that does not exist yet, or no longer, has the metric tbloom_filter_up = 0. Without names, all filters with slices
+    are served; they are searched among all keys of the server, once a minute.
     """
     import prometheus_client as prometheus  # noqa: PLC0415 - the help does without
 
     from tbloom.metrics import FilterCollector  # noqa: PLC0415 - the same
 
-    server.kind(names[0])  # a wrong server is an error now; later it would only be tbloom_up
+    # A wrong server is an error now; later it would only be tbloom_up.
+    served_names: Sequence[str]
+    readings: Callable[[], Readings]
+    if names:
+        server.kind(names[0])
+        served_names, readings = names, partial(_readings, server, names)
+    else:
+        served_names, readings = _searched(server)
     registry = prometheus.CollectorRegistry()
-    # The parameters are read at each scrape, because they may change.
-    registry.register(FilterCollector.reading(lambda: server.infos(names), names, every))
+    registry.register(FilterCollector.reading(readings, served_names, every))
     try:
         served, thread = prometheus.start_http_server(port, host, registry)
     except (OSError, UnicodeError) as error:
@@ -62,8 +80,33 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     served.server_close()
 
 
+def _readings(server: Server, names: Iterable[str]) -> Readings:
+    from tbloom.metrics import read_filter  # noqa: PLC0415 - of an extra
+
+    # The parameters are read at each scrape, because they may change.
+    for name in names:
+        try:
+            yield name, read_filter(server.filter(name))
+        except (TBloomError, CommandError, redis.ResponseError) as error:
+            yield name, error
+
+
+def _searched(server: Server) -> tuple[list[str], Callable[[], Readings]]:
+    """Return the names of all filters with slices, and what reads them; it searches again, and changes the names, once a minute."""
+    names, search_at = server.names(filters.WITH_SLICES), time.monotonic() + SEARCH_EVERY
+
+    def readings() -> Readings:
+        nonlocal search_at
+        if time.monotonic() >= search_at:
+            names[:] = server.names(filters.WITH_SLICES)
+            search_at = time.monotonic() + SEARCH_EVERY
+        yield from _readings(server, names)
+
+    return names, readings
+
+
 @click.command(cls=Command, extra="cli", example="tbloom report news images -o report.html")
-@options.names()
+@options.names
 @options.server
 @click.option(
     "-o",
