@@ -1,4 +1,4 @@
-"""``tbloom metrics``, and Prometheus' part of docs/operating.md; ``tbloom report``: a page with all figures in one file."""
+"""``tbloom metrics``, and Prometheus' part of docs/operating.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 import signal
 from contextlib import ExitStack
-from html import escape, unescape
 from pathlib import Path
 from typing import Self
 from urllib.request import urlopen
@@ -19,11 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.commands import watching
-from tbloom.cli.kit import formats
 from tbloom.cli.kit.filters import connect
 from tbloom.metrics import FilterCollector
 from tests.bloom.test_fleet import claimed, failed, kill, told
-from tests.helpers.commands import started, tbloom
+from tests.helpers.commands import started
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import needed
 
@@ -267,17 +265,16 @@ def test_a_program_can_serve_the_metrics_itself(url: str, name: str) -> None:
 
 
 def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
-    """The page's ACL SETUSER line, for the exporter and for a report of all filters."""
+    """The page's ACL SETUSER line, for the exporter, of all filters."""
     own.flushall()
     with TimeBloom(own, "news", capacity=1000, shards=3) as seen:
         seen.add_many(map(str, range(3000)))
     rules = re.search(r"^ACL SETUSER metrics (.*)$", PAGE, re.MULTILINE)[1].replace("PASSWORD", "p")
     own.execute_command("ACL", "SETUSER", "metrics", *rules.split())
     url = f"redis://metrics:p@127.0.0.1:{own.get_connection_kwargs()['port']}/0"
-    with Exporter("--url", url, "news") as exporter:
+    with Exporter("--url", url) as exporter:
         assert exporter.scrape()[("tbloom_window_items", "news")] == 3000
         assert exporter.end() == (0, [])
-    assert "3,000" in _report(url)
     with TimeBloom.from_url(url, "news") as user, pytest.raises(redis.ResponseError):
         user.clear()
 
@@ -314,64 +311,3 @@ def test_page_dashboard_and_alerts_have_the_metrics_that_are_served(url: str, na
     assert "row" == row[0]["type"]
     in_row = {re.search(r"tbloom_\w+", t["expr"])[0] for panel in row[1:] for t in panel["targets"]}
     assert of_fleet == in_row == of_fleet & alerts
-
-
-HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
-
-
-def _text(html: str) -> str:
-    """The text of a page."""
-    body = html[html.index("<body>") :]
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
-
-
-def _report(url: str, *names: str) -> str:
-    done = tbloom("report", "--url", url, *names, "-o", "-")
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def test_the_report_has_the_figures(url: str, name: str) -> None:
-    """Totals, parameters, a row for each slice, warnings; time, version and server. It loads nothing."""
-    with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
-        seen.add_many(map(str, range(2345)))
-        info = seen.info()
-    html = _report(url, name)
-    text = _text(html)
-    newest = info.slices[-1]
-    assert all(f'<th scope="row">{slice.label}' in html for slice in info.slices)
-    for part in (
-        *(name, "Items remembered 2,345", f"{formats.rate(info.error_rate)}, at most "),
-        *(f"Bits of a slice {info.bits:,}", f"{newest.label} ({newest.parts} parts)"),
-        *("2,345 235 %", formats.size(info.bytes), "Made 20", "by tbloom ", f"from {url}"),
-    ):
-        assert part in text, part
-    assert 'high="1" max="2.345" value="2.345"' in html
-    with TimeBloom.from_url(url, f"{name}-2", capacity=100, grow=False) as fixed:
-        fixed.add_many(map(str, range(100)))
-    assert "100 % full, and doesn't grow" in _text(_report(url, fixed.name))
-    assert "<script" not in html
-    assert {"data:,"} == set(re.findall(r'(?:src|href)="([^"]*)"', html))
-    assert [] == re.findall(r"url\(|@import", html)
-
-
-def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
-    url: str, name: str
-) -> None:
-    with TimeBloom.from_url(url, name, granularity=None) as seen:
-        seen.add("a")
-    text = _text(_report(url, name))
-    assert f"{name} never forgets Items remembered 1" in text
-    assert "Capacity of a slice grows" in text
-    assert "None" not in text
-
-
-def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
-    """A filter's name can't add HTML to the page."""
-    for suffix in (HOSTILE, "other"):
-        with TimeBloom.from_url(url, name + suffix, capacity=1000) as seen:
-            seen.add("a")
-    html = _report(url, name + HOSTILE, name + "other")
-    assert HOSTILE not in html
-    assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
-    assert _text(html).count(name + HOSTILE) == 1

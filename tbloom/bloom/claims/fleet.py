@@ -189,13 +189,18 @@ class Where:
             (not self.before or at <= self.before)
             and at >= self.since
             and (not self.reason or self._has_reason(page.reason))
-            and (not self.host or fnmatchcase(page.host, self.host))
-            and (not self.url or fnmatchcase(page.url, self.url))
+            and (not self.host or _matches(page.host, self.host))
+            and (not self.url or _matches(page.url, self.url))
         )
 
     def _has_reason(self, reason: str) -> bool:
         is_kind = reason.startswith((f"{self.reason}/", f"{self.reason} "))
-        return is_kind or fnmatchcase(reason, self.reason)
+        return is_kind or _matches(reason, self.reason)
+
+
+def _matches(given: str, pattern: str) -> bool:
+    # A host may be an address in brackets, which would be a set of characters.
+    return fnmatchcase(given, pattern.replace("[", "[[]"))
 
 
 class Group(NamedTuple):
@@ -239,8 +244,11 @@ class Fleet:
 
     def crawlers(self) -> list[Crawler]:
         """Return its crawlers, those at work first."""
-        found = self._store.run(_crawlers(self._store.config))
-        return [each for each in found if each.record.queue in (self.queue, self._hashes[LEFT])]
+        return [each for each in crawlers_of(self._store) if self.has(each)]
+
+    def has(self, crawler: Crawler) -> bool:
+        """Return whether a crawler takes pages of this queue."""
+        return crawler.record.queue in (self.queue, self._hashes[LEFT])
 
     def pages(self, crawlers: Iterable[Crawler]) -> Pages:
         """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
@@ -313,6 +321,11 @@ class Fleet:
             return 0
         pages = sorted(self._in_state(GIVEN_UP), key=lambda page: page.failed_at or 0)
         return self.drop(pages[:-MOST_GIVEN_UP]).moved
+
+
+def crawlers_of(store: Any) -> list[Crawler]:
+    """Return the crawlers of a filter, those at work first."""
+    return store.run(_crawlers(store.config))  # type: ignore[no-any-return]
 
 
 def queues_of(store: Any) -> list[str]:
