@@ -36,7 +36,7 @@ COMMANDS = {
     "drop": ("fleet", "drop"),
     "doctor": ("development", "doctor"),
     "metrics": ("watching", "metrics"),
-    "report": ("watching", "report"),
+    "watch": ("watching", "watch"),
     "pages": ("pages", "command"),
     "count": ("count", "command"),
     "demo": ("development", "demo"),

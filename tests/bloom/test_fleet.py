@@ -291,6 +291,10 @@ def test_pages_are_found_by_what_is_known_of_them(open_one: Open) -> None:
     assert [0, 1] == found(before=AT + 1)
     assert [1] == found(reason="status", host="1.*", since=AT)
     assert not Where()
+    claimed(ours, "http://[::1]:80/?a[]=1")
+    ours.note_history({"http://[::1]:80/?a[]=1": failed(at=AT + 9)})
+    [page] = (each for each in Fleet(ours, "shop").kept() if each.failed_at == AT + 9)
+    assert Where(host="[::1]:80", url="*?a[]=?").has(page)
     groups = grouped(kept)
     assert 4 == len(groups)
     assert {"parse"} == {callback for group in groups for callback in group.callbacks}

@@ -39,7 +39,7 @@ def test_planted_names_are_no_commands_to_a_terminal(
     shows = ["count", "show", odd, "--mapping", f"mapping {odd}"]
     for words in (
         *(["list"], ["info", odd], ["export", odd, file], ["restore", file, "--replace"]),
-        *(["report", odd, "-o", file], ["count", "list"], shows),
+        *(["watch", odd, "--once", "-"], ["count", "list"], shows),
     ):
         done = tbloom(*words, "--url", own_url)
         text = done.stdout + done.stderr

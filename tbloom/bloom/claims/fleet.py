@@ -14,7 +14,7 @@ silent for so long that others took its pages; it goes on as another session), o
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.notes import FAILURE, PLACE, short
 from tbloom.bloom.claims.record import LOST, Record, told
 from tbloom.bloom.hasher import shard_of
-from tbloom.engine.flow import Call, Flow, chunks, pairs, request, request_all, text
+from tbloom.engine.flow import Call, Flow, chunks, pairs, request, request_all, text, together
 from tbloom.engine.keys import by_shard
 from tbloom.engine.server import server_time
 
@@ -95,6 +95,18 @@ class Pages(NamedTuple):
     given_up: int = 0
     #: How many of those that are left two crawlers or more have died of: each is taken alone.
     suspects: int = 0
+
+
+class Numbers(NamedTuple):
+    """The numbers of a whole filter, of all its queues."""
+
+    #: The crawlers by state, without those that have ended.
+    crawlers: Mapping[str, int]
+    #: Claimed is whatever is neither kept nor of a dead crawler: also what crawlers of an older version, and other programs, have.
+    pages: Pages
+    #: How many pages were done, and how many have failed, by kind of reason, since the filter began.
+    done: int
+    failed: Mapping[str, int]
 
 
 class KeptPage(NamedTuple):
@@ -179,13 +191,18 @@ class Where:
             (not self.before or at <= self.before)
             and at >= self.since
             and (not self.reason or self._has_reason(page.reason))
-            and (not self.host or fnmatchcase(page.host, self.host))
-            and (not self.url or fnmatchcase(page.url, self.url))
+            and (not self.host or _matches(page.host, self.host))
+            and (not self.url or _matches(page.url, self.url))
         )
 
     def _has_reason(self, reason: str) -> bool:
         is_kind = reason.startswith((f"{self.reason}/", f"{self.reason} "))
-        return is_kind or fnmatchcase(reason, self.reason)
+        return is_kind or _matches(reason, self.reason)
+
+
+def _matches(given: str, pattern: str) -> bool:
+    # A host may be an address in brackets, which would be a set of characters.
+    return fnmatchcase(given, pattern.replace("[", "[[]"))
 
 
 class Group(NamedTuple):
@@ -228,8 +245,11 @@ class Fleet:
 
     def crawlers(self) -> list[Crawler]:
         """Return its crawlers, those at work first."""
-        found = self._store.run(_crawlers(self._store.config))
-        return [each for each in found if each.record.queue in (self.queue, self._hashes[LEFT])]
+        return [each for each in crawlers_of(self._store) if self.has(each)]
+
+    def has(self, crawler: Crawler) -> bool:
+        """Return whether a crawler takes pages of this queue."""
+        return crawler.record.queue in (self.queue, self._hashes[LEFT])
 
     def pages(self, crawlers: Iterable[Crawler]) -> Pages:
         """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
@@ -304,11 +324,15 @@ class Fleet:
         return self.drop(pages[:-MOST_GIVEN_UP]).moved
 
 
+def crawlers_of(store: Any) -> list[Crawler]:
+    """Return the crawlers of a filter, those at work first."""
+    return store.run(_crawlers(store.config))  # type: ignore[no-any-return]
+
+
 def queues_of(store: Any) -> list[str]:
     """Return the queues of which the filter's crawlers have told."""
     [records] = store.run(request([told(store.config)]))
-    named = {text(name): text(value) for name, value in pairs(records).items()}
-    return sorted(value for name, value in named.items() if name.startswith("queue:"))
+    return sorted(_named("queue:", records).values())
 
 
 def project_of(store: Any) -> str:
@@ -320,12 +344,12 @@ def project_of(store: Any) -> str:
 def totals_of(store: Any) -> dict[str, int]:
     """Return the filter's totals: "done", and "failed:KIND" for each kind of reason."""
     [records] = store.run(request([told(store.config)]))
-    named = {text(name): text(value) for name, value in pairs(records).items()}
-    return {
-        name.removeprefix("total:"): int(value)
-        for name, value in named.items()
-        if name.startswith("total:")
-    }
+    return {name: int(value) for name, value in _named("total:", records).items()}
+
+
+def numbers_of(store: Any) -> Numbers | None:
+    """Return the numbers of a filter; None: nothing of it is claimed or left, and it has no crawlers."""
+    return store.run(_numbers(store.config))  # type: ignore[no-any-return]
 
 
 def forget_old_records(config: Any) -> Flow[None]:
@@ -384,11 +408,24 @@ def host_of(url: str) -> str:
         return "?"
 
 
+def _named(prefix: str, records: Any) -> dict[str, str]:
+    """Return what is stored beside the records under names with this prefix, by the rest of the name."""
+    named = {text(name): text(value) for name, value in pairs(records).items()}
+    return {
+        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
+    }
+
+
 def _crawlers(config: Any) -> Flow[list[Crawler]]:
-    now = yield from server_time(config)
-    shards = range(config.shards)
-    records, *of_shards = yield from request_all(
-        [told(config), *(calls.sessions_of(_keys(config, shard)) for shard in shards)]
+    _, found = yield from _told(config)
+    return found
+
+
+def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
+    """Return all that crawlers have told, and the crawlers."""
+    sessions_of = [calls.sessions_of(_keys(config, shard)) for shard in range(config.shards)]
+    now, (records, *of_shards) = yield from together(
+        server_time(config), request_all([told(config), *sessions_of])
     )
     sessions = _sessions(of_shards)
     found = []
@@ -399,7 +436,40 @@ def _crawlers(config: Any) -> Flow[list[Crawler]]:
     for name, session in sessions.items():
         if session.queue:
             found.append(_crawler(name, 0, Record(queue=session.queue), session, now))
-    return sorted(found, key=lambda each: (CRAWLERS.index(each.state), each.place))
+    return records, sorted(found, key=lambda each: (CRAWLERS.index(each.state), each.place))
+
+
+def _numbers(config: Any) -> Flow[Numbers | None]:
+    keys = config.keys
+    shards = range(config.shards)
+    (records, crawlers), claims = yield from together(
+        _told(config), request_all([Call(("HLEN", keys.claims(shard))) for shard in shards])
+    )
+    if not (records or any(claims) or crawlers):
+        return None
+    queues, totals = _named("queue:", records).values(), _named("total:", records)
+    hashes = [
+        short(name(queue), 8) for name in (failed_queue_of, given_up_queue_of) for queue in queues
+    ]
+    ranges = [("-", "+"), *((f"[{each}", f"({each}:") for each in hashes)]
+    counted = yield from request_all(
+        [Call(("ZLEXCOUNT", keys.left(shard), *each)) for each in ranges for shard in shards]
+    )
+    kept, *of_queues = (sum(some) for some in chunks(counted, config.shards))
+    failed, given_up = sum(of_queues[: len(queues)]), sum(of_queues[len(queues) :])
+    orphaned = sum(each.orphaned for each in crawlers)
+    return Numbers(
+        crawlers=Counter(each.state for each in crawlers if each.state != ENDED),
+        pages=Pages(
+            claimed=max(0, sum(claims) - kept - orphaned),
+            left=max(0, kept - failed - given_up),
+            orphaned=orphaned,
+            failed=failed,
+            given_up=given_up,
+        ),
+        done=int(totals.pop("done", 0)),
+        failed={name.removeprefix("failed:"): int(value) for name, value in totals.items()},
+    )
 
 
 class _Session(NamedTuple):

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import wraps
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -34,6 +35,8 @@ class Target(NamedTuple):
     server: str
     #: The fleet of the spider, or of each queue of the filter; at least one.
     fleets: list[Fleet | LocalFleet]
+    #: The filter.
+    seen: Any
     #: The spider of the project; None: there is no project, or it has no such spider.
     spider: SpiderQueue | None = None
 
@@ -55,14 +58,23 @@ class Target(NamedTuple):
 
 def words_of(queue: str) -> str:
     """Return the spider and the arguments of a queue as words of a command line."""
+    words = words_in(queue)
+    return queue.replace("\n", " ") if words is None else shlex.join(words)
+
+
+def words_in(queue: str) -> list[str] | None:
+    """Return the spider of a queue, and its arguments as options; None: they can't be read."""
     from tbloom.scrapy.crawl import arguments_in  # noqa: PLC0415 - needs Scrapy
 
-    name, _, written = queue.partition("\n")
     arguments = arguments_in(queue)
     if arguments is None:
-        return f"{name} {written}"
-    words = [word for pair in arguments.items() for word in ("-a", "=".join(pair))]
-    return shlex.join([name, *words])
+        return None
+    return [queue.partition("\n")[0], *options_of(arguments)]
+
+
+def options_of(arguments: Mapping[str, str]) -> list[str]:
+    """Return the arguments of a spider as options."""
+    return [word for pair in arguments.items() for word in ("-a", "=".join(pair))]
 
 
 def _pairs(_context: object, _option: object, words: tuple[str, ...]) -> dict[str, str]:
@@ -145,8 +157,15 @@ def open_target(
     Otherwise it is a filter of this name, or with the default name of a spider's filter, and the queues of which its crawlers have
     told; with ``arguments``, the queues of these. ``of_project``: see ``of_fleet``.
 
-    Raise TBloomError or CommandError if there is none.
+    Without Scrapy, it is a filter of this name. Raise TBloomError or CommandError if there is none.
     """
+    if find_spec("scrapy") is None:
+        prefix = given.get("TBLOOM_KEY_PREFIX") or os.environ.get(PREFIX, "")
+        with _server_at(given.get("REDIS_URL"), prefix) as server:
+            seen = server.filter(spider)
+            fleets = [Fleet(seen, queue) for queue in queues_of(seen) or [spider]]
+            yield _target(seen, server.place, fleets)
+        return
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
 
@@ -190,10 +209,17 @@ def _server(settings: Any) -> Iterator[Server]:
         with closing(client):
             yield Server(server_settings(settings), client, "-s", prefix)
         return
+    with _server_at(settings.get("REDIS_URL"), prefix) as server:
+        yield server
+
+
+@contextmanager
+def _server_at(url: str | None, prefix: str) -> Iterator[Server]:
+    """Yield the server at a URL, or else that which the environment names."""
     places = {variable: os.environ.get(variable) for variable in VARIABLES}
-    known = {"--url": settings.get("REDIS_URL"), **places, "": options.LOCAL}
-    option, url = next((option, url) for option, url in known.items() if url)
-    with filters.connect(url, option or "--url", prefix) as server, server.named():
+    known = {"--url": url, **places, "": options.LOCAL}
+    option, found = next((option, url) for option, url in known.items() if url)
+    with filters.connect(found, option or "--url", prefix) as server, server.named():
         yield server
 
 
@@ -236,4 +262,4 @@ def _queues_of(known: list[str], spider: str, arguments: Mapping[str, str]) -> l
 
 def _target(seen: Any, server: str, fleets: list[Any], spider: SpiderQueue | None = None) -> Target:
     name = seen.config.name
-    return Target(f"{name!r}, {server}", name, server, fleets, spider)
+    return Target(f"{name!r}, {server}", name, server, fleets, seen, spider)
