@@ -23,9 +23,9 @@ from tbloom.bloom.claims.fleet import (
     forget_old_records,
     given_up_queue_of,
     grouped,
+    numbers_of,
     project_of,
     queues_of,
-    totals_of,
 )
 from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Session
@@ -333,8 +333,9 @@ def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     assert ["other", "shop"] == queues_of(looks._store)
     told(ours, done=6, failed={"status/503": 3, "callback/KeyError": 1})
     told(waits, done=10)
-    expected = {"done": 16, "failed:status": 3, "failed:callback": 4}
-    assert expected == totals_of(looks._store)
+    numbers = numbers_of(looks._store)
+    assert numbers is not None
+    assert (16, {"status": 3, "callback": 4}) == (numbers.done, numbers.failed)
     told(ours, ended="finished")
     told(waits, pid=8, ended=LOST)
     states = {each.place: each.state for each in looks.crawlers()}
@@ -351,6 +352,9 @@ def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: O
     assert ("dead", 20) == (dead.state, dead.claimed)
     assert Pages(orphaned=20) == counts(looks)
     open_one().take(0, "shop")
+    numbers = numbers_of(looks._store)
+    assert numbers is not None
+    assert "dead" not in numbers.crawlers  # an alert would go on for a day
     [dead] = [each for each in looks.crawlers() if each.record.host]
     assert ("dead", 0) == (dead.state, dead.claimed)
     assert Pages(left=20) == counts(looks)

@@ -157,10 +157,12 @@ def test_a_fleet_is_served_by_state_and_kind(url: str, name: str) -> None:
         dies.take(0, "shop", idle=False)
         claimed(dies, *(f"http://b/{n}" for n in range(4)))
         told(dies, ttl=2.0)
-        kill(dies)
         old.claim_many(["http://c/1", "http://c/2"])
         told(ended, ended="finished")
         ended.end_session()
+        for each in works, waits, old:  # a heartbeat would find the dead one
+            each._stop_heartbeat()
+        kill(dies)
         exporter = stack.enter_context(Exporter("--url", url, name, "--every", "0"))
         served = exporter.scrape()
     crawlers = {"works": 1, "waits": 1, "dead": 1}

@@ -70,6 +70,8 @@ class Crawler(NamedTuple):
     beat: float | None = None
     #: The number of pages that it had when it died, and which nobody has found yet.
     orphaned: int = 0
+    #: Whether it is dead, and a living crawler has found it since: its pages are left, or taken.
+    is_buried: bool = False
 
     @property
     def place(self) -> str:
@@ -341,12 +343,6 @@ def project_of(store: Any) -> str:
     return text(project or "")
 
 
-def totals_of(store: Any) -> dict[str, int]:
-    """Return the filter's totals: "done", and "failed:KIND" for each kind of reason."""
-    [records] = store.run(request([told(store.config)]))
-    return {name: int(value) for name, value in _named("total:", records).items()}
-
-
 def numbers_of(store: Any) -> Numbers | None:
     """Return the numbers of a filter; None: nothing of it is claimed or left, and it has no crawlers."""
     return store.run(_numbers(store.config))  # type: ignore[no-any-return]
@@ -459,7 +455,9 @@ def _numbers(config: Any) -> Flow[Numbers | None]:
     failed, given_up = sum(of_queues[: len(queues)]), sum(of_queues[len(queues) :])
     orphaned = sum(each.orphaned for each in crawlers)
     return Numbers(
-        crawlers=Counter(each.state for each in crawlers if each.state != ENDED),
+        crawlers=Counter(
+            each.state for each in crawlers if each.state != ENDED and not each.is_buried
+        ),
         pages=Pages(
             claimed=max(0, sum(claims) - kept - orphaned),
             left=max(0, kept - failed - given_up),
@@ -497,20 +495,20 @@ def _sessions(of_shards: Iterable[Any]) -> dict[str, _Session]:
 
 
 def _crawler(name: str, at: int, record: Record, session: _Session | None, now: int) -> Crawler:
-    age = max(0.0, (now - at) / 1000)
+    """Return the crawler that told this at a time (ms; 0: it has told nothing)."""
+    age = max(0.0, (now - at) / 1000) if at else None
     if record.ended:
         return Crawler(name, LOST_ITS_PAGES if record.ended == LOST else ENDED, record, age)
-    if session is None or session.until <= now:
-        if at == 0:
-            return Crawler(name, DEAD, record)
-        # Until a living crawler has found it, the server has its session.
-        return Crawler(name, DEAD, record, age, record.claimed if session else 0)
-    if at == 0:
-        return Crawler(name, WAITS if session.waits_until > now else WORKS, record)
-    beat = min(age, max(0.0, (now - session.until) / 1000 + record.ttl))
-    if beat > record.ttl / 2:
-        return Crawler(name, SILENT, record, beat)
-    return Crawler(name, WAITS if session.waits_until > now else WORKS, record, beat)
+    if session is None:
+        return Crawler(name, DEAD, record, age, is_buried=True)
+    if session.until <= now:
+        return Crawler(name, DEAD, record, age, record.claimed)
+    state = WAITS if session.waits_until > now else WORKS
+    if age is not None:
+        # A heartbeat that could tell nothing has prolonged the session all the same.
+        age = min(age, max(0.0, (now - session.until) / 1000 + record.ttl))
+        state = SILENT if age > record.ttl / 2 else state
+    return Crawler(name, state, record, age)
 
 
 def _hashes_of(queue: str) -> dict[str, str]:
