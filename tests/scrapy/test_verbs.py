@@ -692,3 +692,20 @@ def test_a_link_that_comes_first_is_reported(
     monkeypatch.setattr(commands.Fleet, "retry", late)
     expected = "; 1 were no longer there: a link, or a crawl, came first\n"
     assert f"Retried 1 page of '{name}'{expected}" == said("retry", "--all", "--yes")
+
+
+def test_a_push_into_a_full_server_says_how_far_it_came(
+    make: Callable[..., Project], url: str
+) -> None:
+    project = make()
+    (project.folder / "urls").write_text("\n".join(f"{project.site}{n}" for n in range(30_000)))
+    assert 0 == project.run("push", "shop", stdin=f"{project.site}first").returncode
+    with redis.Redis.from_url(url) as client:
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 2_000_000)
+        try:
+            done = project.run("push", "shop", "urls")
+        finally:
+            client.config_set("maxmemory", 0)
+        left = client.zcard(f"{{{project.settings['TBLOOM_KEY']}}}:left")
+    said = refused(done, "memory is full", "before that: ")
+    assert f"{(left - 1) // 1000 * 1000:,} lines: {(left - 1) // 1000 * 1000:,} new" in said

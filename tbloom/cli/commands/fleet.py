@@ -39,6 +39,7 @@ from tbloom.cli.commands.targets import Target, of_fleet, words_of
 from tbloom.cli.kit import errors, formats, numbers, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
     from tbloom.scrapy.done.local import LocalFleet
@@ -466,7 +467,13 @@ def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool) -> None:
     queue.bury()
     with progress.bar("lines", 0) as advance:
         while batch := [*islice(given, _BATCH)]:
-            found += queue.push(batch, again=again)
+            try:
+                found += queue.push(batch, again=again)
+            except ConfigError:
+                raise
+            except TBloomError as error:  # the server's memory is full, or it is away
+                before = _pushed(total, found, again=again)
+                raise CommandError(f"{error}; before that: {before}") from None
             total += len(batch)
             advance(len(batch))
     value = {"lines": total, "new": found["new"], **{kind: found[kind] for kind in _KINDS}}
