@@ -165,6 +165,26 @@ class CrawlBloom(CrawlStore, TimeBloom):
             return Claim.BUSY
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
+    def owns(self, item: Item) -> bool:
+        """Return whether this session has claimed the item, and has not released or committed it."""
+        return self._claims.session.owns(self.config.digest(item))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether others may have taken this crawler for dead: ``live`` finds out."""
+        return self._claims.is_silent
+
+    def live(self) -> None:
+        """Send a heartbeat now."""
+        self.run(self._claims.live())
+
+    def when_lost(self, call: Callable[[bool], object]) -> None:
+        """Let a thread make this call when another session goes on in place of one that the server does not know any more.
+
+        Its argument says whether the server has lost the filter, too.
+        """
+        self._claims.when_lost = call
+
     @property
     def taken_over(self) -> int:
         """How many items of this session were committed after others had taken them over."""

@@ -101,6 +101,7 @@ class CrawlLocal(LocalBloom):
 
     #: There are no other sessions.
     taken_over: int = 0
+    is_silent: bool = False
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -281,6 +282,13 @@ class CrawlLocal(LocalBloom):
         if item in self._claimed:
             return Claim.BUSY
         return Claim.SEEN if self.contains(item) else None
+
+    def owns(self, item: bytes) -> bool:  # noqa: ARG002 - as CrawlBloom's
+        """Return True: what this process has claimed, no other one has."""
+        return True
+
+    def live(self) -> None:
+        """Do nothing: there are no other sessions."""
 
     def clear(self) -> None:
         """Forget everything; see ``LocalBloom.clear``."""
