@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 
 #: Each filter's name with its Reading, or the error that it raises; none of a filter whose server is known not to answer.
 Readings = Iterator[tuple[str, Reading | Exception]]
-Family = GaugeMetricFamily | CounterMetricFamily
+Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Default of ``max_age`` (seconds).

@@ -127,7 +127,7 @@ class Crawl:
         #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
         self.project: str = ""
         #: How often each stat was counted, also where the project keeps no stats.
-        self.counts = Counter[str]()
+        self.counts: Counter[str] = Counter()
         self.pending: Any = None
         self._logged = set[str]()
         self._arguments = spider_arguments(crawler)

@@ -30,7 +30,7 @@ Info = FilterInfo | ExactInfo
 #: The errors of a server that does not answer.
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: The errors of a server, a filter or a mapping that takes no more items.
-FULL = (OutOfMemoryError, FilterFull, MappingFull)
+FULL: tuple[type[Exception], ...] = (OutOfMemoryError, FilterFull, MappingFull)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
