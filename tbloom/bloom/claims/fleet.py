@@ -372,28 +372,20 @@ def forget_old_records(config: Any) -> Flow[None]:
 
 def grouped(pages: Iterable[KeptPage]) -> list[Group]:
     """Return the pages by state, reason and host, the largest groups first."""
-    numbers, times = defaultdict[Any, int](int), defaultdict[Any, list[float]](list)
-    callbacks = defaultdict[Any, set[str]](set)
+    groups = defaultdict[tuple[str, str, str], list[KeptPage]](list)
     for page in pages:
-        key = page.state, page.reason, page.host
-        numbers[key] += 1
-        callbacks[key].add(page.callback)
-        if page.failed_at is not None:
-            times[key] = [min([page.failed_at, *times[key]]), max([page.failed_at, *times[key]])]
+        groups[page.state, page.reason, page.host].append(page)
     return [
-        Group(
-            state,
-            reason,
-            host,
-            number,
-            max(times[state, reason, host], default=None),
-            min(times[state, reason, host], default=None),
-            (*sorted(callbacks[state, reason, host]),),
-        )
-        for (state, reason, host), number in sorted(
-            numbers.items(), key=lambda item: (-item[1], item[0])
-        )
+        _group(*key, groups[key])
+        for key in sorted(groups, key=lambda key: (-len(groups[key]), key))
     ]
+
+
+def _group(state: str, reason: str, host: str, pages: list[KeptPage]) -> Group:
+    times = [page.failed_at for page in pages if page.failed_at is not None]
+    newest, oldest = max(times, default=None), min(times, default=None)
+    callbacks = sorted({page.callback for page in pages})
+    return Group(state, reason, host, len(pages), newest, oldest, (*callbacks,))
 
 
 def host_of(url: str) -> str:
