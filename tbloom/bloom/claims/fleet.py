@@ -60,6 +60,12 @@ def given_up_queue_of(queue: str) -> str:
     return f"{queue}\ngiven up"
 
 
+def queues_by_state(queue: str) -> dict[str, str]:
+    """Return the queues of a queue's kept pages, by the states of these."""
+    names = queue, failed_queue_of(queue), given_up_queue_of(queue)
+    return dict(zip(KEPT, names, strict=True))
+
+
 class Crawler(NamedTuple):
     """A crawler, or a session of an older version of tbloom, which tells nothing of itself."""
 
@@ -264,7 +270,7 @@ class Fleet:
         )
 
     def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
-        """Yield its kept pages, those of a host together; at most about so many of each state.
+        """Yield its kept pages, those of a host together; at most so many of each state.
 
         Pages that change meanwhile may be missing, or come twice.
         """
@@ -328,7 +334,8 @@ class Fleet:
 
 def crawlers_of(store: Any) -> list[Crawler]:
     """Return the crawlers of a filter, those at work first."""
-    return store.run(_crawlers(store.config))  # type: ignore[no-any-return]
+    _, crawlers = store.run(_told(store.config))
+    return crawlers  # type: ignore[no-any-return]
 
 
 def queues_of(store: Any) -> list[str]:
@@ -402,11 +409,6 @@ def _named(prefix: str, records: Any) -> dict[str, str]:
     return {
         name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
     }
-
-
-def _crawlers(config: Any) -> Flow[list[Crawler]]:
-    _, found = yield from _told(config)
-    return found
 
 
 def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
@@ -505,8 +507,7 @@ def _crawler(name: str, at: int, record: Record, session: _Session | None, now: 
 
 def _hashes_of(queue: str) -> dict[str, str]:
     """Return the hashes of the queues of a queue's kept pages, by the states of these."""
-    names = queue, failed_queue_of(queue), given_up_queue_of(queue)
-    return dict(zip(KEPT, (short(name, 8) for name in names), strict=True))
+    return {state: short(name, 8) for state, name in queues_by_state(queue).items()}
 
 
 def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
