@@ -305,7 +305,7 @@ def told(seen: TimeBloom, **more: Any) -> None:
 
     def record(session: Session) -> Record:
         about = {"queue": "shop", "project": "p", "host": "crawl-01", "pid": 7, "ttl": 60}
-        return Record(**{**about, "claimed": session.number_claimed, **more})  # type: ignore[arg-type]
+        return Record(**{**about, "claimed": len(session.claimed), **more})  # type: ignore[arg-type]
 
     seen._claims.record = record
     seen._send_heartbeat()
