@@ -84,16 +84,9 @@ def test_each_kept_page_is_shown_with_its_state_and_reason(open_one: Open) -> No
     ]
     assert expected == shown(looks)
     [page] = looks.kept([FAILED])
-    assert (AT, 1, "parse_item", "a", True) == (
-        page.failed_at,
-        page.tries,
-        page.callback,
-        page.host,
-        page.is_held,
-    )
+    assert (AT, 1, "parse_item", "a") == (page.failed_at, page.tries, page.callback, page.host)
     ours.end_session()
     assert Pages(left=2, failed=1, given_up=1) == counts(looks)
-    assert [False] == [page.is_held for page in looks.kept([FAILED])]
 
 
 def test_a_page_that_is_done_at_last_stands_in_no_list(open_one: Open) -> None:

@@ -169,11 +169,6 @@ class KeptPage(NamedTuple):
         """The number of crawlers that have died of it."""
         return _digit(self.head[32:33]) + (text(self.head[:16]) == calls.BEREFT)
 
-    @property
-    def is_held(self) -> bool:
-        """Whether a crawler at work holds it."""
-        return not _is_left(self.head)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
