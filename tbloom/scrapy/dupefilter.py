@@ -147,10 +147,9 @@ class DupeFilter(RFPDupeFilter):
             await crawl.link_calls.run(first)
             if crawl.pending and crawl.pending.claims and isinstance(crawl.seen, CrawlBloom):
                 await self._join(crawl.seen)
+                crawl.page_calls.begin(crawl.seen.forget_old_records, _forgotten)
             call = partial(summarize, crawl.seen, self.fingerprinter)
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
-            if crawl.pending and crawl.pending.claims and isinstance(crawl.seen, CrawlBloom):
-                crawl.page_calls.begin(crawl.seen.forget_old_records, _forgotten)
         if crawl.is_ending:
             open_no_feeds(crawl.crawler)
 

@@ -212,13 +212,12 @@ class CrawlBloom(CrawlStore, TimeBloom):
         within: int | None = None,
         *,
         again: bool,
-    ) -> list[Claim]:
-        """Do what ``push_many`` does, if ``again`` also with items that were seen; return the answer for each item."""
+    ) -> dict[bytes, Claim]:
+        """Do what ``push_many`` does, if ``again`` also with items that were seen; return the answers by digest."""
         digests = self.config.digests_of(items)
         stored = {key: note.stored for key, note in zip(digests, notes, strict=True)}
         slices = check_within(within, self.config.slices)
-        answers = self.run(self._claims.push(digests, slices, stored, again=again))
-        return [answers[digest] for digest in digests]
+        return self.run(self._claims.push(digests, slices, stored, again=again))
 
     def tell(self, record: Callable[[Session], Record]) -> None:
         """Let each heartbeat tell what this returns of the session."""

@@ -84,16 +84,9 @@ def test_each_kept_page_is_shown_with_its_state_and_reason(open_one: Open) -> No
     ]
     assert expected == shown(looks)
     [page] = looks.kept([FAILED])
-    assert (AT, 1, "parse_item", "a", True) == (
-        page.failed_at,
-        page.tries,
-        page.callback,
-        page.host,
-        page.is_held,
-    )
+    assert (AT, 1, "parse_item", "a") == (page.failed_at, page.tries, page.callback, page.host)
     ours.end_session()
     assert Pages(left=2, failed=1, given_up=1) == counts(looks)
-    assert [False] == [page.is_held for page in looks.kept([FAILED])]
 
 
 def test_a_page_that_is_done_at_last_stands_in_no_list(open_one: Open) -> None:
@@ -305,7 +298,7 @@ def told(seen: TimeBloom, **more: Any) -> None:
 
     def record(session: Session) -> Record:
         about = {"queue": "shop", "project": "p", "host": "crawl-01", "pid": 7, "ttl": 60}
-        return Record(**{**about, "claimed": session.number_claimed, **more})  # type: ignore[arg-type]
+        return Record(**{**about, "claimed": len(session.claimed), **more})  # type: ignore[arg-type]
 
     seen._claims.record = record
     seen._send_heartbeat()

@@ -131,7 +131,7 @@ class Retries(New):
         if not pages:  # until then, the page is asked for again
             yield response.request.replace(dont_filter=True)
             return
-        assert [True] == [page.is_held for page in pages]
+        assert 1 == fleet.pages(()).held
         assert (1, 0) == fleet.retry(pages)
         yield from self.parse(response)
 

@@ -110,7 +110,8 @@ class Crawls:
 
     def fetched(self) -> dict[str, int]:
         """How often each page was asked for, but for the start page."""
-        return {path: times for path, times in self.site.asked.items() if path != "/"}
+        asked = dict(self.site.asked)  # in one step, because threads of the site change it
+        return {path: times for path, times in asked.items() if path != "/"}
 
 
 @pytest.fixture

@@ -60,6 +60,12 @@ def given_up_queue_of(queue: str) -> str:
     return f"{queue}\ngiven up"
 
 
+def queues_by_state(queue: str) -> dict[str, str]:
+    """Return the queues of a queue's kept pages, by the states of these."""
+    names = queue, failed_queue_of(queue), given_up_queue_of(queue)
+    return dict(zip(KEPT, names, strict=True))
+
+
 class Crawler(NamedTuple):
     """A crawler, or a session of an older version of tbloom, which tells nothing of itself."""
 
@@ -163,11 +169,6 @@ class KeptPage(NamedTuple):
         """The number of crawlers that have died of it."""
         return _digit(self.head[32:33]) + (text(self.head[:16]) == calls.BEREFT)
 
-    @property
-    def is_held(self) -> bool:
-        """Whether a crawler at work holds it."""
-        return not _is_left(self.head)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
@@ -264,7 +265,7 @@ class Fleet:
         )
 
     def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
-        """Yield its kept pages, those of a host together; at most about so many of each state.
+        """Yield its kept pages, those of a host together; at most so many of each state.
 
         Pages that change meanwhile may be missing, or come twice.
         """
@@ -328,7 +329,8 @@ class Fleet:
 
 def crawlers_of(store: Any) -> list[Crawler]:
     """Return the crawlers of a filter, those at work first."""
-    return store.run(_crawlers(store.config))  # type: ignore[no-any-return]
+    _, crawlers = store.run(_told(store.config))
+    return crawlers  # type: ignore[no-any-return]
 
 
 def queues_of(store: Any) -> list[str]:
@@ -372,28 +374,20 @@ def forget_old_records(config: Any) -> Flow[None]:
 
 def grouped(pages: Iterable[KeptPage]) -> list[Group]:
     """Return the pages by state, reason and host, the largest groups first."""
-    numbers, times = defaultdict[Any, int](int), defaultdict[Any, list[float]](list)
-    callbacks = defaultdict[Any, set[str]](set)
+    groups = defaultdict[tuple[str, str, str], list[KeptPage]](list)
     for page in pages:
-        key = page.state, page.reason, page.host
-        numbers[key] += 1
-        callbacks[key].add(page.callback)
-        if page.failed_at is not None:
-            times[key] = [min([page.failed_at, *times[key]]), max([page.failed_at, *times[key]])]
+        groups[page.state, page.reason, page.host].append(page)
     return [
-        Group(
-            state,
-            reason,
-            host,
-            number,
-            max(times[state, reason, host], default=None),
-            min(times[state, reason, host], default=None),
-            (*sorted(callbacks[state, reason, host]),),
-        )
-        for (state, reason, host), number in sorted(
-            numbers.items(), key=lambda item: (-item[1], item[0])
-        )
+        _group(*key, groups[key])
+        for key in sorted(groups, key=lambda key: (-len(groups[key]), key))
     ]
+
+
+def _group(state: str, reason: str, host: str, pages: list[KeptPage]) -> Group:
+    times = [page.failed_at for page in pages if page.failed_at is not None]
+    newest, oldest = max(times, default=None), min(times, default=None)
+    callbacks = sorted({page.callback for page in pages})
+    return Group(state, reason, host, len(pages), newest, oldest, (*callbacks,))
 
 
 def host_of(url: str) -> str:
@@ -410,11 +404,6 @@ def _named(prefix: str, records: Any) -> dict[str, str]:
     return {
         name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
     }
-
-
-def _crawlers(config: Any) -> Flow[list[Crawler]]:
-    _, found = yield from _told(config)
-    return found
 
 
 def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
@@ -513,8 +502,7 @@ def _crawler(name: str, at: int, record: Record, session: _Session | None, now: 
 
 def _hashes_of(queue: str) -> dict[str, str]:
     """Return the hashes of the queues of a queue's kept pages, by the states of these."""
-    names = queue, failed_queue_of(queue), given_up_queue_of(queue)
-    return dict(zip(KEPT, (short(name, 8) for name in names), strict=True))
+    return {state: short(name, 8) for state, name in queues_by_state(queue).items()}
 
 
 def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:

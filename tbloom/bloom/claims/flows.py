@@ -53,14 +53,14 @@ class Claims(ResetsInChild):
         self._ttl_ms = ttl_ms
         #: Called when another session goes on in place of one that the server does not know any more, and whether it has lost the filter.
         self.when_lost: Callable[[bool], object] = lambda _: None
+        #: What a session tells of itself with each heartbeat; None: nothing.
+        self.record: Callable[[Session], Record] | None = None
         super().__init__()
         self.use(dispatcher)
 
     def reset(self) -> None:
         """Start a session without claims. A forked child has a session of its own."""
         self.session: Session = Session()
-        #: What a session tells of itself with each heartbeat; None: nothing.
-        self.record: Callable[[Session], Record] | None = getattr(self, "record", None)
         #: Committed items whose claims other sessions had taken over, and of which nobody was warned.
         self.taken_over: deque[bytes] = deque()
 

@@ -218,11 +218,6 @@ class Session:
         """The items on which callers here work."""
         return [digest for digest, lease in self._leases.copy().items() if lease.is_claimed]
 
-    @property
-    def number_claimed(self) -> int:
-        """The number of items on which callers here work; roughly, while others change it."""
-        return len(self.claimed)
-
     def to_release(self) -> dict[bytes, int]:
         """Return the items to release, each with the last call whose claim ends."""
         leases = self._leases.copy()  # in one step, because other threads change it

@@ -326,7 +326,8 @@ def _ago(at: float | None, now: float) -> str:
 def retry(target: Target, chosen: _Chosen, callback: str, *, everything: bool) -> None:
     """Give a Scrapy spider's failed pages to its crawlers.
 
-    Those that run take them once they have nothing else to fetch, or else the next one. Without a filter or --all, nothing is done. The tries of a page begin again. SPIDER is as of tbloom queue.
+    A crawler takes them once it has nothing else to fetch: one that runs, or else the next one that starts. The tries of a page
+    begin again. Without a filter or --all, nothing is done. SPIDER is as of tbloom queue.
     """
     _expect_filter(chosen, everything=everything)
     fleet, new_note = target.one(), _new_note(target, callback)

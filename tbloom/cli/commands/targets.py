@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import wraps
 from importlib.util import find_spec
@@ -29,16 +29,23 @@ _NAMED = 10
 class Target(NamedTuple):
     """What a command is asked of."""
 
-    #: The filter, and its server: "'shop:tbloom', redis1:6379/0".
-    place: str
-    name: str
+    #: The filter, and its server, without a password.
+    seen: Any
     server: str
     #: The fleet of the spider, or of each queue of the filter; at least one.
-    fleets: list[Fleet | LocalFleet]
-    #: The filter.
-    seen: Any
+    fleets: Sequence[Fleet | LocalFleet]
     #: The spider of the project; None: there is no project, or it has no such spider.
     spider: SpiderQueue | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the filter."""
+        return str(self.seen.config.name)
+
+    @property
+    def place(self) -> str:
+        """The filter, and its server: "'shop:tbloom', redis1:6379/0"."""
+        return f"{self.name!r}, {self.server}"
 
     def title(self, fleet: Fleet | LocalFleet) -> str:
         """Return what names the spider, with its arguments, the filter and the server."""
@@ -164,7 +171,7 @@ def open_target(
         with _server_at(given.get("REDIS_URL"), prefix) as server:
             seen = server.filter(spider)
             fleets = [Fleet(seen, queue) for queue in queues_of(seen) or [spider]]
-            yield _target(seen, server.place, fleets)
+            yield Target(seen, server.place, fleets)
         return
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
@@ -175,7 +182,7 @@ def open_target(
         with open_queue(
             settings_of(given, here), spider, arguments, has_local=not of_project
         ) as queue:
-            yield _target(queue.seen, queue.place, [queue.fleet], queue)
+            yield Target(queue.seen, queue.place, [queue.fleet], queue)
         return
     settings = settings_of(given, None)
     if settings.get("TBLOOM_STORE") == "local":
@@ -195,7 +202,7 @@ def _local_target(settings: Any, spider: str, arguments: Mapping[str, str]) -> I
     settings.setdefault("TBLOOM_MARK", "done")
     with open_local(settings, spider) as seen:
         queues = _queues_of(seen.queues(), spider, arguments)
-        yield _target(seen, str(seen.path), [LocalFleet(seen, queue) for queue in queues])
+        yield Target(seen, str(seen.path), [LocalFleet(seen, queue) for queue in queues])
 
 
 @contextmanager
@@ -243,7 +250,7 @@ def _stored_target(
     seen = server.filter(name)
     queues = _queues_of(queues_of(seen), spider if name == named else "", arguments)
     fleets = [Fleet(seen, queue) for queue in queues or [name.removesuffix(":tbloom")]]
-    return _target(seen, address_of(server.client), fleets)
+    return Target(seen, address_of(server.client), fleets)
 
 
 def _queues_of(known: list[str], spider: str, arguments: Mapping[str, str]) -> list[str]:
@@ -258,8 +265,3 @@ def _queues_of(known: list[str], spider: str, arguments: Mapping[str, str]) -> l
 
     found = [queue for queue in known if is_of(queue)]
     return found or ([queue_of(spider, arguments)] if spider else [])
-
-
-def _target(seen: Any, server: str, fleets: list[Any], spider: SpiderQueue | None = None) -> Target:
-    name = seen.config.name
-    return Target(f"{name!r}, {server}", name, server, fleets, seen, spider)

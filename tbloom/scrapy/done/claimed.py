@@ -67,6 +67,7 @@ class ClaimedRequests(PendingRequests):
         if isinstance(seen, CrawlBloom):
             self.telling = Telling(crawl, seen.session_ttl)
             seen.tell(self.telling)
+            seen.when_lost(partial(in_loop(), self._session_lost))
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         has_notes = self.committer.has_notes
@@ -74,8 +75,6 @@ class ClaimedRequests(PendingRequests):
             kind = GivingHosts if crawl.owns_hosts else Giving
             self._giving = kind(crawl, scheduler, seen, self._put_back, self._givable)
             self.committer.sent = self._giving.look
-        if isinstance(seen, CrawlBloom):
-            seen.when_lost(partial(in_loop(), self._session_lost))
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self.tracker.spider_error, signals.spider_error)

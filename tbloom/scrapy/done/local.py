@@ -25,13 +25,9 @@ from itertools import islice
 from typing import Any
 
 from tbloom import Claim, LocalBloom
-from tbloom.bloom.claims.calls import LEFT as LEFT_TO_ALL
-from tbloom.bloom.claims.calls import SUSPECT
+from tbloom.bloom.claims.calls import LEFT, SUSPECT
 from tbloom.bloom.claims.fleet import (
-    FAILED,
-    GIVEN_UP,
     KEPT,
-    LEFT,
     MOST_GIVEN_UP,
     Crawler,
     KeptPage,
@@ -42,6 +38,7 @@ from tbloom.bloom.claims.fleet import (
     given_up_queue_of,
     kept_note,
     kept_page,
+    queues_by_state,
 )
 from tbloom.bloom.claims.notes import PLACE, History, Note, Taken, with_failure
 from tbloom.engine.forks import call_in_child
@@ -392,11 +389,7 @@ class LocalFleet:
     def __init__(self, store: CrawlLocal, queue: str) -> None:
         self._store = store
         self.queue: str = queue
-        self._queues = {
-            LEFT: queue,
-            FAILED: failed_queue_of(queue),
-            GIVEN_UP: given_up_queue_of(queue),
-        }
+        self._queues = queues_by_state(queue)
 
     def crawlers(self) -> list[Crawler]:
         """Return none."""
@@ -412,7 +405,7 @@ class LocalFleet:
         """Yield its kept pages, at most so many of each state."""
         for state in states:
             for item, note in islice(self._store.left_in(self._queues[state]), most):
-                head = f"{LEFT_TO_ALL}{0:08x}{note.stored[:PLACE]}".encode()
+                head = f"{LEFT}{0:08x}{note.stored[:PLACE]}".encode()
                 yield kept_page(state, 0, item, head + note.text.encode())
 
     def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:

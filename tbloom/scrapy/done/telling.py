@@ -45,7 +45,7 @@ class Telling:
             pid=os.getpid(),
             up=round(time.monotonic() - self._began),
             ttl=self._ttl,
-            claimed=session.number_claimed,
+            claimed=len(session.claimed),
             done=counts["tbloom/done"],
             per_minute=self._per_minute(all_counts["tbloom/done"]),
             taken=counts["tbloom/taken"],

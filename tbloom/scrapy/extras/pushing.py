@@ -157,13 +157,9 @@ class SpiderQueue(NamedTuple):
     def _ask(self, given: Mapping[bytes, _Given], *, again: bool) -> dict[bytes, Claim]:
         """Leave the requests that are new, and return the answers by digest."""
         answers = dict[bytes, Claim]()
-        digests = {id(each): digest for digest, each in given.items()}
         for arguments, group in _by_arguments(given.values()):
             items, notes = [each.item for each in group], [each.note for each in group]
-            found = self._bloom.push_answered(items, notes, again=again, **arguments)
-            answers |= {
-                digests[id(each)]: answer for each, answer in zip(group, found, strict=True)
-            }
+            answers |= self._bloom.push_answered(items, notes, again=again, **arguments)
         return answers
 
     def _kept(
