@@ -139,7 +139,7 @@ def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:
         assert [False, False] == seen.add_many(["a", "b"])
     # Nothing is added where no answer can be printed.
     done = process(*words, input=b"c\n", preexec_fn=partial(os.close, 1))
-    assert (2, b"tbloom: standard input or output is closed\n") == (done.returncode, done.stderr)
+    assert (2, b"tbloom: standard output is closed\n") == (done.returncode, done.stderr)
     with TimeBloom.from_url(url, name) as seen:
         assert "c" not in seen
 
