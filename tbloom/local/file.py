@@ -64,8 +64,8 @@ class FileStore(Store):
     """Contents in a file."""
 
     _fd = -1
-    #: The device and the inode of the file.
-    _identity: tuple[int, int] | None = None
+    #: What the file was at first, by which it is known again.
+    _first: os.stat_result | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
         if fcntl is None:
@@ -191,10 +191,10 @@ class FileStore(Store):
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
             raise ConfigError("path", self.path, "a regular file")
-        if self._identity not in (None, _identity(status)):
+        self._first = self._first or status
+        if not os.path.samestat(status, self._first):
             os.close(fd)
             raise self._gone()
-        self._identity = _identity(status)
         return fd
 
     @contextmanager
@@ -204,7 +204,7 @@ class FileStore(Store):
             yield
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            if self._identity is not None:
+            if self._first is not None:
                 raise self._gone(why) from error
             how = "read" if self._readonly else "read and write"
             expected = f"a file that this user may {how} ({why})"
@@ -216,7 +216,7 @@ class FileStore(Store):
             status = os.stat(self.path)  # noqa: PTH116 - in less time
         except OSError as error:
             raise self._gone(error.strerror) from error
-        if _identity(status) != self._identity:
+        if self._first is None or not os.path.samestat(status, self._first):
             raise self._gone()
         if status.st_size < len(self._view):
             raise self._damaged()
@@ -281,11 +281,6 @@ class FileStore(Store):
         left = memoryview(data)
         while left:
             left = left[os.pwrite(self._fd, left, place + len(data) - len(left)) :]
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Return the device and the inode of a file."""
-    return status.st_dev, status.st_ino
 
 
 def _take(taken: list[tuple[int, int]], length: int) -> int:
