@@ -12,7 +12,8 @@ import subprocess
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import reduce
-from itertools import count
+from itertools import count, product
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def test_sets_answer_as_sets_of_python(
             for place in {0, len(ordered) // 2, len(ordered) - 1} if ordered else ():
                 assert ordered[place] == found.select(place)
                 assert place + 1 == found.rank(ordered[place])
+        pairs = [(value(tree, sets), value(tree, truth)) for tree in (0, 1, *trees[:1])]
+        pairs.append((sets[0] & sets[1], truth[0] & truth[1]))
+        for (one, ours), (other, theirs) in product(pairs, repeat=2):
+            for compare in (eq, ne, le, lt, ge, gt):
+                assert compare(ours, theirs) is compare(one, other)
+            assert ours.isdisjoint(theirs) is one.isdisjoint(other)
+            assert ours.issubset(theirs) is one.issubset(other)
+        assert truth[1].isdisjoint(truth[2]) is sets[1].isdisjoint(own[2])
         first, *others = own
         for verb, function in zip(
             ("count_or", "count_and", "count_andnot", "count_xor"), OPERATORS.values(), strict=True
@@ -130,6 +139,49 @@ async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> N
     ]
     await a.clear(mapping=True)
     assert 0 == await everyone.count()
+
+
+def test_a_chain_of_operators_may_be_longer_than_pythons_stack(url: str, name: str) -> None:
+    """As of a loop over the counters of many days or hosts; in both directions."""
+    with redis.Redis.from_url(url) as client:
+        a, b = (DistinctCounter(client, f"{name}-{each}", None) for each in "ab")
+        a.add_many(range(10))
+        b.add_many(range(5, 15))
+        ours, theirs = a.members(), b.members()
+        left = right = ours
+        for _ in range(600):
+            left = left & theirs | ours
+            right = ours | theirs & right
+        assert {*range(10)} == {*left} == {*right}
+        assert left == right == ours
+        assert 10 == len(left) == left.count_or(right)
+
+
+async def test_sets_and_counters_are_compared_in_one_read(make_counter: Make) -> None:
+    a, b = make_counter("a"), make_counter("b")
+    await a.add_many(["x", "y"])
+    await b.add_many(["x", "y", "z"])
+    answers = [
+        await a.members().issubset(b),
+        await b.members().issubset(a.members()),
+        await a.members().isdisjoint(b.members()),
+        await (b.members() - a.members()).isdisjoint(a),
+    ]
+    assert [True, False, False, True] == answers
+    with pytest.raises(ConfigError, match=r"^others\[0\]: expected a distinct counter, or a set"):
+        await a.members().issubset(["x"])
+
+
+def test_a_set_is_no_other_things_equal(url: str, name: str) -> None:
+    a, b = (DistinctCounter.from_url(url, "a", mapping) for mapping in (name, None))
+    assert a.members() != {"x"}
+    assert a.members() != a
+    with pytest.raises(TypeError):
+        assert a.members() <= {"x"}
+    with pytest.raises(ConfigError, match="expected a set of a counter of the same mapping"):
+        assert a.members() == b.members()
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(a.members())
 
 
 def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
