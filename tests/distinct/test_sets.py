@@ -9,9 +9,11 @@ import random
 import shutil
 import struct
 import subprocess
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import reduce
+from importlib.util import find_spec
 from itertools import count, product
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
@@ -294,6 +296,25 @@ def java() -> Change:
     return lambda data: changed(command, data)
 
 
+def clickhouse(kind: str) -> Change:
+    """ClickHouse's groupBitmap of ids of this type."""
+    if find_spec("chdb") is None:  # 900 MB
+        pytest.skip("chdb (pip install chdb-core) is missing")
+    return lambda data: changed([sys.executable, str(HERE / "clickhouse.py"), kind], data)
+
+
+@pytest.fixture(scope="module")
+def clickhouse_32() -> Change:
+    """As a state of UInt32."""
+    return clickhouse("UInt32")
+
+
+@pytest.fixture(scope="module")
+def clickhouse_64() -> Change:
+    """As a state of UInt64."""
+    return clickhouse("UInt64")
+
+
 def changed(command: list[str], data: bytes) -> tuple[int, bytes]:
     """What the program says of the bitmap, and what it makes of it."""
     done = subprocess.run(command, input=data, capture_output=True, check=False)
@@ -302,16 +323,18 @@ def changed(command: list[str], data: bytes) -> tuple[int, bytes]:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("program", ["node", "java"])
+@pytest.mark.parametrize("many", [IDS, {*range(10, 41)}], ids=["many ids", "21 ids"])
+@pytest.mark.parametrize("program", ["node", "java", "clickhouse_32", "clickhouse_64"])
 def test_a_counter_goes_to_another_language_and_back(
-    request: pytest.FixtureRequest, url: str, name: str, program: str
+    request: pytest.FixtureRequest, url: str, name: str, program: str, many: set[int]
 ) -> None:
+    """ClickHouse writes up to 32 ids as they are."""
     change: Change = request.getfixturevalue(program)
     with DistinctCounter.from_url(url, f"{name}-a", None) as counter:
         other = DistinctCounter(counter.client, f"{name}-b", None)
-        counter.from_roaring(BitMap(IDS).serialize())
+        counter.from_roaring(BitMap(many).serialize())
         counter.discard_many([*range(10, 20), (1 << 32) - 1])
-        ids = IDS - {*range(10, 20), (1 << 32) - 1}
+        ids = many - {*range(10, 20), (1 << 32) - 1}
         size, data = change(counter.members().to_roaring())
         assert len(ids) == size
         other.from_roaring(data)
