@@ -307,6 +307,56 @@ def test_room_is_reserved_without_holes(path: Path) -> None:
         assert status.st_blocks * 512 >= status.st_size
 
 
+class Disk:
+    """What the disk has of a file whose writes the kernel puts off, until fsync. It may write any of them earlier."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.image = bytearray(path.read_bytes())
+        self.waiting: list[tuple[int, bytes]] = []
+        self.copy = path.with_name("after a crash")
+        self._write, self._sync = os.pwrite, os.fsync
+        monkeypatch.setattr(os, "pwrite", self.pwrite)
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def pwrite(self, fd: int, data: Any, place: int) -> int:
+        written = self._write(fd, data, place)
+        self.waiting.append((place, bytes(data[:written])))
+        for one in self.waiting:
+            self.crashed([one])
+        return written
+
+    def fsync(self, fd: int) -> None:
+        self._sync(fd)
+        self.image = self.after(self.waiting)
+        self.waiting = []
+
+    def after(self, writes: list[tuple[int, bytes]]) -> bytearray:
+        image = bytearray(self.image)
+        for place, data in writes:
+            image.extend(bytes(max(0, place + len(data) - len(image))))
+            image[place : place + len(data)] = data
+        return image
+
+    def crashed(self, writes: list[tuple[int, bytes]]) -> int:
+        """The number of changes that the file has after a crash, if these writes are on the disk. Raises if it can't be read."""
+        self.copy.write_bytes(self.after(writes))
+        with at(START, self.copy, readonly=True) as seen:
+            return seen._protocol.store.version
+
+
+def test_a_crash_of_the_machine_leaves_a_file_that_can_be_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory of before the change or that of after it, whichever writes the kernel has done; and once the call has its answer,
+    that of after it."""
+    with at(START, path, capacity=50) as seen:
+        disk = Disk(path, monkeypatch)
+        for number in range(300):
+            seen.add(f"item {number}")
+            assert seen._protocol.store.version == disk.crashed([])
+        assert seen._protocol.store.version > 3
+
+
 @pytest.fixture
 def open_path() -> Iterator[Path]:
     """In a folder that other users may pass."""
