@@ -151,7 +151,7 @@ print([os.fstat(number).st_rdev == null for number, is_so in zip((0, 2), is_clos
 def test_a_command_works_without_standard_error_or_input(
     place: dict[str, str], tmp_path: Path
 ) -> None:
-    """As a daemon's, or cron's, with 2>&-; all commands: test_recorded.py. No file or connection gets the number of the closed
+    """pipx#1620. As a daemon's, or cron's, with 2>&-; all commands: test_recorded.py. No file or connection gets the number of the closed
     stream, into which libraries and child processes would write."""
     lines = tmp_path / "lines"
     lines.write_text("1\nnew\n")

@@ -144,7 +144,7 @@ async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> N
 
 
 def test_a_chain_of_operators_may_be_longer_than_pythons_stack(url: str, name: str) -> None:
-    """As of a loop over the counters of many days or hosts; in both directions."""
+    """ibis#9194: as of a loop over the counters of many days or hosts; in both directions."""
     with redis.Redis.from_url(url) as client:
         a, b = (DistinctCounter(client, f"{name}-{each}", None) for each in "ab")
         a.add_many(range(10))
@@ -328,7 +328,7 @@ def changed(command: list[str], data: bytes) -> tuple[int, bytes]:
 def test_a_counter_goes_to_another_language_and_back(
     request: pytest.FixtureRequest, url: str, name: str, program: str, many: set[int]
 ) -> None:
-    """ClickHouse writes up to 32 ids as they are."""
+    """ClickHouse#16798: a bitmap that is made elsewhere is uploaded. ClickHouse writes up to 32 ids as they are."""
     change: Change = request.getfixturevalue(program)
     with DistinctCounter.from_url(url, f"{name}-a", None) as counter:
         other = DistinctCounter(counter.client, f"{name}-b", None)

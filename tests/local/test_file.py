@@ -227,7 +227,7 @@ async def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call
 def test_a_file_that_is_cut_within_a_call_kills_the_process(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel has no page for the bits: SIGBUS. The next process is told that the file is damaged."""
+    """toolong#9: the kernel has no page for the bits, and sends SIGBUS. The next process is told that the file is damaged."""
     with at(START, path) as seen:
         seen.add("a")
 

@@ -268,7 +268,8 @@ def test_a_damaged_file_is_an_error_that_names_it(start: Any, path: Path) -> Non
 @pytest.mark.parametrize("name", ["seen.tbloom", "seen.tbloom.claims", "seen.tbloom.claims-wal"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_file_that_is_lost_while_it_is_open_is_an_error(path: Path, name: str, how: str) -> None:
-    """Of the next claim and commit, and of the end: the next crawl would know nothing of it."""
+    """better-sqlite3#1237: SQLite goes on without an error. It is one of the next claim and commit, and of the end: the next crawl
+    would know nothing of it."""
     file = path.with_name(name)
     calls: list[Callable[[CrawlLocal], object]] = [
         lambda seen: seen.commit_many([A]),
@@ -293,7 +294,8 @@ def test_a_file_that_is_lost_while_it_is_open_is_an_error(path: Path, name: str,
 
 
 def test_an_old_sqlite_knows_all_functions(start: Any) -> None:
-    """Those of 2020, as of Debian 10 and RHEL 8: SQLite has iif() since 3.32, and these others came later."""
+    """pachli-android#1852: SQLite has iif() since 3.32, of 2020, and these others came later. Debian 10 and RHEL 8 have older
+    ones."""
     newer = {"iif", "unixepoch", "format", "sign", "concat", "octet_length", "->", "->>"}
     first = start()
     first.claim_many([A], notes=["A"])
