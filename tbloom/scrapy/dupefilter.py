@@ -218,7 +218,10 @@ class DupeFilter(RFPDupeFilter):
                 telling.ended = reason
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
-            crawl.close()
+            try:
+                crawl.close()
+            except TBloomError as error:  # a local store's file is gone
+                crawl.fail(error)
         if committer:
             committer.report()
             crawl.tracker.report()

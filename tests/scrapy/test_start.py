@@ -109,14 +109,24 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     """It is asked how large it is while the first pages are fetched, which it may count."""
     line = f"filter '{name}': {kind}, [{{}}] items.* MB, {{}}, at 127.0.0.1:"
     first = crawl("pages", settings, ["a", "b"])
-    assert re.match(line.format("012", "(new|existing)"), said(first, "INFO")[0])
+    assert re.match(line.format("012", "(new|existing)"), said(first, "INFO")[-1])
     assert [] == said(first, "WARNING")
     other = crawl("pages", {**settings, **OTHER}, ["c"])
-    assert re.match(line.format("23", "existing"), said(other, "INFO")[0])
+    assert re.match(line.format("23", "existing"), said(other, "INFO")[-1])
     [warning] = said(other, "WARNING")
     expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.ScrapyRedis"
     assert expected in warning
     assert f"was filled with the fingerprints of {SCRAPYS}: to this" in warning
+
+
+def test_the_log_names_the_session_of_the_crawler(
+    crawl: Any, client: redis.Redis, name: str
+) -> None:
+    """At INFO, as ``tbloom queue --json`` shows it."""
+    log = said(crawl("pages", {**ADDON, "TBLOOM_MARK": "done"}, ["a"]), "INFO")
+    [session] = re.findall(r"^this crawler is session (\w+)$", "\n".join(log), re.MULTILINE)
+    config = TimeBloom.open(client, name).config
+    assert session in client.hgetall(config.keys.crawlers())
 
 
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
@@ -184,7 +194,7 @@ def test_no_page_waits_until_the_filter_has_said_how_large_it_is(url: str, name:
         settings = {**own, "REDIS_URL": proxy.url}
         result = crawl.start("pages", f"{site.url}/", settings, pages=[["a", {}]]).result()
     assert (["a"], "finished") == (result["fetched"], result["finish_reason"])
-    assert " MB, " in said(result, "INFO")[0]
+    assert " MB, " in said(result, "INFO")[-1]
 
 
 @pytest.mark.parametrize(

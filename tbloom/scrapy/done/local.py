@@ -22,6 +22,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tbloom import Claim, LocalBloom
@@ -108,6 +109,8 @@ class CrawlLocal(LocalBloom):
         #: The queue whose requests this process takes; None: none so far.
         self._queue: str | None = None
         self._database: sqlite3.Connection | None = None
+        #: The files of the database, by which they are known again.
+        self._files: dict[str, os.stat_result] = {}
         call_in_child(self._drop_database)
 
     @property
@@ -126,6 +129,9 @@ class CrawlLocal(LocalBloom):
         try:
             with self._naming_file():
                 self._database = _open(self.path)
+                if self.path is not None:
+                    names = f"{self.path}.claims", f"{self.path}.claims-wal"
+                    self._files = {name: Path(name).stat() for name in names}
             with self._changing() as database:
                 now = self._protocol.clock()
                 database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
@@ -212,7 +218,7 @@ class CrawlLocal(LocalBloom):
         """Return how many requests are left in the queue, and of how many of them processes have died twice or more."""
         with self._changing() as database:
             query = (
-                "SELECT count(*), count(*) FILTER (WHERE deaths + (owner = 2) >= ?) FROM claims "
+                "SELECT count(*), coalesce(sum(deaths + (owner = 2) >= ?), 0) FROM claims "
                 "WHERE owner > 0 AND queue = ?"
             )
             found: tuple[int, int] = database.execute(query, (SUSPECT, queue)).fetchone()
@@ -264,7 +270,7 @@ class CrawlLocal(LocalBloom):
             rows = [row for row in rows if row[3] < SUSPECT] or suspects
             # Whoever ends without work on a suspect leaves a suspect.
             database.executemany(
-                "UPDATE claims SET deaths = iif(?1 < ?2, deaths, ?1), owner = 0 WHERE item = ?3",
+                "UPDATE claims SET deaths = CASE WHEN ?1 < ?2 THEN deaths ELSE ?1 END, owner = 0 WHERE item = ?3",
                 [(row[3], SUSPECT, row[0]) for row in rows],
             )
         self._claimed.update(row[:2] for row in rows)
@@ -296,12 +302,16 @@ class CrawlLocal(LocalBloom):
 
     def close(self) -> None:
         """See ``LocalBloom.close``. The next process takes over the claims."""
-        if self._database is not None:
-            with suppress(TBloomError), self._changing() as database:
-                self._leave(database, 1)
-            self._database.close()
-        self._database = None
-        super().close()
+        try:
+            if self._database is not None:
+                self._check_files()
+                with suppress(TBloomError), self._changing() as database:
+                    self._leave(database, 1)
+        finally:
+            if self._database is not None:
+                self._database.close()
+            self._database = None
+            super().close()
 
     def _claim(self, notes: Mapping[bytes, Note], within: int | None) -> None:
         """Claim the items, each with its note."""
@@ -327,7 +337,7 @@ class CrawlLocal(LocalBloom):
         """Leave the claims of a process that has ended. It was not at work on those that had failed."""
         failed = failed_queue_of("")
         database.execute(
-            "UPDATE claims SET owner = iif(substr(queue, ?) = ?, 1, ?), expires = ? WHERE owner = 0",
+            "UPDATE claims SET owner = CASE WHEN substr(queue, ?) = ? THEN 1 ELSE ? END, expires = ? WHERE owner = 0",
             (-len(failed), failed, owner, self._expiry()),
         )
 
@@ -356,8 +366,22 @@ class CrawlLocal(LocalBloom):
         """Commit the changes of the block at its end, or roll them back if it raises. Raise TBloomError as ``_naming_file`` does."""
         if self._database is None:
             raise TBloomError("the claims are closed, or those of the process that forked this one")
+        self._check_files()
         with self._naming_file(), self._database:
             yield self._database
+
+    def _check_files(self) -> None:
+        """Raise TBloomError if a file of the database is no longer there: SQLite would go on, in a file without a name."""
+        for name, opened in self._files.items():
+            try:
+                is_there = os.path.samestat(Path(name).stat(), opened)
+            except OSError:
+                is_there = False
+            if not is_there:
+                raise TBloomError(
+                    f"{name} was deleted or replaced while it was in use; the next crawl knows nothing of the pages that this one "
+                    "has left, but for their links"
+                )
 
     @contextmanager
     def _naming_file(self) -> Iterator[None]:

@@ -101,7 +101,7 @@ class Sharing:
 
     def begin(self) -> None:
         """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
-        logger.debug("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
+        logger.info("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
         # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
         self._crawl.link_calls.begin(
             partial(self._take, 0, idle=False),
