@@ -430,3 +430,29 @@ def test_more_pages_than_one_call_reads_are_listed_and_retried(open_one: Open) -
     assert 500 == len([*looks.kept([FAILED], 500)])
     assert (3_000, 0) == looks.retry(looks.kept([FAILED]))
     assert Pages(left=3_000) == counts(looks)
+
+
+def test_the_index_of_kept_pages_never_lacks_a_ttl(open_one: Open, client: Redis) -> None:
+    """Though the only page leaves it for a moment."""
+    ours = open_one()
+    claimed(ours, "http://a/")
+    looks, [digest] = Fleet(ours, "shop"), ours.config.digests_of(["http://a/"])
+    ours.note_history({"http://a/": failed()})
+    [page] = looks.kept()
+    index = ours.config.keys.left(page.shard)
+    assert digest == page.digest
+    assert 0 < client.pttl(index)
+    looks.retry([page])
+    assert 0 < client.pttl(index)
+
+
+def test_owners_of_hosts_are_no_claimed_pages(open_one: Open) -> None:
+    ours = open_one()
+    ours.take(0, "shop", idle=False)
+    claimed(ours, "http://a/1", "http://a/2")
+    for shard in range(ours.config.shards):
+        ours.client.hset(ours.config.keys.claims(shard), "hAAAAAAAA=abc", ours.session)
+    told(ours, owns_hosts=True)
+    numbers = numbers_of(ours)
+    assert numbers is not None
+    assert 2 == numbers.pages.claimed

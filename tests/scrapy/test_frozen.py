@@ -19,6 +19,7 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 
 from tbloom import TimeBloom
+from tbloom.bloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
@@ -142,6 +143,12 @@ def test_a_crawler_that_was_frozen_fetches_nothing_that_others_have(
     assert twice <= begun
     assert "goes on in place of session" in woken["log"]
     assert not client.exists(f"{{{name}}}:sessions")
+    with TimeBloom.open(url, name) as seen:
+        numbers = numbers_of(seen)
+    assert numbers is not None
+    assert sum(result["stats"].get("tbloom/done", 0) for result in results) == numbers.done
+    assert {"lost": 1} == numbers.crawlers
+    assert Pages() == numbers.pages
 
 
 def test_a_fleet_whose_redis_comes_back_empty_misses_nothing(fleet: Fleet) -> None:

@@ -1,7 +1,7 @@
 -- requeue: give items to another queue, as if they were left for the first time; or end their claims. They are items that are left,
 -- or that their sessions hold although the work has failed.
 --
--- Includes   claims
+-- Includes   claims, clock
 --
 -- KEYS[1]    the claims (shared/claims.lua)
 -- KEYS[2]    the index of left items (shared/claims.lua)
@@ -16,6 +16,7 @@
 -- A second copy of the call changes nothing, because the claims are no longer as the client has read them.
 
 local claims, index, queue, answers = KEYS[1], KEYS[2], ARGV[1], {}
+local now = server_time()
 redis.call('ZCARD', index)
 
 for at = 2, #ARGV, 3 do
@@ -31,4 +32,7 @@ for at = 2, #ARGV, 3 do
   end
   answers[#answers + 1] = is_same and '1' or '0'
 end
+-- The last item that left the index has ended it.
+local left_ms = redis.call('PTTL', claims)
+if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
 return {0, table.concat(answers)}

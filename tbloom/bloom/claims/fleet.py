@@ -259,10 +259,7 @@ class Fleet:
         crawlers = [*crawlers]
         counted: Pages = self._store.run(_count(self._store.config, self._hashes))
         claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
-        return counted._replace(
-            claimed=max(0, claimed - counted.held),
-            orphaned=sum(each.orphaned for each in crawlers),
-        )
+        return counted._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
 
     def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
         """Yield its kept pages, those of a host together; at most so many of each state.
@@ -443,12 +440,17 @@ def _numbers(config: Any) -> Flow[Numbers | None]:
     kept, *of_queues = (sum(some) for some in chunks(counted, config.shards))
     failed, given_up = sum(of_queues[: len(queues)]), sum(of_queues[len(queues) :])
     orphaned = sum(each.orphaned for each in crawlers)
+    claimed = max(0, sum(claims) - kept - orphaned)
+    if any(
+        each.record.owns_hosts for each in crawlers
+    ):  # the owners of hosts stand among the claims
+        claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
     return Numbers(
         crawlers=Counter(
             each.state for each in crawlers if each.state != ENDED and not each.is_buried
         ),
         pages=Pages(
-            claimed=max(0, sum(claims) - kept - orphaned),
+            claimed=claimed,
             left=max(0, kept - failed - given_up),
             orphaned=orphaned,
             failed=failed,

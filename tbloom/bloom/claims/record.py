@@ -29,8 +29,10 @@ class Record:
     #: How long it has run, and how long its session lives without a further heartbeat (s).
     up: float = 0
     ttl: float = 0
-    #: The number of pages that it has claimed now: it fetches them, or has them in its queue.
+    #: The number of pages that it fetches now, or has in its queue: not those that have failed, which it holds.
     claimed: int = 0
+    #: Whether hosts have owners among the crawlers.
+    owns_hosts: bool = False
     done: int = 0
     per_minute: int = 0
     taken: int = 0

@@ -65,7 +65,7 @@ class ClaimedRequests(PendingRequests):
         self._giving: Giving | None = None
         self.telling: Telling | None = None
         if isinstance(seen, CrawlBloom):
-            self.telling = Telling(crawl, seen.session_ttl)
+            self.telling = Telling(crawl, self._failures, seen.session_ttl)
             seen.tell(self.telling)
             seen.when_lost(partial(in_loop(), self._session_lost))
         #: Whether a heartbeat is under way, before which no request leaves the queue.
@@ -313,6 +313,7 @@ class ClaimedRequests(PendingRequests):
         ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
         """
         self._sharing.queue_changes += 1
+        self._failures.release()
         if is_empty and isinstance(self._seen, CrawlBloom):
             self._sharing.wait_for_others(self._seen)
         if self._giving:

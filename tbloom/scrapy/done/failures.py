@@ -34,8 +34,9 @@ class _Failure:
     #: When a link to the page is followed again (infinite while one is followed), and how long the page's next pause is (seconds).
     until: float
     pause: float
-    #: The number of earlier crawls in a row in which the page has failed.
+    #: The number of earlier crawls in a row in which the page has failed; and whether this crawl holds its claim.
     failures: int
+    is_held: bool
 
 
 class Failures:
@@ -86,7 +87,9 @@ class Failures:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
             failures = 0 if page.is_given_up else page.failures
-            self._failed[page.first] = _Failure(time.monotonic() + pause, 2 * pause, failures)
+            self._failed[page.first] = _Failure(
+                time.monotonic() + pause, 2 * pause, failures, is_held=not page.is_given_up
+            )
 
     def give_up(self, url: str, reason: str, why: str) -> None:
         """Log and count a page that no later crawl takes."""
@@ -107,7 +110,18 @@ class Failures:
 
     def try_again(self, fingerprint: str) -> None:
         """Follow no further link until the page, to which one is followed now, is done or fails again."""
-        self._failed[fingerprint].until = math.inf
+        failed = self._failed[fingerprint]
+        failed.until, failed.is_held = math.inf, False
+
+    @property
+    def held(self) -> int:
+        """The number of pages that have failed, and whose claims this crawl holds for the next one."""
+        return sum(failed.is_held for failed in [*self._failed.values()])
+
+    def release(self) -> None:
+        """Note that this crawl holds no claims of failed pages any more."""
+        for failed in self._failed.values():
+            failed.is_held = False
 
     def failures_before(self, fingerprint: str) -> int:
         """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""

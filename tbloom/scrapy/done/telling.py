@@ -10,6 +10,7 @@ from collections import Counter, deque
 from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Session
 from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.done.failures import Failures
 
 #: Pages a minute are those of the last heartbeats, so many.
 _BEATS = 5
@@ -19,11 +20,11 @@ _LEFT, _GIVEN_UP = "tbloom/left/", "tbloom/given_up/"
 class Telling:
     """Makes the records of one crawl. Called in the thread of the heartbeats."""
 
-    def __init__(self, crawl: Crawl, session_ttl: float) -> None:
-        self._crawl, self._ttl = crawl, session_ttl
+    def __init__(self, crawl: Crawl, failures: Failures, session_ttl: float) -> None:
+        self._crawl, self._failures, self._ttl = crawl, failures, session_ttl
         self._began = time.monotonic()
-        #: The counts at the begin of each session, by its name.
-        self._before = dict[str, Counter[str]]()
+        #: What earlier sessions had counted at the begin of each session, by its name; and what was told last.
+        self._before, self._last = dict[str, Counter[str]](), Counter[str]()
         self._done = deque([(self._began, 0)], maxlen=_BEATS)
         #: Why the crawl has ended; "": it runs.
         self.ended: str = ""
@@ -31,8 +32,8 @@ class Telling:
     def __call__(self, session: Session) -> Record:
         """Return the session's record as it is now."""
         all_counts = self._crawl.counts.copy()
-        begun = all_counts if self._before else Counter[str]()
-        counts = all_counts - self._before.setdefault(session.name, begun)
+        counts = all_counts - self._before.setdefault(session.name, self._last)
+        self._last = all_counts
         failed = Counter[str]()
         for stat, number in counts.items():
             for prefix in (_LEFT, _GIVEN_UP):
@@ -45,7 +46,8 @@ class Telling:
             pid=os.getpid(),
             up=round(time.monotonic() - self._began),
             ttl=self._ttl,
-            claimed=len(session.claimed),
+            claimed=max(0, len(session.claimed) - self._failures.held),
+            owns_hosts=self._crawl.owns_hosts,
             done=counts["tbloom/done"],
             per_minute=self._per_minute(all_counts["tbloom/done"]),
             taken=counts["tbloom/taken"],
