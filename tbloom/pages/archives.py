@@ -73,17 +73,21 @@ class Fields:
         """Raise Damaged if they can't be those of one record."""
         pairs = given.headers.items_bytes()
         try:
-            self.pairs: Pairs = tuple((name.decode(), value.decode()) for name, value in pairs)
+            self.pairs: Pairs = tuple([(name.decode(), value.decode()) for name, value in pairs])
         except UnicodeDecodeError:
-            self.pairs = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs)  # fmt: skip
+            self.pairs = tuple([(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs])  # fmt: skip
         self._known = dict[str, str]()
         for name, value in self.pairs:
             known = name.lower()
+            if known not in self._known:
+                self._known[known] = value
             # A head that is cut is followed by another record's. An equal field twice is none, except the first of most heads.
-            if known == "warc-type" and known in self._known:
+            elif known == "warc-type":
                 raise Damaged("another record begins within its header")
-            if self._known.setdefault(known, value) != value and known in _ONCE:
+            elif known in _ONCE and self._known[known] != value:
                 raise Damaged("it has a field twice, with two values")
+        #: The type of the record, in small letters; empty if it has none.
+        self.kind: str = self.get("WARC-Type").lower()
         length = self.get("Content-Length")
         self.length: int = given.content_length
         # FastWARC takes anything that is no length for 0.
@@ -131,6 +135,11 @@ class _Stop(NamedTuple):
 class _EndsEarly(Exception):
     """FastWARC has left something out."""
 
+    def __init__(self, begin: int) -> None:
+        """``begin`` is its offset."""
+        super().__init__(begin)
+        self.begin = begin
+
 
 class _Reader:
     """FastWARC's records, each with the offset at which it begins, and what our account says of them.
@@ -149,19 +158,18 @@ class _Reader:
         given = next(self._records, None)
         if given is None:
             damage = self.source.damage
-            if (damage is None or self.end < damage.begin) and not self.source.is_end(self.end):
-                raise _EndsEarly
+            if damage is None or self.end < damage.begin:
+                _check(self.source.not_blank_behind(self.end))
             return None
         begin = self._base + given.stream_pos
-        if not self.source.is_blank(self.end, begin):
-            raise _EndsEarly
+        _check(self.source.not_blank(self.end, begin))
         end = self.source.end_of_head(begin)
         if end < 0:
             raise Damaged("it is cut")
         # FastWARC knows the length by one name only, though their letters may be small or large (ISO 28500).
         if not given.content_length and _as_known(self.source.kept(begin), end - begin):
             self.source.give_again(begin, lambda data: _as_known(data, end - begin) or data)
-            self._records, self._base = self._from(self.source), begin
+            self._records, self._base, self.end = self._from(self.source), begin, begin
             return self.next()
         self.end = end + given.content_length
         return given, begin
@@ -169,6 +177,12 @@ class _Reader:
     @staticmethod
     def _from(source: Unpacked) -> Iterator[WarcRecord]:
         return iter(ArchiveIterator(source, parse_http=False, max_header_len=MAX_FIELDS, stream_detect=False))  # type: ignore[arg-type]  # fmt: skip
+
+
+def _check(left_out: int) -> None:
+    """Raise _EndsEarly if there is an offset of something that FastWARC has left out."""
+    if left_out >= 0:
+        raise _EndsEarly(left_out)
 
 
 def _as_known(data: bytes, head: int) -> bytes | None:
@@ -251,8 +265,8 @@ class Archive:
                 at = source.where(found[1])
                 held.append(self._record(found[0], at))
                 del found
-        except _EndsEarly:
-            end = source.where(reader.end) - self.begin
+        except _EndsEarly as error:
+            end = source.where(error.begin) - self.begin
             self._stop = _Stop(f"at {end}: FastWARC ended there, and the file does not", None)
         except (Damaged, OSError) as error:
             self._stop = self._stop_at(at, error, held)
@@ -291,7 +305,9 @@ class Archive:
         self._read = len(block) + given.reader.consume()
         if self._read < fields.length:
             raise Damaged("it is cut")
-        digests = digests_of(fields.get, block) if size == fields.length else NO_DIGESTS
+        digests = NO_DIGESTS
+        if size == fields.length:
+            digests = digests_of(fields.get, block, is_revisit=fields.kind == "revisit")
         where, self._is_empty = f"{self.name}: at {offset - self.begin}", False
         return Record(fields, block, digests, where)
 

@@ -90,13 +90,11 @@ def is_piece(body: bytes, codings: list[str]) -> bool:
 
 def _is_inflated(body: bytes) -> bool:
     """Return True if the body is whole. Raise zlib.error if it is not deflated."""
-    for bits in (15, -15):
-        inflater = zlib.decompressobj(bits)
-        try:
-            inflater.decompress(body)
-        except zlib.error:
-            if bits < 0:
-                raise
-        else:
-            return inflater.eof
-    return False
+    inflater = zlib.decompressobj()
+    try:
+        inflater.decompress(body)
+    except zlib.error:  # without zlib's header, any bytes may be the start of a block
+        inflater = zlib.decompressobj(-15)
+        if not inflater.decompress(body):
+            raise
+    return inflater.eof

@@ -173,8 +173,8 @@ class _Import:
         self._responses = Responses(self.account, max_body, progress)
         #: Reads sources once more, and counts nothing.
         self._again = Responses(Account(), max_body, lambda _: None)
-        #: By digest: the address of a page, and Python's hash of its body.
-        self._bodies = dict[str, tuple[Item, int]]()
+        #: By digest: the address of a page, and if the digest is not that of its body, Python's hash of it.
+        self._bodies = dict[str, tuple[Item, int | None]]()
         self._waiting = _Waiting()
 
     def run(self) -> None:
@@ -213,7 +213,8 @@ class _Import:
         page, digest = response.page, response.digest
         if digest and len(digest) + len(page.url) <= _REFERENCE:
             self._bodies.pop(digest, None)
-            self._bodies[digest] = page.address, hash(page.body)
+            known = None if response.is_confirmed else hash(page.body)
+            self._bodies[digest] = page.address, known
             if len(self._bodies) > _REFERENCES:
                 del self._bodies[next(iter(self._bodies))]
 
@@ -224,13 +225,16 @@ class _Import:
 
         :param is_last: True: a revisit without headers gets those of any page with this body.
         """
-        address, body = self._bodies.get(original.digest, (original.url, None))
+        address, known = self._bodies.get(original.digest, (original.url, None))
         for one in dict.fromkeys((address, original.url, revisit.url)):
             with suppress(TBloomError):
                 found = self._store().get(one) if one else None
                 if (
                     found
-                    and (hash(found.body) == body or is_digest(original.digest, found.body))
+                    and (
+                        (known is not None and hash(found.body) == known)
+                        or is_digest(original.digest, found.body)
+                    )
                     and (revisit.status or is_last or not original.at or original.is_at(found.at))
                 ):
                     return _with_body(revisit, found)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import b32encode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from tbloom.pages.coding import codings_in, is_piece
@@ -36,6 +37,11 @@ _CHUNK, _CHUNK_END = (
 _LENGTH = re.compile(r"[0-9]{1,18}")
 #: From base64's alphabet to the one for URLs.
 _URLSAFE = str.maketrans("+/", "-_")
+#: From the letters of base 32 to the digits of ``int``.
+_LETTERS, _VALUES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "0123456789abcdefghijklmnopqrstuv"
+_DIGITS = str.maketrans(
+    _LETTERS + _LETTERS[:26].lower() + "0189_+- ", _VALUES + _VALUES[:26] + "!" * 8
+)
 
 
 class Message(NamedTuple):
@@ -46,6 +52,8 @@ class Message(NamedTuple):
     body: bytes
     #: True: it ends before its headers, its last chunk or its Content-Length.
     is_cut: bool
+    #: True: the body is as it was in the block, so that the digest of one is that of the other.
+    is_raw: bool
 
 
 class Digests(NamedTuple):
@@ -85,15 +93,16 @@ def message_of(block: bytes, *, is_plain: bool) -> Message | str:
     headers = tuple((name.strip(_SPACE), value.strip(_SPACE)) for name, colon, value in pairs if colon)  # fmt: skip
     body = block[begin:]
     if is_plain:
-        return Message(int(status[1]), headers, body, is_cut=False)
-    if any(
+        return Message(int(status[1]), headers, body, is_cut=False, is_raw=True)
+    is_chunked = any(
         name.lower() == "transfer-encoding" and "chunked" in value.lower()
         for name, value in headers
-    ):
+    )
+    if is_chunked:
         body, is_cut = without_chunks(body)
     else:
         is_cut = _is_short(headers, body)
-    return Message(int(status[1]), headers, body, is_cut or blank is None)
+    return Message(int(status[1]), headers, body, is_cut or blank is None, not is_chunked)
 
 
 def _begin(block: bytes) -> int:
@@ -132,14 +141,15 @@ def _is_short(headers: Pairs, body: bytes) -> bool:
     return len(body) < min(map(int, lengths)) and is_piece(body, codings_in(headers))
 
 
-def digests_of(field: Callable[[str], str], block: bytes) -> Digests:
+def digests_of(field: Callable[[str], str], block: bytes, *, is_revisit: bool) -> Digests:
     """Return what the digests of a record of a response or revisit say.
 
     :param field: returns the value of a field of the record.
+    :param is_revisit: True: the payload is that of another record.
     """
     digest, is_payload = field("WARC-Payload-Digest"), None
     blank = _BLANK_LINE.search(block, _begin(block)) if digest else None
-    if blank and field("WARC-Type").lower() == "response":
+    if blank and not is_revisit:
         is_payload = is_digest(digest, memoryview(block)[blank.end() :])
         if is_payload is False:  # some tools hash a chunked body with the lengths, others without
             is_payload = is_digest(digest, without_chunks(block[blank.end() :])[0])
@@ -154,8 +164,10 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
     except (ValueError, TypeError):  # TypeError: an algorithm whose digests have any length
         return None
     value, bits = value.rstrip("="), 8 * len(found)
-    if len(value) == -(-bits // 5):
-        return value.upper() == b32encode(found).decode().rstrip("=")
+    if len(value) == -(-bits // 5):  # by its number: Python encodes base 32 letter by letter
+        with suppress(ValueError):
+            return int(value.translate(_DIGITS), 32) == int.from_bytes(found) << -bits % 5
+        return False
     if len(value) == bits // 4:
         return value.lower() == found.hex()
     if len(value) == -(-bits // 6):

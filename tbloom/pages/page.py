@@ -185,13 +185,18 @@ def _checked_fields(fields: Headers | None) -> Pairs:
 
 def _fault(name: str, value: str) -> tuple[object, str] | None:
     """Return the wrong part of a field and what it should be; None if the field is right."""
-    if not _TOKEN.fullmatch(name):
+    if not _is_token(name):
         return name, "a name of letters, digits, and !#$%&'*+-.^_`|~"
     if is_reserved(name):
         return name, "no field that the store writes itself, or that a page's record can't have"
     if not value or not _VALUE.fullmatch(value):
         return (name, value), "text without line breaks that is not empty"
     return None
+
+
+@lru_cache(1000)
+def _is_token(name: str) -> bool:
+    return _TOKEN.fullmatch(name) is not None
 
 
 def _text(text: str | bytes, encoding: str) -> str:

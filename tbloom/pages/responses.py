@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -38,6 +37,8 @@ class Response(NamedTuple):
     fields: Fields
     #: Of a revisit, whose page has no body: the URL of the record that has it, if it is known.
     refers_to: str | None
+    #: True: the digest of its payload was found to be that of the page's body.
+    is_confirmed: bool
 
     @property
     def digest(self) -> str:
@@ -58,18 +59,21 @@ class _Requests:
     """The last requests of a file. A request stands before its response, or behind it."""
 
     def __init__(self) -> None:
-        #: The IDs of each and of its response, and True for a GET.
-        self._found = deque[tuple[list[str], bool]](maxlen=_REQUESTS)
+        #: By the ID of each and that of its response: True for a GET.
+        self._found = dict[str, bool]()
 
     def add(self, one: Record) -> None:
         """Remember a record if it is a request."""
-        if _kind(one.fields) == "request" and (method := _METHOD.match(one.block)):
-            self._found.append((one.fields.concurrent, method[1] == b"GET"))
+        if one.fields.kind == "request" and (method := _METHOD.match(one.block)):
+            for identity in one.fields.concurrent:
+                is_get = self._found.pop(identity, True) and method[1] == b"GET"
+                self._found[identity] = is_get
+            while len(self._found) > 2 * _REQUESTS:
+                del self._found[next(iter(self._found))]
 
     def is_get(self, response: Fields) -> bool:
         """Return True unless the request is known and no GET."""
-        own = {*response.concurrent}
-        return all(is_get for ids, is_get in self._found if not own.isdisjoint(ids))
+        return all(self._found.get(identity, True) for identity in response.concurrent)
 
 
 class Responses:
@@ -112,7 +116,7 @@ class Responses:
                     continue
                 _refuse_segment(one.fields)
                 requests.add(one)
-                if _kind(one.fields) == "warcinfo":
+                if one.fields.kind == "warcinfo":
                     is_ours = any(line.startswith(_OURS) for line in one.block.splitlines())
                 found, where = None, one.where
                 try:
@@ -138,16 +142,15 @@ class Responses:
 
     def _wanted(self, fields: Fields) -> int:
         """Return how many bytes of a record's block are read."""
-        kind = _kind(fields)
-        if kind == "warcinfo":
+        if fields.kind == "warcinfo":
             return _MAX_INFO
-        if kind == "request":
+        if fields.kind == "request":
             return _METHOD_BYTES
         return 0 if self._of_fields(fields) else self._max_body + MAX_HEADERS
 
     def _of_fields(self, fields: Fields) -> str:
         """Return what the fields of a record tell; empty if it may be a page."""
-        kind = _kind(fields)
+        kind = fields.kind
         if kind != "response" and not _is_revisit(fields):
             return kind if kind in findings.KINDS else "other"
         if not _url(fields, "WARC-Target-URI").lower().startswith(("http://", "https://")):
@@ -172,7 +175,7 @@ class Responses:
         url, kept = _url(fields, "WARC-Target-URI"), as_fields(fields.pairs)
         refers_to = _url(fields, "WARC-Refers-To-Target-URI") if _is_revisit(fields) else None
         if refers_to is not None and not one.block:  # headers and body are those of another record
-            return Response(Page(url, 0, (), b"", at, key, kept), fields, refers_to)
+            return Response(Page(url, 0, (), b"", at, key, kept), fields, refers_to, False)  # noqa: FBT003 - a tuple
         found = message_of(one.block, is_plain=is_ours)
         if isinstance(found, str):
             raise _NoPage(found)
@@ -186,7 +189,8 @@ class Responses:
         if one.digests.payload is False:
             self._account.add(findings.DENIED)
         page = Page(url, found.status, headers, found.body, at, key, kept)
-        return Response(page, fields, refers_to)
+        is_confirmed = found.is_raw and one.digests.payload is True
+        return Response(page, fields, refers_to, is_confirmed)
 
 
 def _key_of(fields: Fields) -> bytes | None:
@@ -225,10 +229,6 @@ def date_of(text: str) -> datetime | None:
     return None
 
 
-def _kind(fields: Fields) -> str:
-    return fields.get("WARC-Type").lower()
-
-
 def _refuse_segment(fields: Fields) -> None:
     """Raise Unreadable for a record that a page store has written: another may have replaced or deleted its page."""
     if fields.get(record.SEQUENCE):
@@ -238,7 +238,7 @@ def _refuse_segment(fields: Fields) -> None:
 def _is_revisit(fields: Fields) -> bool:
     """Return True if the body is that of another record."""
     is_same = "identical-payload-digest" in fields.get("WARC-Profile")
-    return is_same and _kind(fields) == "revisit"
+    return is_same and fields.kind == "revisit"
 
 
 def _url(fields: Fields, name: str) -> str:

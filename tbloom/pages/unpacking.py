@@ -113,19 +113,26 @@ class Unpacked:
         self._given, self._kept_bytes = begin, 0
         self._kept.clear()
 
-    def is_blank(self, begin: int, end: int) -> bool:
-        """Return True if there are only line ends between two offsets."""
-        if not self._kept or begin < self._kept[0][0]:
-            return begin == end
-        return not _NOT_BLANK.search(self.kept(begin)[: end - begin])
+    def not_blank(self, begin: int, end: int) -> int:
+        """Return the first offset between two at which there is no line end; -1: there is none."""
+        if begin == end:
+            return -1
+        start, data = self._kept[-1] if self._kept else (end, b"")
+        if start > begin:
+            data = self.kept(begin)
+            start = self._given - len(data)
+        if start > begin:  # it is not known any more
+            return begin
+        found = _NOT_BLANK.search(data, begin - start, end - start)
+        return start + found.start() if found else -1
 
-    def is_end(self, begin: int) -> bool:
-        """Return True if only line ends follow an offset. It reads on until something else comes."""
-        while self.is_blank(begin, self._given):
+    def not_blank_behind(self, begin: int) -> int:
+        """Return the first offset behind another one at which there is no line end, however far that is; -1: only those follow."""
+        while (found := self.not_blank(begin, self._given)) < 0:
             begin = self._given
             if not self.read():
-                return True
-        return False
+                break
+        return found
 
     def _more(self, size: int) -> bytes:
         data = self._read_at(self.at, size)
@@ -133,12 +140,10 @@ class Unpacked:
         return data
 
     def _unpacked(self, size: int) -> bytes:
-        parts, room = list[bytes](), size
-        while room and self.damage is None and (member := self._member or self._begun()):
-            part = self._part(member, room)
-            parts.append(part)
-            room -= len(part)
-        return b"".join(parts)
+        while self.damage is None and (member := self._member or self._begun()):
+            if data := self._part(member, size):
+                return data
+        return b""
 
     def _begun(self) -> _Member | None:
         """Begin with the next member or frame. Return None if there is none."""
