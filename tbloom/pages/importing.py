@@ -98,6 +98,17 @@ class _Original(NamedTuple):
     url: str
     at: datetime | None
 
+    def is_of(self, page: Page, digest: str, known: int | None = None) -> bool:
+        """Return True if the body is that of a page. Without a digest (of old versions of warcprox), URL and time must be its own.
+
+        :param digest: the one that the page's own record has; if it is the same, nothing is compared.
+        :param known: Python's hash of the body to which the digest belongs, if it is not that of the body.
+        """
+        if not self.digest:
+            return bool(self.url) and page.url == self.url and self.is_at(page.at)
+        is_known = self.digest == digest and (known is None or hash(page.body) == known)
+        return is_known or bool(is_digest(self.digest, page.body))
+
     def is_at(self, at: datetime) -> bool:
         """Return True if the record may be of this time: pywb writes its seconds only."""
         return self.at is not None and _second(self.at) == _second(at)
@@ -136,12 +147,12 @@ class _Waiting:
         """
         by_second = self._by_second.get(_second(body.at), ())
         by_digest = self._by_digest.get(digest, ()) if digest else ()
-        is_same = cache(lambda given: bool(given == digest or is_digest(given, body.body)))
+        is_same = cache(lambda original: original.is_of(body, digest))
         for number in [*{*by_second, *by_digest}]:
             page, original = self._found[number]
             # Without headers of its own, it has those of the very record.
             is_it = page.status or original.at is None or original.is_at(body.at)
-            if is_it and original.digest and is_same(original.digest):
+            if is_it and is_same(original):
                 self.drop(page)
                 yield _with_body(page, body)
 
@@ -229,14 +240,12 @@ class _Import:
         for one in dict.fromkeys((address, original.url, revisit.url)):
             with suppress(TBloomError):
                 found = self._store().get(one) if one else None
-                if (
-                    found
-                    and (
-                        (known is not None and hash(found.body) == known)
-                        or is_digest(original.digest, found.body)
-                    )
-                    and (revisit.status or is_last or not original.at or original.is_at(found.at))
+                if found is None or not original.is_of(
+                    found, "" if known is None else original.digest, known
                 ):
+                    continue
+                # Without headers of its own, it has those of the very record.
+                if revisit.status or is_last or original.at is None or original.is_at(found.at):
                     return _with_body(revisit, found)
         return None
 

@@ -112,7 +112,7 @@ EMPTY = [
 
 @pytest.mark.parametrize("empty", [*EMPTY, b"".join(EMPTY) * 20_000], ids=lambda one: f"{len(one)}")
 def test_an_empty_gzip_member_is_read_through(store: PageStore, empty: bytes) -> None:
-    """Before, between and behind records, and within one. FastWARC 2.0.1 takes it for the end of the file."""
+    """warctools#21, CDX-Writer#27: before, between and behind records, and within one. FastWARC 2.0.1 takes it for the end."""
     parts = MEMBERS(PAGES[:1]), MEMBERS(PAGES[1:2]), gzip.compress(PAGES[2][:300]), gzip.compress(PAGES[2][300:])  # fmt: skip
     files = [empty, empty.join(parts), empty, MEMBERS(PAGES[3:4]), empty]
     assert PagesImported(4, 0, {}, ()) == taken(store, *files, form=PLAIN)
@@ -186,7 +186,7 @@ def test_a_reader_that_ends_early_fails_the_import(
 def test_names_of_fields_may_have_small_or_large_letters(
     store: PageStore, form: Form, change: Callable[[str], str]
 ) -> None:
-    """Also where another record's have the usual ones, and in a revisit and a request."""
+    """CDX-Writer#3, warc#12: also where another record's have the usual ones, and in a revisit and a request."""
 
     def changed(one: bytes) -> bytes:
         head, blank, block = one.partition(b"\r\n\r\n")
@@ -271,7 +271,7 @@ def in_chunks(body: bytes) -> bytes:
 def test_a_piece_does_not_take_the_place_of_a_whole_page(
     store: PageStore, kind: str, *, is_digested: bool
 ) -> None:
-    """wget, capture_http, requests and pywb write such records, with digests that fit the piece."""
+    """webarchive-discovery#212: wget, capture_http, requests and pywb write such records, with digests that fit the piece."""
     given, name = PIECES[kind]
     if is_digested:
         block = given.partition(b"\r\n\r\n")[2][:-4]
@@ -367,10 +367,10 @@ def test_a_digest_in_base_32_must_be_one(store: PageStore) -> None:
 
 @pytest.mark.parametrize(
     "date",
-    ["2019", "2019-06", "2019-02-30", "", "03 Jun 2019", "1559534706", "2019-06-03T25:00:00Z", "2019-06-03T04:05:06X"],
+    ["2019", "2019-06", "2019-02-30", "201906030405", "", "03 Jun 2019", "1559534706", "2019-06-03T25:00:00Z", "2019-06-03T04:05:06X"],
 )  # fmt: skip
 def test_a_date_that_can_t_be_read_is_named(store: PageStore, date: str) -> None:
-    """Also one that is less than a day: which of its days would be a guess."""
+    """aut#163: also one that is less than a day, whose day would be a guess."""
     done = taken(store, *PAGES[:1], response(url("a"), b"", WARC_Date=date), *PAGES[1:2])
     assert (2, {"damaged": 1}) == (done.stored, done.skipped)
     if date:
@@ -397,7 +397,7 @@ def test_a_date_that_warcio_or_fastwarc_reads_is_read(
 
 
 def test_an_encoding_that_can_t_be_decoded_is_said_once_per_file(store: PageStore) -> None:
-    """Its bytes are not stored as the page. One that is no encoding, such as a charset, is ignored as browsers do."""
+    """warcat-rs#9, jwarc#47: its bytes are not stored as the page. One that is no encoding, such as a charset, is ignored."""
 
     def coded(number: int, coding: str, body: bytes = b"x") -> bytes:
         return response(url(number), body, head(f"Content-Encoding: {coding}"))
@@ -467,6 +467,28 @@ def test_a_revisit_without_headers_has_those_of_the_record_it_refers_to(store: P
     assert (("Day", "2"),) == got(store, url(2)).headers
     # The record is nowhere: then any with this body.
     assert 1 == taken(store, record("revisit", url(3), b"", **fields, **at(5), **refers(9))).stored
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+@pytest.mark.parametrize("files", [["first", "again"], ["again", "first"]])
+def test_a_revisit_without_a_digest_is_found_by_url_and_time(
+    store: PageStore, files: list[str], *, is_changed: bool
+) -> None:
+    """pywb#88: old versions of warcprox wrote such."""
+    known = {"first": FIRST, "again": revisit(url(1), url(1), b"", WARC_Payload_Digest="", **at(3), **refers(1))}  # fmt: skip
+    other = [response(url(2), b"other", **at(1)), *[BETWEEN] * is_changed]
+    done = taken(store, *other, *(known[name] for name in files))
+    assert ({}, b"first") == (done.skipped, got(store, url(1)).body)
+    lost = revisit(url(3), url(1), b"", WARC_Payload_Digest="", **at(3), **refers(4))
+    assert {"revisit": 1} == taken(store, lost).skipped
+
+
+@in_forms("plain", "members", "zstd")
+def test_a_length_that_is_one_too_large_costs_nothing(store: PageStore, form: Form) -> None:
+    """jwarc#29: some versions of wget count a byte of the line end behind the record."""
+    wrong = [one.replace(b"Content-Length: 725", b"Content-Length: 726", 1) for one in PAGES]
+    assert PagesImported(6, 0, {}, ()) == taken(store, *wrong, form=form)
+    assert bodies(store)[url(1)] == body_of(1) + b"\r"
 
 
 def test_a_revisit_does_not_get_the_body_of_a_deleted_page(store: PageStore) -> None:
