@@ -22,8 +22,9 @@ _DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
 _MAGIC_BYTES, _SKIPPED_HEAD = 4, 8
 #: So many bytes of a file are decompressed at a time.
 _CHUNK = 1 << 15
-#: So many bytes that FastWARC was given are kept: it may have read on behind the header of a record that it returns.
-_KEPT = 1 << 18
+#: So many bytes that FastWARC was given are kept, and of those of so many calls: it has read on behind the header of a record
+#: that it returns.
+_KEPT, _KEPT_CALLS = 1 << 18, 4
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _Member = igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor
 _NOT_BLANK = re.compile(rb"[^\r\n]")
@@ -64,7 +65,7 @@ class Unpacked:
         self._made, self._given = 0, 0
         #: What is given again, and what was given last, each piece with its offset.
         self._front, self._kept = b"", deque[tuple[int, bytes]]()
-        self._kept_bytes = 0
+        self._kept_bytes, self._most = 0, _KEPT
 
     def tell(self) -> int:
         """Return 0: FastWARC counts from there."""
@@ -73,6 +74,7 @@ class Unpacked:
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
         size = _CHUNK if size < 0 else size
+        self._most = max(self._most, _KEPT_CALLS * size)
         if self._front:
             data, self._front = self._front[:size], self._front[size:]
         else:
@@ -81,7 +83,7 @@ class Unpacked:
             self._kept.append((self._given, data))
             self._given += len(data)
             self._kept_bytes += len(data)
-            while self._kept_bytes - len(self._kept[0][1]) > _KEPT:
+            while self._kept_bytes - len(self._kept[0][1]) > self._most:
                 self._kept_bytes -= len(self._kept.popleft()[1])
         return data
 
@@ -100,7 +102,7 @@ class Unpacked:
                 if found := _END_OF_HEAD.search(data, begin - start):
                     return start + found.end()
                 break
-        found = _END_OF_HEAD.search(self.kept(begin))
+        found = _END_OF_HEAD.search(self.kept(begin))  # it reaches into the next piece
         return begin + found.end() if found else -1
 
     def kept(self, begin: int) -> bytes:
@@ -115,16 +117,13 @@ class Unpacked:
 
     def not_blank(self, begin: int, end: int) -> int:
         """Return the first offset between two at which there is no line end; -1: there is none."""
-        if begin == end:
-            return -1
-        start, data = self._kept[-1] if self._kept else (end, b"")
-        if start > begin:
-            data = self.kept(begin)
-            start = self._given - len(data)
-        if start > begin:  # it is not known any more
-            return begin
-        found = _NOT_BLANK.search(data, begin - start, end - start)
-        return start + found.start() if found else -1
+        found = -1
+        for start, data in reversed(self._kept):
+            if start < end and (one := _NOT_BLANK.search(data, max(0, begin - start), end - start)):
+                found = start + one.start()
+            if start <= begin:
+                return found
+        return begin if begin < end else -1  # it is not known any more
 
     def not_blank_behind(self, begin: int) -> int:
         """Return the first offset behind another one at which there is no line end, however far that is; -1: only those follow."""

@@ -240,7 +240,7 @@ NOT_GZIP, NOT_DEFLATE = "is 'gzip', and the body is not: ", "is 'deflate', and t
     ],
 )
 def test_a_body_is_decoded(codings: list[str], body: bytes, error: str | None) -> None:
-    """Once for each Content-Encoding, the last one first. One that is neither gzip nor zstd at all is taken as it is."""
+    """Once for each Content-Encoding, the last one first. One that is neither gzip nor zstd at all is taken as it is. (jwarc#98, wabac.js#191)"""
     headers = tuple(("CONTENT-encoding", coding) for coding in codings)
     found = Page(URL, 200, headers, body, AT)
     if error is None:

@@ -38,7 +38,8 @@ def import_pages(*, path: str, sources: tuple[str, ...], max_body: int, **like: 
 
     A source is a WARC or WACZ file, or - for standard input. A page that the store has, fetched at the
     same time or later, stays; so after an interruption, the same command goes on. Damaged places are printed, and a file is
-    read on behind them; so are sources that can't be read, and the others are imported. Exit code 1: there are some.
+    read on behind them; so are sources that can't be read, or not to their end, and the others are imported. Exit code 1:
+    there are some.
     """
     from tbloom.pages import PageStore, import_warc  # noqa: PLC0415 - the help does without isal
 
