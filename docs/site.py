@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from mkdocs.structure.files import File
 
-from tbloom import LocalBloom
 from tbloom.cli import COMMANDS, command, tbloom
-from tbloom.cli.commands.watching import report_page
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -55,12 +53,11 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add the files from outside this folder, the help of the commands, and the report that operating.md shows."""
+    """Add the files from outside this folder, and the help of the commands."""
     for source, name in PROJECT.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
     files.append(File.generated(config, "reference/commands.md", content=_commands()))
-    files.append(File.generated(config, "example-report.html", content=_example_report()))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' signature
@@ -98,14 +95,6 @@ def _commands() -> str:
 
 def _help(context: click.Context) -> str:
     return f"```text\n$ {context.command_path} --help\n{context.get_help()}\n```"
-
-
-def _example_report() -> bytes:
-    """Return what ``tbloom report`` writes about a filter whose fifth slice has grown."""
-    with LocalBloom(name="news", capacity=10_000) as seen:
-        for keep, items in enumerate((8_400, 9_150, 8_820, 7_940, 13_100, 8_690, 3_870), 1):
-            seen.add_many((f"{keep} {number}" for number in range(items)), keep=keep)
-        return report_page([seen.info()], "redis://redis.example.com:6379/0")
 
 
 def _with_options(match: re.Match[str]) -> str:

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
 
+from tbloom.bloom.claims.fleet import CRAWLERS, ENDED, Numbers, numbers_of
 from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.bloom.sync import TimeBloom
 from tbloom.engine.flow import with_rights
@@ -19,7 +20,7 @@ from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
 
 try:
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "prometheus_client":
@@ -27,8 +28,18 @@ except ModuleNotFoundError as error:
     message: str = f"tbloom.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
-#: Each filter's name with its FilterInfo, or the error that it raises; none of a filter whose server is known not to answer.
-Infos = Iterator[tuple[str, Any]]
+
+class Reading(NamedTuple):
+    """What is read of a filter."""
+
+    info: FilterInfo
+    #: None: the filter has no claims.
+    fleet: Numbers | None
+
+
+#: Each filter's name with its Reading, or the error that it raises; none of a filter whose server is known not to answer.
+Readings = Iterator[tuple[str, Reading | Exception]]
+Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Default of ``max_age`` (seconds).
@@ -51,10 +62,6 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float | None]]] = {
         "Distinct items expected per slice; without a capacity, those that the current slice has room for.",
         lambda info: info.made_for(info.slices[-1]),
     ),
-    "tbloom_claims": (
-        "Items that are claimed or left.",
-        lambda info: info.claims,
-    ),
     "tbloom_warnings": (
         "Warnings about the filter; `tbloom info` shows their text.",
         lambda info: len(info.warnings),
@@ -73,6 +80,34 @@ _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float | None]]] = {
         lambda slice: slice.parts,
     ),
 }
+#: The metrics of claims: the help, the second label, the values by that label. Those that end in _total are counters.
+_OF_FLEET: dict[str, tuple[str, str, Callable[[Numbers], dict[str, int]]]] = {
+    "tbloom_crawlers": (
+        "Crawlers by state, without those that have ended.",
+        "state",
+        lambda fleet: {state: fleet.crawlers.get(state, 0) for state in CRAWLERS if state != ENDED},
+    ),
+    "tbloom_pages": (
+        "Pages by state. Those that a dead crawler had are left.",
+        "state",
+        lambda fleet: {
+            "claimed": fleet.pages.claimed,
+            "left": fleet.pages.left + fleet.pages.orphaned,
+            "failed": fleet.pages.failed,
+            "given_up": fleet.pages.given_up,
+        },
+    ),
+    "tbloom_pages_done_total": (
+        "Pages that crawlers have finished.",
+        "",
+        lambda fleet: {"": fleet.done},
+    ),
+    "tbloom_pages_failed_total": (
+        "Failures of pages, by the first word of the reason.",
+        "kind",
+        lambda fleet: {**fleet.failed},
+    ),
+}
 
 
 class FilterCollector(Collector):
@@ -89,26 +124,28 @@ class FilterCollector(Collector):
                 raise ConfigError(
                     "filters", one.name, "filters of the class TimeBloom, each name once"
                 )
-        self._infos: Callable[[], Infos] = partial(_infos, filters)
+        self._readings: Callable[[], Readings] = partial(_readings, filters)
         self._names: Sequence[str] = names
         self._max_age = max_age
         self._lock = threading.Lock()
-        self._found: list[GaugeMetricFamily] = []
+        self._found: list[Family] = []
         self._read_again_at = 0.0
         self._troubles: dict[str, type[Exception]] = {}
 
     @classmethod
-    def reading(cls, infos: Callable[[], Infos], names: Sequence[str], max_age: float) -> Self:
-        """Return a collector of the filters with these ``names``, which ``infos`` reads at each scrape."""
+    def reading(
+        cls, readings: Callable[[], Readings], names: Sequence[str], max_age: float
+    ) -> Self:
+        """Return a collector of the filters with these ``names``, which ``readings`` reads at each scrape, and may change."""
         made = cls(max_age=max_age)
-        made._infos, made._names = infos, names
+        made._readings, made._names = readings, names
         return made
 
-    def describe(self) -> list[GaugeMetricFamily]:
+    def describe(self) -> list[Family]:
         """Return the families without values, for a registry that needs their names while Redis may be down."""
         return [*_families().values()]
 
-    def collect(self) -> list[GaugeMetricFamily]:
+    def collect(self) -> list[Family]:
         """Return the families; the registry calls this for each scrape."""
         with self._lock:
             if time.monotonic() >= self._read_again_at:
@@ -116,21 +153,22 @@ class FilterCollector(Collector):
                 self._read_again_at = time.monotonic() + self._max_age
             return self._found
 
-    def _read(self) -> list[GaugeMetricFamily]:
+    def _read(self) -> list[Family]:
         families, troubles, answered = _families(), dict[str, Exception](), True
-        unread = dict.fromkeys(self._names)
+        read = set[str]()
         try:
-            for name, info in self._infos():
-                if isinstance(info, Exception):
-                    trouble = troubles[f"filter {name!r} can't be read"] = as_redis_error(info)
+            for name, found in self._readings():
+                if isinstance(found, Exception):
+                    trouble = troubles[f"filter {name!r} can't be read"] = as_redis_error(found)
                     answered &= not is_outage(trouble)
-                _add(families, name, info if isinstance(info, FilterInfo) else None)
-                unread.pop(name, None)
+                _add(families, name, found if isinstance(found, Reading) else None)
+                read.add(name)
         except _ERRORS as error:
             answered = False
             troubles["the filters can't be found"] = as_redis_error(error)
-        for name in unread:
-            _add(families, name, None)
+        for name in self._names:
+            if name not in read:
+                _add(families, name, None)
         families["tbloom_up"].add_metric([], answered)
         self._log(troubles)
         return [*families.values()]
@@ -146,7 +184,7 @@ class FilterCollector(Collector):
         self._troubles = {what: type(error) for what, error in troubles.items()}
 
 
-def _families() -> dict[str, GaugeMetricFamily]:
+def _families() -> dict[str, Family]:
     """Return the metric families by name, without values."""
     helps = [
         ("tbloom_up", "1 if Redis answered when the filters were last read, else 0.", []),
@@ -154,15 +192,25 @@ def _families() -> dict[str, GaugeMetricFamily]:
         *((name, help, ["filter"]) for name, (help, _) in _OF_FILTER.items()),
         *((name, help, ["filter", "age"]) for name, (help, _) in _OF_SLICE.items()),
     ]
-    return {name: GaugeMetricFamily(name, help, labels=labels) for name, help, labels in helps}
+    helps += [
+        (name, help, ["filter", label] if label else ["filter"])
+        for name, (help, label, _) in _OF_FLEET.items()
+    ]
+    return {
+        name: (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(
+            name, help, labels=labels
+        )
+        for name, help, labels in helps
+    }
 
 
-def _add(families: dict[str, GaugeMetricFamily], filter: str, info: FilterInfo | None) -> None:
+def _add(families: dict[str, Family], filter: str, found: Reading | None) -> None:
     """Add a filter's samples. If it can't be read, or the server refuses to tell, there are no values."""
     labels = {"filter": filter}
-    families["tbloom_filter_up"].add_sample("tbloom_filter_up", labels, info is not None)
-    if info is None:
+    families["tbloom_filter_up"].add_sample("tbloom_filter_up", labels, found is not None)
+    if found is None:
         return
+    info, fleet = found
     for name, (_, of_filter) in _OF_FILTER.items():
         if (value := of_filter(info)) is not None:
             families[name].add_sample(name, labels, value)
@@ -172,15 +220,26 @@ def _add(families: dict[str, GaugeMetricFamily], filter: str, info: FilterInfo |
         for name, (_, of_slice) in _OF_SLICE.items():
             if (value := of_slice(slice)) is not None:
                 families[name].add_sample(name, labels, value)
+    if fleet is None:
+        return
+    for name, (_, label, of_fleet) in _OF_FLEET.items():
+        for which, number in of_fleet(fleet).items():
+            labels = {"filter": filter, label: which} if label else {"filter": filter}
+            families[name].add_sample(name, labels, number)
 
 
-def _infos(filters: Sequence[TimeBloom]) -> Infos:
+def read_filter(seen: TimeBloom) -> Reading:
+    """Return what is served of a filter."""
+    return Reading(seen.info(), numbers_of(seen))
+
+
+def _readings(filters: Sequence[TimeBloom]) -> Readings:
     lost = list[Any]()
     for one in filters:
         if _server(one.client) in lost:
             continue
         try:
-            yield one.name, one.info()
+            yield one.name, read_filter(one)
         except _ERRORS as error:
             if is_outage(as_redis_error(error)):
                 lost.append(_server(one.client))

@@ -60,6 +60,14 @@ local function unindex(index, owner, place, digest)
   return may_be_in and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
 end
 
+-- Returns a note, a JSON object, without its last character, and without the failure that history.lua has put there. That stands
+-- within the last 200 characters.
+local function before_failure(note)
+  local before = string.sub(note, 1, math.max(0, #note - 200))
+  local last = string.sub(note, #before + 1, -2)
+  return before .. string.gsub(last, ', "_failed": %[[^%]]*%]$', '', 1)
+end
+
 -- Makes an item left, and enters it into the index.
 local function leave(claims, index, digest, owner, number, place, note)
   redis.call('HSET', claims, digest, owner .. number .. place .. note)
@@ -91,6 +99,36 @@ local function may_own(claims, sessions, field, session, now, parted)
   local owner = redis.call('HGET', claims, field) or ''
   local name = string.sub(owner, 1, 16)
   return owner == session or name == session and parted or name ~= session and not is_alive(sessions, name, now)
+end
+
+-- Returns true if a client that believes in its session, with this entry, has lost it: the entry is missing, or it has expired and a
+-- burial is under way. But if there are claims of sessions (which a look at some claims says) and no sessions, the server has lost
+-- these (perhaps it has evicted the key), and the living ones come back.
+local function is_lost(claims, sessions, entry, now)
+  if entry then return session_parts(entry, now) <= now and redis.call('HGET', sessions, 'burial') ~= false end
+  if redis.call('HLEN', sessions) > 0 then return true end
+  local some = redis.call('HRANDFIELD', claims, '8', 'WITHVALUES')
+  for i = 1, #some, 2 do
+    -- Of sessions that have ended, owners of hosts may be left.
+    if #some[i] == 16 and not is_left(claim_parts(some[i + 1]) or LEFT) then return false end
+  end
+  return true
+end
+
+-- Begins a burial, unless one is under way: a session that has expired does not come back, because another one has taken something of
+-- it. Whoever finds it dead buries it.
+local function begin_burial(sessions, now)
+  if not redis.call('HGET', sessions, 'burial') then
+    redis.call('HSET', sessions, 'burial', string.format('0 %.0f', now))
+  end
+end
+
+-- Makes a session the owner of a host, which it may own.
+local function own_host(claims, sessions, field, session, now)
+  local before = string.sub(redis.call('HGET', claims, field) or '', 1, 16)
+  local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, before), now)
+  if before ~= session and until_ms > 0 and not has_ended then begin_burial(sessions, now) end
+  redis.call('HSET', claims, field, session)
 end
 
 -- Writes a session's entry.

@@ -71,6 +71,11 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
                 other = FilterDispatcher(from_stored(config.name, error.stored, key, config.prefix))
                 yield from other.clear(shard)
 
+    def begin(self) -> Flow[None]:
+        """Begin the filter as its first item does, if it is not stored: with its parameters, and the layout of a shard."""
+        first = FilterBatch([], 0, within=self.config.slices)
+        yield from self._prepare(first, Knowledge.STORED)
+
     def clear(self, shard: int) -> Flow[None]:
         """Clear a shard."""
         batch = FilterBatch([], shard, self.lanes.take())

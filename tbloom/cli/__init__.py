@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +20,8 @@ from tbloom.version import __version__
 
 #: Set by the shell's function when a user presses Tab.
 COMPLETE = "_TBLOOM_COMPLETE"
+#: The number of standard error.
+_LAST_STREAM = 2
 #: The commands in the order of the help, each with its module in ``commands`` and its function there.
 COMMANDS = {
     "list": ("listing", "list_filters"),
@@ -29,11 +34,14 @@ COMMANDS = {
     "import": ("importing", "command"),
     "export": ("export", "export"),
     "restore": ("export", "restore"),
-    "push": ("pushing", "push"),
-    "queue": ("pushing", "queue"),
+    "push": ("fleet", "push"),
+    "queue": ("fleet", "queue"),
+    "failed": ("fleet", "failed"),
+    "retry": ("fleet", "retry"),
+    "drop": ("fleet", "drop"),
     "doctor": ("development", "doctor"),
     "metrics": ("watching", "metrics"),
-    "report": ("watching", "report"),
+    "watch": ("watching", "watch"),
     "pages": ("pages", "command"),
     "count": ("count", "command"),
     "demo": ("development", "demo"),
@@ -78,8 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         interrupts.as_ctrl_c()
     words = [*(sys.argv[1:] if argv is None else argv)]
-    if sys.stdin is None or sys.stdout is None:
-        return _failed("standard input or output is closed", errors.USER_ERROR)
+    _open_closed()
+    if sys.stdout is None:
+        return _failed("standard output is closed", errors.USER_ERROR)
     try:
         if COMPLETE in os.environ:
             code = _complete(os.environ[COMPLETE])
@@ -97,6 +106,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     finally:
         _drop_unwritable()
+
+
+class _Closed(io.RawIOBase):
+    """Standard input that the shell has closed."""
+
+    name = "<stdin>"
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _: object) -> int:
+        raise OSError(errno.EBADF, "it is closed", "standard input")
+
+
+def _open_closed() -> None:
+    """Open standard error and input if the shell has closed them, as it does for daemons: what is said is dropped, and what reads
+    fails. Python has None for them."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        # Else a file or a connection would get it, and what libraries and child processes say.
+        os.set_inheritable(number, True)  # noqa: FBT003 - Python's signature
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_Closed()))
 
 
 def _complete(instruction: str) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
@@ -134,8 +135,18 @@ class SetVerbs(Countable):
         return absent if absent < MAX_MEMBERS else None
 
     @verb
+    def isdisjoint(self, other: Countable) -> Flow[bool]:
+        """Return whether no member is in both sets. The other one may be a counter; see ``count_and``."""
+        return self._compared(lambda ours, theirs: ours.isdisjoint(theirs), other)
+
+    @verb
+    def issubset(self, other: Countable) -> Flow[bool]:
+        """Return whether the other set, or counter, has all members of this one; see ``count_and``."""
+        return self._compared(operator.le, other)
+
+    @verb
     def bitmap(self) -> Flow[BitMap]:
-        """Return a copy of the ids as pyroaring's ``BitMap``, which compares sets: ``issubset``, ``isdisjoint``, ``jaccard_index``."""
+        """Return a copy of the ids as pyroaring's ``BitMap``, which also has a ``jaccard_index``."""
         return self._evaluated()
 
     @verb
@@ -172,6 +183,13 @@ class SetVerbs(Countable):
     def _operated(self, operation: str, other: object) -> Self:
         return self.combined(operation, other) if isinstance(other, SetVerbs) else NotImplemented
 
+    def _compared(self, compare: Callable[[BitMap, BitMap], bool], other: Countable) -> Flow[bool]:
+        """Compare this set with another one. Both are read at once."""
+        both = combination("union", self, [other])
+        found = yield from self._reader.read(_selections_of(both.expression))
+        theirs = other.members().expression
+        return compare(_value(self.expression, found), _value(theirs, found))
+
     def _evaluated(self) -> Flow[BitMap]:
         _, ids = yield from self._of_generation()
         return ids
@@ -197,16 +215,30 @@ def combination(operation: str, first: Countable, others: Iterable[Countable]) -
     return combined
 
 
+# Both without recursion, because a chain of operators may be longer than Python's stack.
+
+
 def _selections_of(expression: Expression) -> Iterator[Selection]:
-    if isinstance(expression, Selection):
-        yield expression
-    else:
-        for term in expression.terms:
-            yield from _selections_of(term)
+    left = [expression]
+    while left:
+        each = left.pop()
+        if isinstance(each, Selection):
+            yield each
+        else:
+            left.extend(each.terms)
 
 
 def _value(expression: Expression, found: Found) -> BitMap:
-    if isinstance(expression, Selection):
-        return found.ids_of(expression)
-    values = [_value(term, found) for term in expression.terms]
-    return reduce(getattr(bitmaps(), expression.operation), values)
+    values, left = list[BitMap](), list[Expression | tuple[str, int]]([expression])
+    while left:
+        each = left.pop()
+        if isinstance(each, Selection):
+            values.append(found.ids_of(each))
+        elif isinstance(each, Combination):
+            left.append((each.operation, len(each.terms)))
+            left.extend(reversed(each.terms))
+        else:  # the values of all terms of a combination are there
+            operation, count = each
+            terms = values[-count:]
+            values[-count:] = [reduce(getattr(bitmaps(), operation), terms)]
+    return values.pop()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tbloom.arguments import Item
 from tbloom.distinct.sets import Countable, SetVerbs
@@ -21,6 +22,7 @@ T = TypeVar("T")
 class MemberSet(SetVerbs, SyncVerbs):
     """A set of members of counters, or several such sets combined by ``|``, ``&``, ``-`` and ``^``.
 
+    It compares as Python's sets do: ``==``, ``<=`` (a subset) and ``<``, ``isdisjoint``. Like them, it has no hash.
     Each verb reads what it needs; members that are added meanwhile may be missing. For many calls on one set, take its
     ``bitmap()``.
     The sets must belong to one mapping, or all to counters of integers. The client of the first one's counter reads them.
@@ -36,6 +38,20 @@ class MemberSet(SetVerbs, SyncVerbs):
 
     def __contains__(self, member: Item) -> bool:
         return self.contains(member)
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment] # as a set's, because members come and go
+
+    def __eq__(self, other: object) -> bool:
+        return self._is(operator.eq, other) if isinstance(other, SetVerbs) else NotImplemented
+
+    def __le__(self, other: SetVerbs) -> bool:
+        return self._is(operator.le, other) if isinstance(other, SetVerbs) else NotImplemented
+
+    def __lt__(self, other: SetVerbs) -> bool:
+        return self._is(operator.lt, other) if isinstance(other, SetVerbs) else NotImplemented
+
+    def _is(self, compare: Callable[[Any, Any], bool], other: SetVerbs) -> bool:
+        return self.run(self._compared(compare, other))
 
     def pairs(self) -> Iterator[tuple[int, str | bytes | int]]:
         """Yield each id with its member, in no order. Each call reads a few thousand.

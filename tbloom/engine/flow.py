@@ -66,6 +66,8 @@ class Status(IntEnum):
     DAMAGED = 8
     #: A mapping has counters, or buckets that are still to be deleted.
     IN_USE = 9
+    #: The server does not know the client's session any more.
+    LOST = 10
 
 
 @dataclass(slots=True, eq=False)

@@ -35,7 +35,10 @@ class AsyncLocalBloom(LocalVerbs, AsyncVerbs):
         return answer_of(flow)
 
     async def aclose(self) -> None:
-        """Release the memory, or the file. The filter can't be used after this."""
+        """Release the memory, or the file. The filter can't be used after this.
+
+        Raise TBloomError if the file was deleted, replaced or cut meanwhile.
+        """
         await asyncio.to_thread(self._protocol.close)
 
     async def __aenter__(self) -> Self:

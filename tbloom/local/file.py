@@ -19,8 +19,12 @@ sets bits: a kill in between leaves a count that is too high by one, and loses n
 The same holds for a crash of the machine as far as its kernel has written the file: it does so every half minute
 or so, and writes the directory at once.
 
+A new file appears with its head: a file without one is another program's, or has lost what it held.
+
 Other programs may copy the file, also while it is in use, if they take the lock (``flock -s FILE cp ...``). They
-must not write to it, cut it, or put another one in its place; to forget what it holds, use ``clear()``.
+must not write to it, cut it, or put another one in its place; to forget what it holds, use ``clear()``. Each call, and ``close``,
+looks whether the file is still there, as long as it was: bits in a deleted file are lost, and a part that is cut off kills the
+process when it is used (SIGBUS).
 
 A forked child opens the file again: a lock belongs to an open file, so it would share its parent's.
 The mapping is made through another open file than the lock, so that a child does not keep a dead
@@ -31,6 +35,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import stat
 import struct
 import sys
@@ -59,8 +64,8 @@ class FileStore(Store):
     """Contents in a file."""
 
     _fd = -1
-    #: The device and the inode of the file.
-    _identity: tuple[int, int] | None = None
+    #: What the file was at first, by which it is known again.
+    _first: os.stat_result | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
         if fcntl is None:
@@ -70,15 +75,16 @@ class FileStore(Store):
         self.path: str = str(Path(os.fsdecode(path)).absolute())
         super().__init__()
         self._readonly = readonly
-        self._fd = self._open(0 if readonly else os.O_CREAT)
+        if not readonly and not Path(self.path).exists():
+            self._make_file()
+        self._fd = self._open()
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_SH if readonly else fcntl.LOCK_EX)
-            self._begin_file()
-            self._map()
+            fcntl.flock(self._fd, fcntl.LOCK_SH)
+            self._check_head()
             self._read()
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         except BaseException:
-            self.close()
+            self._release()
             raise
 
     def reset(self) -> None:
@@ -104,6 +110,7 @@ class FileStore(Store):
                 self._fd = self._open()
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX if is_change else fcntl.LOCK_SH)
+                self._check_file()
                 if self._sequence() != self.version:
                     self._read()
                 yield
@@ -140,46 +147,100 @@ class FileStore(Store):
         self.contents, self.version = contents, sequence
 
     def close(self) -> None:
-        """Release the file. Its mapping ends with the last view of a part."""
+        """Release the file. Its mapping ends with the last view of a part.
+
+        Raise TBloomError if the file of a writer is no longer there: what it added is lost.
+        """
+        try:
+            if self._fd >= 0 and not self._readonly:
+                self._check_file()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._is_closed = -1, True
         self._view = memoryview(b"")
         self.contents = Contents()
 
-    def _open(self, flags: int = 0) -> int:
-        """Open the file. Raise ConfigError if that can't be done, TBloomError if it is not the same file as before."""
-        flags |= os.O_RDONLY if self._readonly else os.O_RDWR
+    def _make_file(self) -> None:
+        """Make the file, with its head, unless another process does."""
+        target = Path(self.path).resolve()  # of a link
+        new = target.with_name(f".tbloom.{secrets.token_hex(4)}")
+        with self._refusing():
+            self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            fd = os.open(self.path, os.O_NONBLOCK | flags, 0o666)
+            self._write(0, MAGIC.ljust(GRID, b"\0"))
+            try:
+                target.hardlink_to(new)
+            except FileExistsError:
+                pass
+            except OSError:  # a file system without links: of two processes at once, one is told that its file was replaced
+                new.rename(target)
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+            new.unlink(missing_ok=True)
+
+    def _open(self) -> int:
+        """Open the file. Raise ConfigError if that can't be done, TBloomError if it is not the same file as before."""
+        with self._refusing():
+            fd = os.open(self.path, os.O_NONBLOCK | (os.O_RDONLY if self._readonly else os.O_RDWR))
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            raise ConfigError("path", self.path, "a regular file")
+        self._first = self._first or status
+        if not os.path.samestat(status, self._first):
+            os.close(fd)
+            raise self._gone()
+        return fd
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn the error of a file that can't be opened into ours."""
+        try:
+            yield
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
+            if self._first is not None:
+                raise self._gone(why) from error
             how = "read" if self._readonly else "read and write"
             expected = f"a file that this user may {how} ({why})"
             raise ConfigError("path", self.path, expected) from error
-        status = os.fstat(fd)
-        identity = status.st_dev, status.st_ino
-        if stat.S_ISREG(status.st_mode) and self._identity in (None, identity):
-            self._identity = identity
-            return fd
-        os.close(fd)
-        if self._identity is None:
-            raise ConfigError("path", self.path, "a regular file")
-        raise TBloomError(
-            f"{self.path!r} was deleted or replaced while it was in use; open the filter again (to empty a filter, use clear())"
+
+    def _check_file(self) -> None:
+        """Raise TBloomError if the file is no longer at its path, or is shorter than its mapping."""
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - in less time
+        except OSError as error:
+            raise self._gone(error.strerror) from error
+        if self._first is None or not os.path.samestat(status, self._first):
+            raise self._gone()
+        if status.st_size < len(self._view):
+            raise self._damaged()
+
+    def _gone(self, why: object = "another file is there") -> TBloomError:
+        return TBloomError(
+            f"{self.path!r} was deleted or replaced while it was in use ({why}); what was added since is lost: open the filter again "
+            "(to empty a filter, use clear())"
         )
 
-    def _begin_file(self) -> None:
-        """Write the head of an empty file, unless it is read only. Raise ConfigError if the file is another program's."""
+    def _damaged(self) -> TBloomError:
+        return TBloomError(
+            f"the file {self.path!r} is damaged: another program changed it or cut it; put back a copy, or "
+            "delete the file (the filter then forgets everything)"
+        )
+
+    def _check_head(self) -> None:
+        """Raise ConfigError if the file is another program's, or empty."""
         size = os.fstat(self._fd).st_size
-        head = os.pread(self._fd, GRID, 0)
-        is_empty = (
-            not head.strip(b"\0") and size <= GRID
-        )  # new, or the process that made it was killed
-        if is_empty and not self._readonly:
-            self._write(0, MAGIC.ljust(GRID, b"\0"))
-        elif head[: len(MAGIC)] != MAGIC or size < GRID:
-            expected = "a file of tbloom's LocalBloom, of this version and byte order (choose another path, or delete the file)"
+        if size < GRID or os.pread(self._fd, len(MAGIC), 0) != MAGIC:
+            remedy = "choose another path, or delete the file"
+            if not size:
+                remedy = "this one is empty: put back a copy, or delete it to make a new filter"
+            expected = f"a file of tbloom's LocalBloom, of this version and byte order ({remedy})"
             raise ConfigError("path", self.path, expected)
 
     def _map(self) -> None:
@@ -201,10 +262,7 @@ class FileStore(Store):
                 contents = Contents.from_text(text.decode())
             ends = [part.offset + part.size for part in contents.parts.values()]
             if zlib.crc32(text) != checksum or max(ends, default=0) > len(self._view):
-                raise TBloomError(
-                    f"the file {self.path!r} is damaged: another program changed it or cut it; put back a copy, or "
-                    "delete the file (the filter then forgets everything)"
-                )
+                raise self._damaged()
         self.contents: Contents = contents
         self.version: int = sequence
 

@@ -32,7 +32,10 @@ class LocalBloom(LocalVerbs, SyncVerbs):
         return answer_of(flow)
 
     def close(self) -> None:
-        """Release the memory, or the file. The filter can't be used after this."""
+        """Release the memory, or the file. The filter can't be used after this.
+
+        Raise TBloomError if the file was deleted, replaced or cut meanwhile.
+        """
         self._protocol.close()
 
     def __enter__(self) -> Self:

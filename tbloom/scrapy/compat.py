@@ -19,10 +19,11 @@ from typing import Any, Protocol
 
 import redis
 import scrapy
-from scrapy import Request, signals
+from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
+from scrapy.spiders import CrawlSpider
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
@@ -57,6 +58,15 @@ def copy_request(request: Request, meta: dict[str, Any]) -> Request:
     copied._cb_kwargs = dict(request.cb_kwargs)  # noqa: SLF001
     copied.flags = list(request.flags)
     return copied
+
+
+def rules_of(spider: Spider, callback: str | None) -> list[Any] | None:
+    """Return the rules of a CrawlSpider, if its callback of this name chooses one by the number in ``meta["rule"]``.
+
+    Without it, a page that was kept under a rule's number goes to whichever rule has that number, and perhaps to another callback.
+    """
+    is_chosen = callback == "_callback" and isinstance(spider, CrawlSpider)
+    return getattr(spider, "_rules", None) if is_chosen else None
 
 
 # The engine

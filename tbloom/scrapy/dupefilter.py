@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -146,6 +147,7 @@ class DupeFilter(RFPDupeFilter):
             await crawl.link_calls.run(first)
             if crawl.pending and crawl.pending.claims and isinstance(crawl.seen, CrawlBloom):
                 await self._join(crawl.seen)
+                crawl.page_calls.begin(crawl.seen.forget_old_records, _forgotten)
             call = partial(summarize, crawl.seen, self.fingerprinter)
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
         if crawl.is_ending:
@@ -216,12 +218,21 @@ class DupeFilter(RFPDupeFilter):
                 telling.ended = reason
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
-            crawl.close()
+            try:
+                crawl.close()
+            except TBloomError as error:  # a local store's file is gone
+                crawl.fail(error)
         if committer:
             committer.report()
             crawl.tracker.report()
         if self.pending.has_only_seen and stats and not stats.get_value("response_received_count"):
             logger.warning(_ONLY_SEEN)
+
+
+def _forgotten(call: Future[None]) -> None:
+    """Log why old records could not be deleted. The next crawl deletes them."""
+    if error := call.exception():
+        logger.debug("old records of crawlers stay: %s", error)
 
 
 def window_stats(seen: AnyStore) -> dict[str, float]:

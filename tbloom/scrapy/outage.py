@@ -11,10 +11,10 @@ from typing import TypeVar
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
-from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
-from tbloom.arguments import Item
+from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
+from tbloom.arguments import Item, check_within
 from tbloom.bloom.claims.calls import Hosts
-from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet
+from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
 from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Flow
@@ -165,6 +165,26 @@ class CrawlBloom(CrawlStore, TimeBloom):
             return Claim.BUSY
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
+    def owns(self, item: Item) -> bool:
+        """Return whether this session has claimed the item, and has not released or committed it."""
+        return self._claims.session.owns(self.config.digest(item))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether others may have taken this crawler for dead: ``live`` finds out."""
+        return self._claims.is_silent
+
+    def live(self) -> None:
+        """Send a heartbeat now."""
+        self.run(self._claims.live())
+
+    def when_lost(self, call: Callable[[bool], object]) -> None:
+        """Let a thread make this call when another session goes on in place of one that the server does not know any more.
+
+        Its argument says whether the server has lost the filter, too.
+        """
+        self._claims.when_lost = call
+
     @property
     def taken_over(self) -> int:
         """How many items of this session were committed after others had taken them over."""
@@ -185,6 +205,20 @@ class CrawlBloom(CrawlStore, TimeBloom):
         """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""
         self.run(self._claims.release(self.config.digests_of(items), leaves=True, hosts=hosts))
 
+    def push_answered(
+        self,
+        items: Iterable[Item],
+        notes: Iterable[Note],
+        within: int | None = None,
+        *,
+        again: bool,
+    ) -> dict[bytes, Claim]:
+        """Do what ``push_many`` does, if ``again`` also with items that were seen; return the answers by digest."""
+        digests = self.config.digests_of(items)
+        stored = {key: note.stored for key, note in zip(digests, notes, strict=True)}
+        slices = check_within(within, self.config.slices)
+        return self.run(self._claims.push(digests, slices, stored, again=again))
+
     def tell(self, record: Callable[[Session], Record]) -> None:
         """Let each heartbeat tell what this returns of the session."""
         self._claims.record = record
@@ -192,6 +226,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def first_project(self, project: str) -> str:
         """Return the project whose crawlers were the first ones of the filter; this one, if there were none."""
         return self.run(self._claims.first_project(project))
+
+    def forget_old_records(self) -> None:
+        """Delete what crawlers have told that ended long ago."""
+        self.run(forget_old_records(self.config))
 
     def trim_given_up(self, queue: str) -> None:
         """Keep the newest of the queue's pages that are given up."""

@@ -20,11 +20,12 @@ from tbloom.bloom.claims.fleet import (
     Pages,
     Where,
     failed_queue_of,
+    forget_old_records,
     given_up_queue_of,
     grouped,
+    numbers_of,
     project_of,
     queues_of,
-    totals_of,
 )
 from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Session
@@ -83,16 +84,9 @@ def test_each_kept_page_is_shown_with_its_state_and_reason(open_one: Open) -> No
     ]
     assert expected == shown(looks)
     [page] = looks.kept([FAILED])
-    assert (AT, 1, "parse_item", "a", True) == (
-        page.failed_at,
-        page.tries,
-        page.callback,
-        page.host,
-        page.is_held,
-    )
+    assert (AT, 1, "parse_item", "a") == (page.failed_at, page.tries, page.callback, page.host)
     ours.end_session()
     assert Pages(left=2, failed=1, given_up=1) == counts(looks)
-    assert [False] == [page.is_held for page in looks.kept([FAILED])]
 
 
 def test_a_page_that_is_done_at_last_stands_in_no_list(open_one: Open) -> None:
@@ -155,7 +149,10 @@ def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> N
     ours.note_history({"http://a/1": failed(), "http://a/2": failed(failures=4)})
     ours.leave_many(["http://a/2"])
     looks = Fleet(other, "shop")
-    assert (2, 0) == looks.retry(looks.kept([FAILED, GIVEN_UP]), "new")
+    pages = looks.kept([FAILED, GIVEN_UP])
+    assert (2, 0) == looks.retry(
+        pages, lambda page: page.note_with({**page.fields, "callback": "new"})
+    )
     assert Pages(left=2) == counts(looks)
     taken = other.take(10, "shop").notes
     assert [(0, 0)] * 2 == [(note.deaths, note.failures) for note in taken]
@@ -212,7 +209,7 @@ def test_a_link_that_came_first_wins(open_one: Open) -> None:
     assert (1, 2) == looks.retry(pages)
     assert (0, 3) == looks.retry(pages)
     assert (0, 3) == looks.drop(pages)
-    assert [(LEFT, "http://a/3", "status/503")] == shown(looks)
+    assert [(LEFT, "http://a/3", "")] == shown(looks)
 
 
 def test_a_next_crawl_takes_failed_pages_but_none_that_a_crawler_holds(open_one: Open) -> None:
@@ -287,6 +284,10 @@ def test_pages_are_found_by_what_is_known_of_them(open_one: Open) -> None:
     assert [0, 1] == found(before=AT + 1)
     assert [1] == found(reason="status", host="1.*", since=AT)
     assert not Where()
+    claimed(ours, "http://[::1]:80/?a[]=1")
+    ours.note_history({"http://[::1]:80/?a[]=1": failed(at=AT + 9)})
+    [page] = (each for each in Fleet(ours, "shop").kept() if each.failed_at == AT + 9)
+    assert Where(host="[::1]:80", url="*?a[]=?").has(page)
     groups = grouped(kept)
     assert 4 == len(groups)
     assert {"parse"} == {callback for group in groups for callback in group.callbacks}
@@ -297,7 +298,7 @@ def told(seen: TimeBloom, **more: Any) -> None:
 
     def record(session: Session) -> Record:
         about = {"queue": "shop", "project": "p", "host": "crawl-01", "pid": 7, "ttl": 60}
-        return Record(**{**about, "claimed": session.number_claimed, **more})  # type: ignore[arg-type]
+        return Record(**{**about, "claimed": len(session.claimed), **more})  # type: ignore[arg-type]
 
     seen._claims.record = record
     seen._send_heartbeat()
@@ -325,8 +326,9 @@ def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     assert ["other", "shop"] == queues_of(looks._store)
     told(ours, done=6, failed={"status/503": 3, "callback/KeyError": 1})
     told(waits, done=10)
-    expected = {"done": 16, "failed:status": 3, "failed:callback": 4}
-    assert expected == totals_of(looks._store)
+    numbers = numbers_of(looks._store)
+    assert numbers is not None
+    assert (16, {"status": 3, "callback": 4}) == (numbers.done, numbers.failed)
     told(ours, ended="finished")
     told(waits, pid=8, ended=LOST)
     states = {each.place: each.state for each in looks.crawlers()}
@@ -343,6 +345,9 @@ def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: O
     assert ("dead", 20) == (dead.state, dead.claimed)
     assert Pages(orphaned=20) == counts(looks)
     open_one().take(0, "shop")
+    numbers = numbers_of(looks._store)
+    assert numbers is not None
+    assert "dead" not in numbers.crawlers  # an alert would go on for a day
     [dead] = [each for each in looks.crawlers() if each.record.host]
     assert ("dead", 0) == (dead.state, dead.claimed)
     assert Pages(left=20) == counts(looks)
@@ -364,12 +369,32 @@ def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPat
         told(one)
     told(ours, ended="finished")
     ours.end_session()
-    monkeypatch.setattr("tbloom.bloom.claims.record._ENDED_FOR", -60_000)
-    ours.run(ours._claims.first_project("p"))
+    monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
+    ours.run(forget_old_records(ours.config))
     assert [dead.session] == [each.session for each in Fleet(dead, "shop").crawlers()]
-    monkeypatch.setattr("tbloom.bloom.claims.record._DEAD_FOR", -60_000)
-    ours.run(ours._claims.first_project("p"))
+    monkeypatch.setattr("tbloom.bloom.claims.fleet._DEAD_FOR", -60_000)
+    ours.run(forget_old_records(ours.config))
     assert [""] == [each.record.host for each in Fleet(dead, "shop").crawlers()]
+
+
+def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spider with the day as its argument has a queue for each day. flower#1420: old workers that stay for ever."""
+    monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
+    ours, other = open_one(), open_one()
+    for one, queue in ((ours, "shop"), (other, "other")):
+        one.take(0, queue)
+        told(one, queue=queue)
+        told(one, queue=queue, ended="finished")
+        one.end_session()
+    ours.push("a", Note("a", "shop"))
+    ours.run(forget_old_records(ours.config))
+    assert ["shop"] == queues_of(ours)
+    assert ["a"] == [note.text for note in other.take(1, "shop").notes]
+    other.commit("a")
+    ours.run(forget_old_records(ours.config))
+    assert [] == queues_of(ours)
 
 
 def test_the_kept_pages_of_items_are_found(open_one: Open) -> None:

@@ -736,39 +736,54 @@ def test_several_clients_bury_in_turn(clockwork: Clockwork, open_one: Any) -> No
 
 
 @pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("again", [False, True])
-def test_a_dead_session_may_come_back_during_its_burial(
-    clockwork: Clockwork, open_one: Any, *, again: bool
+def test_a_dead_session_does_not_come_back_during_its_burial(
+    clockwork: Clockwork, open_one: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It keeps what was not buried yet, and commits of the other items say that they are lost. Its next death is noticed, too."""
+    """It would do again what others have taken of it. Another session goes on in its place."""
     items = [f"item {i}" for i in range(3000)]
     late, ours = open_one(session_ttl=LIFE), open_one(session_ttl=86_400.0)
     late.claim_many(items, notes=items)
     ours.claim("a")
     clockwork.go_on(2)
-    keys = ours._claims._keys(0)
+    keys, before = ours._claims._keys(0), late.session
     with redis.Redis.from_url(clockwork.server.url) as raw:
         for _ in range(3):
             assert [[0, 1]] == replies_to(raw, [calls.bury(keys)])
-        run(raw, late._claims._beat(late._claims.session, 1000))
-        more = 1
-        while more:
-            [[_, more]] = replies_to(raw, [calls.bury(keys)])
-        assert late.session in sessions_of(late, raw)
-        assert 0 < raw.zcard(keys[2]) < 3000
+        assert [[0, 1, 0]] == replies_to(raw, [calls.heartbeat(keys, before, 1000, 0)])
+        late._send_heartbeat()
+        assert {ours.session} == sessions_of(late, raw)
+    assert before != late.session
+    assert [f"place of session {before}, whose 3000 claims are free"] == [
+        message.partition(" in ")[2].partition(" for ")[0] for message in caplog.messages
+    ]
     taken = list[str]()
     while some := texts(ours.take(1000)):
         taken += some
-    if again:
-        clockwork.go_on(2)
-        while some := texts(ours.take(1000)):
-            taken += some
-        assert sorted(items) == sorted(taken)
-        return
-    kept = {*items} - {*taken}
-    assert kept
-    done = dict(zip(items, late.commit_many(items), strict=True))
-    assert kept == {item for item, is_own in done.items() if is_own}
+    assert sorted(items) == sorted(taken)
+    assert not any(late.commit_many(items))
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_session_that_dies_during_a_burial_does_not_come_back_between_two_rounds(
+    clockwork: Clockwork, open_one: Any
+) -> None:
+    """Some of its claims are left already, and the next round leaves the others."""
+    items = [f"item {i}" for i in range(3000)]
+    first, late, ours = open_one(session_ttl=LIFE), open_one(session_ttl=LIFE), open_one()
+    first.claim("a", note="a")
+    clockwork.go_on(0.5)
+    late.claim_many(items, notes=items)
+    clockwork.go_on(0.7)
+    keys = ours._claims._keys(0)
+    with redis.Redis.from_url(clockwork.server.url) as raw:
+        replies_to(raw, [calls.bury(keys)])
+        clockwork.go_on(1)
+        left = -1
+        while raw.hget(keys[1], first.session):
+            left = raw.zcard(keys[2])
+            assert [[0, 1]] == replies_to(raw, [calls.bury(keys)])
+        assert left > 0
+        assert [[0, 1, 0]] == replies_to(raw, [calls.heartbeat(keys, late.session, 1000, 0)])
 
 
 def test_a_burial_leaves_living_sessions_alone(

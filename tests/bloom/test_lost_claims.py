@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -11,14 +12,22 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
+from tbloom.bloom.claims.fleet import LIVING, Fleet
 from tests.helpers.clock import Clockwork
+from tests.helpers.flows import flow_of, replies_to, run
 from tests.helpers.making import awaited
 from tests.helpers.proxy import Fault, Proxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0
 ITEMS = ["a", "b", "c"]
+
+
+def living(seen: Any) -> set[str]:
+    """The names of the living sessions of the queue "q"."""
+    crawlers = Fleet(seen, "q").crawlers()
+    return {each.session for each in crawlers if each.state in LIVING}
 
 
 @pytest.fixture
@@ -228,3 +237,173 @@ def test_a_repeated_commit_does_not_count_own_work_as_taken_over(
         else:
             ours.close()
         assert [1] * (not executed) == warnings(caplog)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
+    """Of each session that was lost so far: why, and how many claims it had."""
+    found = [record.args for record in caplog.records if "in place of session" in record.msg]
+    caplog.clear()
+    return [("silent" if "silent" in args[4] else "empty", args[3]) for args in found]  # type: ignore[index, misc]
+
+
+#: What a session does that was silent, and finds then that it is lost. All items are others'.
+WAKES: dict[str, Callable[[Any], Any]] = {
+    "heartbeat": lambda seen: seen._send_heartbeat(),
+    "claim": lambda seen: seen.claim_many(["new", *ITEMS]),
+    "take": lambda seen: seen.take(queue="q"),
+}
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("how", WAKES)
+async def test_a_session_that_others_have_buried_is_lost(
+    silent: Any, clockwork: Clockwork, name: str, caplog: Any, *, how: str, shards: int, driver: str
+) -> None:
+    """Its process was frozen. It learns of that before it claims anything, and goes on under another name, in its queue."""
+    how_made: Any = {"capacity": 1000, "session_ttl": LIFE, "shards": shards}
+    made: Any = silent(shards=shards)
+    if driver == "async":
+        made = AsyncTimeBloom.from_url(clockwork.server.url, name, **how_made)
+    ours: Any = made if driver == "async" else awaited(made)
+    theirs = silent(shards=shards, session_ttl=60.0)
+    await ours.take(0, "q")
+    notes = [Note(item, "q") for item in ITEMS]
+    assert [NEW] * 3 == await ours.claim_many(ITEMS, notes=notes)
+    before = made.session
+    clockwork.set("2019-06-03 00:00:02")
+    taken = [note.text for _ in range(3) for note in theirs.take(queue="q").notes]
+    assert sorted(ITEMS) == sorted(taken)
+    assert theirs.commit("c")
+    woken = await WAKES[how](ours)
+    if how == "claim":
+        assert woken == [NEW, BUSY, BUSY, SEEN]
+    assert made.session != before
+    assert [("silent", 3)] == told(caplog)
+    sessions = living(theirs)
+    assert {made.session, theirs.session} == sessions
+    assert [False] * 3 == await ours.commit_many(ITEMS)
+    await ours._send_heartbeat()
+    assert [] == told(caplog)
+    await ours.aclose()
+
+
+@pytest.mark.parametrize("how", WAKES)
+def test_a_session_that_nobody_has_buried_comes_back(
+    silent: Any, clockwork: Clockwork, caplog: Any, how: str
+) -> None:
+    """As after an outage, in which all were silent."""
+    ours, theirs = silent(), silent()
+    assert NEW is ours.claim("b", note=Note("b", "q"))
+    before = ours.session
+    clockwork.set("2019-06-03 00:00:02")
+    WAKES[how](ours)
+    assert [before, []] == [ours.session, told(caplog)]
+    assert BUSY is theirs.claim("b")
+
+
+@pytest.mark.parametrize("one_owner", [False, True])
+def test_a_session_from_which_others_have_taken_one_claim_does_not_come_back(
+    silent: Any, clockwork: Clockwork, caplog: Any, *, one_owner: bool
+) -> None:
+    """A link has led to the item; or to its host, which has one owner at a time."""
+    ours, theirs = silent(), silent()
+    ours.take(0, "q")
+    if one_owner:
+        theirs.take(0, "q")
+    first, second, other = (Note(i, "q", "host", one_owner=one_owner) for i in ("a", "b", "c"))
+    assert [NEW, NEW] == ours.claim_many(["a", "b"], notes=[first, second])
+    clockwork.set("2019-06-03 00:00:02")
+    assert NEW is theirs.claim("c" if one_owner else "a", note=other)
+    ours._send_heartbeat()
+    assert [("silent", 2)] == told(caplog)
+    assert BUSY is ours.claim("c" if one_owner else "a", note=first)
+
+
+def test_a_claim_that_arrives_after_the_burial_is_refused(
+    silent: Any, clockwork: Clockwork, caplog: Any
+) -> None:
+    """It was under way when the machine was suspended. The client claims under its next name."""
+    ours, theirs = silent(), silent(session_ttl=60.0)
+    assert NEW is ours.claim("a", note="a")
+    claim, before = flow_of(ours, "claim", "b"), ours.session
+    late = next(claim)
+    clockwork.set("2019-06-03 00:00:02")
+    assert ["a"] == [note.text for note in theirs.take().notes]
+    with redis.Redis.from_url(clockwork.server.url) as client:
+        replies = replies_to(client, late)
+        assert [[10, b""]] == replies
+        assert NEW is run(client, claim, replies)[0]
+    assert before != ours.session
+    assert [("silent", 1)] == told(caplog)
+    assert ours.commit("b")
+
+
+@pytest.mark.parametrize("how", WAKES)
+def test_a_server_that_came_back_empty_is_a_warning_of_each_client(
+    silent: Any, clockwork: Clockwork, caplog: Any, how: str
+) -> None:
+    """Whichever comes first, and begins the filter anew. Also of one that has no claims: what was left is gone."""
+    clients = [silent() for _ in range(3)]
+    for n, each in enumerate(clients):
+        each.take(0, "q")
+        each.claim_many(ITEMS[:n])
+        each.commit("a")
+    before = [each.session for each in clients]
+    clockwork.client.flushall()
+    clockwork.go_on(0.1)
+    for each in clients:
+        WAKES[how](each)
+        each._send_heartbeat()
+    assert [("empty", 0), ("empty", 0), ("empty", 1)] == told(caplog)
+    assert not {*before} & {each.session for each in clients}
+    sessions = living(clients[0])
+    assert {each.session for each in clients} == sessions
+
+
+def test_what_other_shards_have_of_a_lost_session_is_left(
+    silent: Any, clockwork: Clockwork, caplog: Any
+) -> None:
+    ours, theirs = silent(shards=3), silent(shards=3)
+    items = [f"item {i}" for i in range(100)]
+    assert [NEW] * 100 == ours.claim_many(items, notes=items)
+    theirs.claim_many(f"their {i}" for i in range(100))  # each shard knows a session
+    assert clockwork.client.hdel(ours._claims._keys(0)[1], ours.session)
+    ours._send_heartbeat()
+    assert [("silent", 100)] == told(caplog)
+    taken = [note.text for _ in range(9) for note in theirs.take(100).notes]
+    assert sorted(items) == sorted(taken)
+
+
+def test_a_lost_session_without_claims_is_no_warning(
+    silent: Any, clockwork: Clockwork, caplog: Any
+) -> None:
+    """It joins the sessions of its queue again, so that the others wait for it."""
+    ours, theirs = silent(), silent(session_ttl=60.0)
+    ours.take(0, "q")
+    clockwork.set("2019-06-03 00:00:02")
+    theirs.take(0, "q")  # buries
+    assert {theirs.session} == living(theirs)
+    ours._send_heartbeat()
+    assert [] == told(caplog)
+    sessions = living(theirs)
+    assert {ours.session, theirs.session} == sessions
+
+
+@pytest.mark.parametrize("clock", ["time", "monotonic"])
+def test_a_process_notices_by_either_clock_that_it_was_silent(
+    silent: Any, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """One stands still while the machine is suspended. Without a claim, nothing is lost; a heartbeat ends the doubt."""
+    ours, later = silent(), getattr(time, clock)() + 1.5
+    monkeypatch.setattr(f"time.{clock}", lambda: later)
+    assert not ours._claims.is_silent
+    monkeypatch.undo()
+    ours = silent()
+    assert NEW is ours.claim("a")
+    assert not ours._claims.is_silent
+    later = getattr(time, clock)() + 1.5
+    monkeypatch.setattr(f"time.{clock}", lambda: later)
+    assert ours._claims.is_silent
+    ours._send_heartbeat()
+    assert not ours._claims.is_silent

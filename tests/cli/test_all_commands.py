@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest_name() -> None:
 
 
 #: Those whose examples other tests run: of a fleet, of a project's folder, and of a server that goes on for ever.
-ELSEWHERE = ("demo", "doctor", "metrics", "push", "queue")
+ELSEWHERE = ("demo", "doctor", "metrics", "watch", "push", "queue", "failed", "retry", "drop")
 
 
 def test_each_example_of_the_help_is_recorded() -> None:
@@ -132,8 +133,41 @@ def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, st
         env={**os.environ, **place, "PYTHONUNBUFFERED": ""},
     )  # fmt: skip
     closed, one, full, other = done.stdout.splitlines()
-    assert ("tbloom: standard input or output is closed", "2", "2") == (closed, one, other)
+    assert ("tbloom: standard output is closed", "2", "2") == (closed, one, other)
     assert re.fullmatch("tbloom: standard output.*: No space left on device", full)
+
+
+#: Says whether each closed stream is the null device after a command.
+_STREAMS = """
+import os, sys
+from tbloom.cli import main
+is_closed = [stream is None for stream in (sys.stdin, sys.stderr)]
+main(["list"])
+null = os.stat(os.devnull).st_rdev
+print([os.fstat(number).st_rdev == null for number, is_so in zip((0, 2), is_closed) if is_so])
+"""
+
+
+def test_a_command_works_without_standard_error_or_input(
+    place: dict[str, str], tmp_path: Path
+) -> None:
+    """pipx#1620. As a daemon's, or cron's, with 2>&-; all commands: test_recorded.py. No file or connection gets the number of the closed
+    stream, into which libraries and child processes would write."""
+    lines = tmp_path / "lines"
+    lines.write_text("1\nnew\n")
+
+    def printed(words: list[str], streams: str) -> str:
+        command = f"{shlex.join(words)} {streams}; echo $?"
+        env = {**os.environ, **place}
+        return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, env=env).stdout  # fmt: skip
+
+    for line, expected in ((f"check news {lines}", "new\n0\n"), ("check news", "1\n")):
+        words = [*TBLOOM, *line.split()]
+        assert [expected] * 2 == [printed(words, f"{to} <&-") for to in ("2>/dev/null", "2>&-")]
+        assert expected == printed(words, "</dev/null 2>&-")
+    assert "[True, True]\n0\n" == printed([sys.executable, "-c", _STREAMS], "<&- 2>&-")[-15:]
+    said = printed([*TBLOOM, "add", "news"], "<&- 2>&1")
+    assert "tbloom: -: it is closed\n0 lines, 0 new\n1\n" == said
 
 
 @pytest.mark.parametrize("line", TABLES)

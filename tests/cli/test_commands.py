@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -39,7 +41,7 @@ def test_planted_names_are_no_commands_to_a_terminal(
     shows = ["count", "show", odd, "--mapping", f"mapping {odd}"]
     for words in (
         *(["list"], ["info", odd], ["export", odd, file], ["restore", file, "--replace"]),
-        *(["report", odd, "-o", file], ["count", "list"], shows),
+        *(["watch", odd, "--once", "-"], ["count", "list"], shows),
     ):
         done = tbloom(*words, "--url", own_url)
         text = done.stdout + done.stderr
@@ -118,6 +120,35 @@ def test_a_signal_leaves_no_line_added_and_unprinted(
         assert reader == "closed" or added == printed
 
 
+#: What signals do to a command, within a step and after the first one that ends it.
+_SIGNALS = """
+import os, signal
+from tbloom.cli.kit import interrupts
+
+def get(*names):
+    for name in names:
+        os.kill(os.getpid(), getattr(signal, name))
+    print(*names, flush=True)
+
+interrupts.as_ctrl_c()
+try:
+    with interrupts.step():
+        get("SIGHUP", "SIGHUP", "SIGTERM")
+    print("not ended")
+except KeyboardInterrupt:
+    get("SIGHUP", "SIGTERM", "SIGHUP")
+    get("SIGINT")
+"""
+
+
+def test_only_ctrl_c_ends_a_command_that_is_ending() -> None:
+    """A terminal that is closed sends a SIGHUP by the kernel, and one by the shell: the second may come while the command says
+    what it has done."""
+    done = subprocess.run([sys.executable, "-c", _SIGNALS], capture_output=True, check=False)
+    assert b"SIGHUP SIGHUP SIGTERM\nSIGHUP SIGTERM SIGHUP\n" == done.stdout
+    assert (-signal.SIGINT, b"") == (done.returncode, done.stderr)
+
+
 def test_a_line_that_is_too_long_is_refused_by_its_number(
     url: str, filled: TimeBloom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +170,7 @@ def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:
         assert [False, False] == seen.add_many(["a", "b"])
     # Nothing is added where no answer can be printed.
     done = process(*words, input=b"c\n", preexec_fn=partial(os.close, 1))
-    assert (2, b"tbloom: standard input or output is closed\n") == (done.returncode, done.stderr)
+    assert (2, b"tbloom: standard output is closed\n") == (done.returncode, done.stderr)
     with TimeBloom.from_url(url, name) as seen:
         assert "c" not in seen
 

@@ -1,4 +1,4 @@
-"""``tbloom metrics``, and Prometheus' part of docs/operating.md; ``tbloom report``: a page with all figures in one file."""
+"""``tbloom metrics``, and Prometheus' part of docs/operating.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 import signal
 from contextlib import ExitStack
-from html import escape, unescape
 from pathlib import Path
 from typing import Self
 from urllib.request import urlopen
@@ -18,9 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.kit import formats
+from tbloom.cli.commands import watching
+from tbloom.cli.kit.filters import connect
 from tbloom.metrics import FilterCollector
-from tests.helpers.commands import refused, started, tbloom
+from tests.bloom.test_fleet import claimed, failed, kill, told
+from tests.helpers.commands import started
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import needed
 
@@ -37,9 +38,9 @@ Values = dict[tuple[str, ...], float]
 
 
 def parsed(text: str) -> Values:
-    """By the metric's name, its filter and its age."""
+    """By the metric's name, its filter, and its age, state or kind."""
     return {
-        tuple(filter(None, (s.name, s.labels.get("filter"), s.labels.get("age")))): s.value
+        (s.name, *filter(None, map(s.labels.get, ("filter", "age", "state", "kind")))): s.value
         for family in text_string_to_metric_families(text)
         for s in family.samples
     }
@@ -71,6 +72,19 @@ class Exporter:
         self._running.communicate()
 
 
+def expected_of_fleet(
+    name: str, crawlers: dict[str, int], pages: dict[str, int], done: int, failed: dict[str, int]
+) -> Values:
+    zeros = dict.fromkeys(("works", "waits", "silent", "dead", "lost"), 0)
+    pages_by = dict.fromkeys(("claimed", "left", "failed", "given_up"), 0) | pages
+    return (
+        {("tbloom_pages_done_total", name): done}
+        | {("tbloom_crawlers", name, state): n for state, n in (zeros | crawlers).items()}
+        | {("tbloom_pages", name, state): n for state, n in pages_by.items()}
+        | {("tbloom_pages_failed_total", name, kind): n for kind, n in failed.items()}
+    )
+
+
 def expected(info: FilterInfo) -> Values:
     name = info.name
     return {
@@ -80,7 +94,6 @@ def expected(info: FilterInfo) -> Values:
         ("tbloom_window_error_ratio", name): info.error_rate,
         ("tbloom_promised_error_ratio", name): info.promised_error_rate,
         ("tbloom_capacity_items", name): info.made_for(info.slices[-1]),
-        ("tbloom_claims", name): info.claims,
         ("tbloom_warnings", name): len(info.warnings),
     } | {
         (f"tbloom_slice_{what}", name, str(len(info.slices) - 1 - place)): value
@@ -109,12 +122,13 @@ def test_the_metrics_are_the_figures_of_info(url: str, name: str) -> None:
         # Names after an option are names too.
         exporter = stack.enter_context(Exporter("--url", url, names[0], "--every", "0", names[1]))
         before = exporter.scrape()
-        assert before[("tbloom_claims", names[1])] == 1
         with TimeBloom.from_url(url, names[1], slices=3, granularity="h", capacity=900) as again:
             again.reconfigure()
             served = exporter.scrape()
             infos = [grown.info(), again.info()]
-        assert served == {("tbloom_up",): 1} | expected(infos[0]) | expected(infos[1])
+        assert 1 == infos[1].claims
+        fleet = expected_of_fleet(names[1], {}, {"claimed": 1}, 0, {})
+        assert served == {("tbloom_up",): 1} | expected(infos[0]) | expected(infos[1]) | fleet
         assert served[("tbloom_slice_items", names[0], "0")] == 2500
         assert served[("tbloom_slice_parts", names[0], "0")] > 1
         assert exporter.end() == (0, [])
@@ -125,14 +139,74 @@ def test_the_metrics_are_the_figures_of_info(url: str, name: str) -> None:
         assert before == exporter.scrape()
 
 
+def test_a_fleet_is_served_by_state_and_kind(url: str, name: str) -> None:
+    """Of all queues of a filter, and of clients that tell nothing of themselves."""
+    sizes = {"capacity": 1000, "shards": 3}
+    with ExitStack() as stack:
+        works, waits, dies, old, ended = (
+            stack.enter_context(TimeBloom.from_url(url, name, **sizes)) for _ in range(5)
+        )
+        works.take(0, "shop", idle=False)
+        claimed(works, *(f"http://a/{n}" for n in range(9)))
+        failures = [failed(), failed("callback/KeyError"), failed("status/404", failures=3)]
+        works.note_history({f"http://a/{n}": each for n, each in enumerate(failures)})
+        works.leave_many([f"http://a/{n}" for n in (1, 2, 3)])
+        told(works, done=7, failed={"status/503": 2, "status/404": 1, "callback/KeyError": 1})
+        waits.take(1, "other")
+        told(waits, queue="other", done=1)
+        dies.take(0, "shop", idle=False)
+        claimed(dies, *(f"http://b/{n}" for n in range(4)))
+        told(dies, ttl=2.0)
+        old.claim_many(["http://c/1", "http://c/2"])
+        told(ended, ended="finished")
+        ended.end_session()
+        for each in works, waits, old:  # a heartbeat would find the dead one
+            each._stop_heartbeat()
+        kill(dies)
+        exporter = stack.enter_context(Exporter("--url", url, name, "--every", "0"))
+        served = exporter.scrape()
+    crawlers = {"works": 1, "waits": 1, "dead": 1}
+    pages = {"claimed": 5 + 2, "left": 1 + 4, "failed": 2, "given_up": 1}
+    fleet = expected_of_fleet(name, crawlers, pages, 8, {"status": 3, "callback": 1})
+    prefixes = "tbloom_crawlers", "tbloom_pages"
+    assert fleet == {key: value for key, value in served.items() if key[0].startswith(prefixes)}
+
+
 def test_a_scrape_searches_no_keys(own: redis.Redis, own_url: str) -> None:
-    """On a server with millions of other keys, it would take seconds of the server's time. So names are needed."""
-    refused(tbloom("metrics", "--url", own_url), "Missing argument 'NAME...'")
+    """On a server with millions of other keys, a search takes seconds of the server's time."""
     TimeBloom(own, "news", capacity=1000).add("a")
     own.config_resetstat()
     with Exporter("--url", own_url, "news", "--every", "0") as exporter:
         exporter.scrape()
     assert not {"cmdstat_scan", "cmdstat_keys"} & own.info("commandstats").keys()
+
+
+def test_without_names_all_filters_are_served(
+    own: redis.Redis, own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are new are found after a while; those that are gone are served no longer."""
+    TimeBloom(own, "news", capacity=1000).add("a")
+    ExactFilter(own, "exact").add("a")
+    own.config_resetstat()
+    with Exporter("--url", own_url, "--every", "0") as exporter:
+        for _ in range(3):
+            assert {"news"} == _filters_of(exporter.scrape())
+        assert 1 == own.info("commandstats")["cmdstat_scan"]["calls"]
+    monkeypatch.setattr(watching, "SEARCH_EVERY", 0)
+    with connect(own_url, "--url") as server:
+        names, readings = watching._searched(server)
+        collector = FilterCollector.reading(readings, names, 0)
+        registry = CollectorRegistry()
+        registry.register(collector)
+        assert {"news"} == _filters_of(parsed(generate_latest(registry).decode()))
+        TimeBloom(own, "blog", capacity=1000).add("a")
+        TimeBloom(own, "news").clear()
+        served = parsed(generate_latest(registry).decode())
+        assert ({"blog"}, 1) == (_filters_of(served), served[("tbloom_up",)])
+
+
+def _filters_of(served: Values) -> set[str]:
+    return {key[1] for key in served if key[0] == "tbloom_filter_up"}
 
 
 def test_a_filter_may_be_made_later(own: redis.Redis, own_url: str) -> None:
@@ -193,17 +267,16 @@ def test_a_program_can_serve_the_metrics_itself(url: str, name: str) -> None:
 
 
 def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
-    """The page's ACL SETUSER line, for the exporter and for a report of all filters."""
+    """The page's ACL SETUSER line, for the exporter, of all filters."""
     own.flushall()
     with TimeBloom(own, "news", capacity=1000, shards=3) as seen:
         seen.add_many(map(str, range(3000)))
     rules = re.search(r"^ACL SETUSER metrics (.*)$", PAGE, re.MULTILINE)[1].replace("PASSWORD", "p")
     own.execute_command("ACL", "SETUSER", "metrics", *rules.split())
     url = f"redis://metrics:p@127.0.0.1:{own.get_connection_kwargs()['port']}/0"
-    with Exporter("--url", url, "news") as exporter:
+    with Exporter("--url", url) as exporter:
         assert exporter.scrape()[("tbloom_window_items", "news")] == 3000
         assert exporter.end() == (0, [])
-    assert "3,000" in _report(url)
     with TimeBloom.from_url(url, "news") as user, pytest.raises(redis.ResponseError):
         user.clear()
 
@@ -212,80 +285,31 @@ def test_page_dashboard_and_alerts_have_the_metrics_that_are_served(url: str, na
     """The page has all of them; the dashboard shows those of the filters that are chosen."""
     with TimeBloom.from_url(url, name) as seen:
         registry = CollectorRegistry()
+        claimed(seen, "http://a/")
+        told(seen, failed={"status/503": 1})
         registry.register(FilterCollector(seen))
         families = list(registry.collect())
-    assert {family.name for family in families} == METRICS
+    ends = {"counter": "_total", "gauge": ""}
+    assert {f"{family.name}{ends[family.type]}" for family in families} == METRICS
     assert all(family.samples and family.documentation for family in families)
     head, *rules = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1].split("      - alert: ")
     assert ["groups:", "- name: tbloom", "rules:"] == [line.strip() for line in head.splitlines()]
     assert all(re.fullmatch(r"\w+\n        expr: (.+)\n(        for: \d+m\n)?", r) for r in rules)
     alerts = {*re.findall(r"\b(?:tbloom|redis)_\w+", "".join(rules))}
     assert EXPORTED < alerts <= METRICS | EXPORTED
-    expressions = [t["expr"] for panel in DASHBOARD["panels"] for t in panel["targets"]]
+    shown = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+    expressions = [t["expr"] for panel in shown for t in panel["targets"]]
     for expression in expressions:
         asked = re.findall(r"\b(tbloom_\w+)(\{filter=~\"\$filter\")?", expression)
         assert asked, expression
         assert {metric for metric, _ in asked} <= METRICS
         assert all(of_filter or metric == "tbloom_up" for metric, of_filter in asked), expression
     assert "tbloom_promised_error_ratio" in " ".join(expressions)
-
-
-HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
-
-
-def _text(html: str) -> str:
-    """The text of a page."""
-    body = html[html.index("<body>") :]
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
-
-
-def _report(url: str, *names: str) -> str:
-    done = tbloom("report", "--url", url, *names, "-o", "-")
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def test_the_report_has_the_figures(url: str, name: str) -> None:
-    """Totals, parameters, a row for each slice, warnings; time, version and server. It loads nothing."""
-    with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
-        seen.add_many(map(str, range(2345)))
-        info = seen.info()
-    html = _report(url, name)
-    text = _text(html)
-    newest = info.slices[-1]
-    assert all(f'<th scope="row">{slice.label}' in html for slice in info.slices)
-    for part in (
-        *(name, "Items remembered 2,345", f"{formats.rate(info.error_rate)}, at most "),
-        *(f"Bits of a slice {info.bits:,}", f"{newest.label} ({newest.parts} parts)"),
-        *("2,345 235 %", formats.size(info.bytes), "Made 20", "by tbloom ", f"from {url}"),
-    ):
-        assert part in text, part
-    assert 'high="1" max="2.345" value="2.345"' in html
-    with TimeBloom.from_url(url, f"{name}-2", capacity=100, grow=False) as fixed:
-        fixed.add_many(map(str, range(100)))
-    assert "100 % full, and doesn't grow" in _text(_report(url, fixed.name))
-    assert "<script" not in html
-    assert {"data:,"} == set(re.findall(r'(?:src|href)="([^"]*)"', html))
-    assert [] == re.findall(r"url\(|@import", html)
-
-
-def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
-    url: str, name: str
-) -> None:
-    with TimeBloom.from_url(url, name, granularity=None) as seen:
-        seen.add("a")
-    text = _text(_report(url, name))
-    assert f"{name} never forgets Items remembered 1" in text
-    assert "Capacity of a slice grows" in text
-    assert "None" not in text
-
-
-def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
-    """A filter's name can't add HTML to the page."""
-    for suffix in (HOSTILE, "other"):
-        with TimeBloom.from_url(url, name + suffix, capacity=1000) as seen:
-            seen.add("a")
-    html = _report(url, name + HOSTILE, name + "other")
-    assert HOSTILE not in html
-    assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
-    assert _text(html).count(name + HOSTILE) == 1
+    assert [each["id"] for each in DASHBOARD["panels"]] == [*range(1, len(DASHBOARD["panels"]) + 1)]
+    # Each metric of the fleet is in its row, which comes last, and in an alert.
+    of_fleet = {metric for metric in METRICS if re.match("tbloom_(crawlers|pages)", metric)}
+    titles = [panel["title"] for panel in DASHBOARD["panels"]]
+    row = DASHBOARD["panels"][titles.index("Fleet") :]
+    assert "row" == row[0]["type"]
+    in_row = {re.search(r"tbloom_\w+", t["expr"])[0] for panel in row[1:] for t in panel["targets"]}
+    assert of_fleet == in_row == of_fleet & alerts

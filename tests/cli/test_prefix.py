@@ -12,7 +12,7 @@ from tbloom.distinct import DistinctCounter
 from tests.helpers.commands import WORDS, command_of, refused, tbloom
 
 PREFIX = "app1:"
-#: All commands that have a server but ``metrics``, in an order in which each finds something; {file} has lines at first.
+#: All commands that have a server but ``metrics``, and ``push``, which needs a project, in an order in which each finds something; {file} has lines at first.
 LINES = [
     "add news {file} --create --shards 3",
     "check news {file} --seen",
@@ -20,9 +20,9 @@ LINES = [
     "list",
     "info news",
     "info exact",
+    *("queue news", "failed news", "retry news --all --yes", "drop news --all --yes"),
     "reconfigure news --slices 9",
-    "report news -o {file}",
-    "report -o {file}",
+    "watch news --once {file}",
     "export news {file}",
     "restore {file} --name more",
     "restore {file} --replace",
@@ -63,7 +63,7 @@ def test_every_command_needs_keys_with_the_prefix_only(
     with_url = {
         words for words in WORDS if any("--url" in param.opts for param in command_of(words).params)
     }
-    assert with_url == tried | {("metrics",)}
+    assert with_url == tried | {("metrics",), ("push",)}
 
 
 def test_stores_are_found_by_their_prefix(own: redis.Redis, own_url: str) -> None:

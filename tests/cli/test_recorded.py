@@ -34,6 +34,8 @@ class Step:
     #: The command, with others that print the same; or Python, or a time.
     given: list[str]
     stdin: str = ""
+    #: Whether there are lines of standard input, be they empty.
+    reads: bool = False
     expected: str = ""
 
 
@@ -48,6 +50,7 @@ def steps(text: str) -> list[Step]:
             found[-1].given.append(rest)
         elif line == "<" or line[:2] == "< ":
             found[-1].stdin += expanded(rest)
+            found[-1].reads = True
         elif line and line[:2] != "# ":
             found[-1].expected += f"! {rest}\n= 2\n" if line[:2] == "x " else f"{line}\n"
     return found
@@ -62,9 +65,9 @@ def expanded(line: str) -> str:
     return f"{line}\n"
 
 
-def answer(command: str, stdin: str) -> str:
-    """What the command prints, in the form of the sessions."""
-    done = tbloom_bytes(*shlex.split(command), stdin=stdin.encode())
+def answer(command: str, stdin: str, closed: str) -> str:
+    """What the command prints, in the form of the sessions, with a stream closed."""
+    done = tbloom_bytes(*shlex.split(command), stdin=stdin.encode(), closed=closed)
     said = "".join(f"! {line}\n" for line in done.stderr.decode().splitlines())
     code = f"= {done.returncode}\n" if done.returncode else ""
     out = done.stdout.decode(errors="backslashreplace")
@@ -81,11 +84,31 @@ def stored(client: redis.Redis) -> tuple[Any, ...]:
 
 
 @pytest.mark.usefixtures("away_from_midnight")
-@pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("path", "closed"),
+    [
+        # The examples have all commands that end by themselves.
+        pytest.param(
+            path,
+            closed,
+            marks=[pytest.mark.check] * bool(closed and path.stem != "examples"),
+            id=path.stem + closed,
+        )
+        for closed in ("", "sys.stderr", "sys.stdin")
+        for path in SESSIONS
+    ],
+)
 def test_a_session_prints_what_was_recorded(
-    path: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path,
+    closed: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In an empty folder, on an empty server. A command that is refused (it prints an error only) changes nothing."""
+    """In an empty folder, on an empty server. A command that is refused (it prints an error only) changes nothing.
+
+    With standard error closed, as of a daemon, only what goes there is missing; with standard input, nothing where it is not read.
+    """
     text = path.read_text(encoding="utf-8")
     clockwork = (
         request.getfixturevalue("clockwork") if re.search("^@ ", text, re.MULTILINE) else None
@@ -106,9 +129,14 @@ def test_a_session_prints_what_was_recorded(
                     exec(compile(given, given, "exec"), names)  # noqa: S102 - our own sessions
                 else:
                     before = stored(client)
-                    got = answer(given.replace("OTHER", other), step.stdin).replace(url, "URL")
-                    got = got.replace(str(tmp_path), "FOLDER")
-                    is_right = OutputChecker().check_output(step.expected, got, FLAGS)
+                    shut, expected = closed, step.expected
+                    if closed == "sys.stdin" and step.reads:
+                        shut = ""
+                    if shut == "sys.stderr":
+                        expected = re.sub("^!.*\n", "", expected, flags=re.MULTILINE)
+                    got = answer(given.replace("OTHER", other), step.stdin, shut)
+                    got = got.replace(url, "URL").replace(str(tmp_path), "FOLDER")
+                    is_right = OutputChecker().check_output(expected, got, FLAGS)
                     assert is_right, f"$ {given}\n{got}"
-                    is_refused = got.startswith("!") and got.endswith("= 2\n")
+                    is_refused = re.fullmatch("(!.*\n)*= 2\n", got)
                     assert before == stored(client) or not is_refused, given

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import redis
 
-from tbloom import ExactFilter, TimeBloom
+from tbloom import ExactFilter, Note, TimeBloom
+from tbloom.bloom.claims.fleet import failed_queue_of
 from tbloom.distinct import DistinctCounter
 from tests.cli.test_metrics import Exporter
 from tests.cli.test_prefix import LINES
@@ -86,3 +88,32 @@ def test_an_import_needs_the_documented_rights_only(
     place = {"--from-seen": tmp_path / "seen", "--from-set": "old"}[source]
     done = tbloom("import", "news", "--create", source, place, "--url", url)
     assert (0, "") == (done.returncode, re.sub("1 item read, 1 new.*", "", done.stderr).strip())
+
+
+def test_a_fleet_is_seen_and_freed_with_the_documented_rights_only(own: redis.Redis) -> None:
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+    crawler, reader = (
+        re.search(rf"^ACL SETUSER {user} (.*)$", page, re.MULTILINE)[1]
+        for user in ("crawler", "reader")
+    )
+    [extra] = re.findall(r"To see a fleet .*? needs `(.*?)`", page)
+    own.flushall()
+    with TimeBloom(own, "news") as seen:
+        for url in "http://a/1", "http://a/2":
+            text = f"{'0' * 40}\n{json.dumps({'url': url})}"
+            seen.push(url, Note(text, failed_queue_of("news"), failures=1))
+    port = own.get_connection_kwargs()["port"]
+    for user, rights, lines in (
+        ("reader", f"{reader} {extra}", ["queue news", "failed news", "failed news --json-lines"]),
+        (
+            "crawler",
+            crawler,
+            ["queue news", "retry news --match *1 --yes", "drop news --all --yes"],
+        ),
+    ):
+        words = rights.replace("NAME", "news").replace("PASSWORD", "pw").split()
+        own.execute_command("ACL", "SETUSER", user, "reset", *words)
+        for line in lines:
+            done = tbloom(*line.split(), "--url", f"redis://{user}:pw@127.0.0.1:{port}/0")
+            assert (0, "") == (done.returncode, done.stderr)
+            assert "1" in done.stdout

@@ -214,3 +214,19 @@ def test_midnight_between_two_calls_is_met_by_all(clockwork: Any, name: str) -> 
         assert daily.add("x")
         assert not others[3].add("x")
         assert 1 == others[0].within(1).count_and(others[1].within(7))
+
+
+@pytest.mark.parametrize("mapping", [False, True], ids=["the counter", "the mapping"])
+def test_clear_leaves_nothing_of_slices_that_a_wrong_clock_has_begun(
+    clockwork: Any, name: str, *, mapping: bool
+) -> None:
+    """The server's clock was ahead, and has been set back before this client came."""
+    clockwork.set(MONDAY + 3 * DAY)
+    with DistinctCounter.from_url(clockwork.server.url, "a", name, **DAILY) as other:
+        other.add_many(["x", "y"])
+    clockwork.set(MONDAY)
+    with DistinctCounter.from_url(clockwork.server.url, "a", name, **DAILY) as counter:
+        counter.add("x")
+        assert {"03", "06"} == {key[-2:] for key in clockwork.client.keys("*:chunks:*")}
+        counter.clear(mapping=mapping)
+        assert [] == clockwork.client.keys("*:chunks:*")

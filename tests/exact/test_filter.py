@@ -131,6 +131,24 @@ def test_an_idle_filter_leaves_nothing(clockwork: Clockwork, name: str, shards: 
         assert seen.add("1")
 
 
+@pytest.mark.parametrize("clients", [1, 2])
+def test_parameters_outlive_the_items_of_every_client(
+    clockwork: Clockwork, name: str, clients: int
+) -> None:
+    """Also where the first items were to be forgotten soon. Else a client with other parameters would be let in, and would not find
+    the items."""
+    url = clockwork.server.url
+    own = [ExactFilter.from_url(url, name, shards=3) for _ in range(clients)]
+    own[0].add_many((f"short {i}" for i in range(20)), ttl=10)  # in all shards
+    own[-1].add_many((f"long {i}" for i in range(20)), ttl=3600)
+    clockwork.set(at(3599))
+    assert "long 7" in own[0]
+    with pytest.raises(ConfigMismatch, match="shards is 3 there and 1 here"):
+        ExactFilter.from_url(url, name).add("long 7")
+    for seen in own:
+        seen.close()
+
+
 @pytest.mark.parametrize(
     ("size", "rounds"),
     [(1, 2), *(pytest.param(size, 10, marks=pytest.mark.check) for size in (1, 150))],

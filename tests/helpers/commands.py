@@ -49,9 +49,14 @@ def tbloom(
 
 
 def tbloom_bytes(
-    *arguments: object, stdin: bytes = b"", is_terminal: bool = False, **environment: str
+    *arguments: object,
+    stdin: bytes = b"",
+    is_terminal: bool = False,
+    closed: str = "",
+    **environment: str,
 ) -> subprocess.CompletedProcess[bytes]:
-    """The same with bytes; standard input is a pipe, and standard output is a terminal where ``is_terminal``."""
+    """The same with bytes; standard input is a pipe, and standard output is a terminal where ``is_terminal``; the stream
+    ``closed`` (sys.stderr, sys.stdin) is None, as after ``2>&-`` and ``<&-``."""
     assert len(stdin) <= _PIPE_BYTES
     words = [str(argument) for argument in arguments]
     reader, writer = os.pipe()
@@ -66,6 +71,8 @@ def tbloom_bytes(
             text = kind(output, "utf-8", "backslashreplace", write_through=True)
             stack.callback(text.detach)
             stack.enter_context(patch(name, text))
+        if closed:
+            stack.enter_context(patch(closed, None))
         code = main(words)
     return subprocess.CompletedProcess(words, code, *(output.getvalue() for output in outputs))
 

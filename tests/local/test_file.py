@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import multiprocessing
 import os
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -20,7 +22,7 @@ from typing import Any
 import pytest
 
 from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, LocalBloom, TBloomError
-from tbloom.local import file
+from tbloom.local import file, shard
 from tbloom.window import to_ms
 from tests.helpers.making import Awaited, Child, Partner, missing
 from tests.helpers.pagestores import mounted
@@ -142,6 +144,12 @@ _FOREIGN, _DAMAGED = (
         (lambda path: path.write_bytes(b"hello"), _FOREIGN),
         (lambda path: path.write_bytes(b"SQLite 3\0" * 2000), _FOREIGN),
         (lambda path: path.write_bytes(file.MAGIC), _FOREIGN),
+        (
+            lambda path: path.write_bytes(b""),
+            "this one is empty: put back a copy, or delete it to make a new filter",
+        ),
+        (lambda path: os.truncate(path, 0), "this one is empty"),
+        (lambda path: os.truncate(path, 4096), _DAMAGED),
         (Path.mkdir, "directory"),
         (os.mkfifo, "a regular file"),
         (lambda path: path.symlink_to("/nowhere/at/all"), "No such file"),
@@ -156,13 +164,108 @@ def test_a_damaged_file_is_an_error_that_says_how_to_go_on(
     """So is one of another program; it stays as it is."""
     with at(START, path, capacity=50) as seen:
         seen.add_many(map(str, range(200)))
-    if error != _DAMAGED:
+    if error in (_FOREIGN, "directory", "a regular file", "No such file"):
         path.unlink()
     make(path)
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(TBloomError, match=error):
         LocalBloom(path=path, capacity=50)
     assert before is None or before == path.read_bytes()
+
+
+#: What is done to a file while it is open, and the error.
+GONE, CUT = "was deleted or replaced while it was in use", "another program changed it or cut it"
+LOSSES: list[tuple[Callable[[Path], object], str]] = [
+    (Path.unlink, GONE),
+    (lambda path: path.rename(path.with_suffix(".old")), GONE),
+    (lambda path: _replace(path, Path.touch), GONE),
+    (lambda path: _replace(path, lambda new: LocalBloom(path=new, capacity=1000).close()), GONE),
+    (lambda path: path.parent.rename(path.parent.with_suffix(".moved")), GONE),
+    (lambda path: os.truncate(path, 0), CUT),
+    (lambda path: os.truncate(path, 8192), CUT),
+]
+
+
+def _replace(path: Path, make: Callable[[Path], object]) -> None:
+    new = path.with_suffix(".new")
+    make(new)
+    new.replace(path)
+
+
+@pytest.mark.parametrize("cls", [LocalBloom, AsyncLocalBloom])
+@pytest.mark.parametrize(("lose", "error"), LOSSES)
+async def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call(
+    path: Path, cls: Any, lose: Callable[[Path], object], error: str
+) -> None:
+    """As by rm, rsync or logrotate; and of the end, where it was the last call. Nobody adds into nothing."""
+
+    def opened(**given: Any) -> Any:
+        seen = cls(path=path, capacity=1000, **given)
+        return seen if cls is AsyncLocalBloom else Awaited(seen)
+
+    seen, other, reader = opened(), opened(), opened(readonly=True)
+    await seen.add_many(["a", "b"])
+    assert await reader.contains("a")
+    assert not await other.add("a")
+    lose(path)
+    for call in (
+        partial(seen.add, "c"),
+        partial(seen.add_many, ["c"]),
+        partial(seen.contains, "a"),
+        partial(reader.last_seen, "a"),
+        seen.info,
+        seen.clear,
+        seen.aclose,
+        other.aclose,
+    ):
+        with pytest.raises(TBloomError, match=error):
+            await call()
+    await seen.aclose()  # it is closed
+    await reader.aclose()  # it has nothing to lose
+
+
+def test_a_file_that_is_cut_within_a_call_kills_the_process(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """toolong#9: the kernel has no page for the bits, and sends SIGBUS. The next process is told that the file is damaged."""
+    with at(START, path) as seen:
+        seen.add("a")
+
+    def cut() -> None:
+        child = at(START, path)
+        add = shard.Part.add
+
+        def cut_first(part: shard.Part, place: Any) -> None:
+            os.truncate(path, 4096)
+            add(part, place)
+
+        monkeypatch.setattr(shard.Part, "add", cut_first)
+        faulthandler.disable()
+        child.add("b")
+
+    with Child(cut) as child:
+        assert -signal.SIGBUS == child.wait()
+    with pytest.raises(TBloomError, match=CUT):
+        at(START, path)
+
+
+def test_processes_that_make_a_file_at_once_share_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also through a link to where no file is yet; without hard links, too."""
+    link = path.with_name("link")
+    link.symlink_to(path)
+    with at(START, link) as seen, at(START, path) as other:
+        assert [True, False] == [seen.add("a"), other.add("a")]
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    path.unlink()
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    with at(START, path) as seen, at(START, path) as other:
+        assert [True, False] == [seen.add("a"), other.add("a")]
+    assert {path, link} == {*path.parent.iterdir()}
 
 
 def _change(path: Path, change: Callable[[bytes], bytes]) -> None:
@@ -202,6 +305,56 @@ def test_room_is_reserved_without_holes(path: Path) -> None:
         seen.add("a")
         status = path.stat()
         assert status.st_blocks * 512 >= status.st_size
+
+
+class Disk:
+    """What the disk has of a file whose writes the kernel puts off, until fsync. It may write any of them earlier."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.image = bytearray(path.read_bytes())
+        self.waiting: list[tuple[int, bytes]] = []
+        self.copy = path.with_name("after a crash")
+        self._write, self._sync = os.pwrite, os.fsync
+        monkeypatch.setattr(os, "pwrite", self.pwrite)
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def pwrite(self, fd: int, data: Any, place: int) -> int:
+        written = self._write(fd, data, place)
+        self.waiting.append((place, bytes(data[:written])))
+        for one in self.waiting:
+            self.crashed([one])
+        return written
+
+    def fsync(self, fd: int) -> None:
+        self._sync(fd)
+        self.image = self.after(self.waiting)
+        self.waiting = []
+
+    def after(self, writes: list[tuple[int, bytes]]) -> bytearray:
+        image = bytearray(self.image)
+        for place, data in writes:
+            image.extend(bytes(max(0, place + len(data) - len(image))))
+            image[place : place + len(data)] = data
+        return image
+
+    def crashed(self, writes: list[tuple[int, bytes]]) -> int:
+        """The number of changes that the file has after a crash, if these writes are on the disk. Raises if it can't be read."""
+        self.copy.write_bytes(self.after(writes))
+        with at(START, self.copy, readonly=True) as seen:
+            return seen._protocol.store.version
+
+
+def test_a_crash_of_the_machine_leaves_a_file_that_can_be_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory of before the change or that of after it, whichever writes the kernel has done; and once the call has its answer,
+    that of after it."""
+    with at(START, path, capacity=50) as seen:
+        disk = Disk(path, monkeypatch)
+        for number in range(300):
+            seen.add(f"item {number}")
+            assert seen._protocol.store.version == disk.crashed([])
+        assert seen._protocol.store.version > 3
 
 
 @pytest.fixture

@@ -60,6 +60,17 @@ def test_the_room_of_slices_that_have_left_is_used_again(local: Callable[..., An
     assert len(set(sizes[4:])) == 1
 
 
+def test_a_slice_keeps_its_parts_though_the_clock_was_set_back(local: Callable[..., Any]) -> None:
+    """The list of parts that it has grown lives as long as the newest slice that is in it."""
+    seen = local(capacity=50)
+    set_day(seen, 1)
+    seen.add_many(words("tomorrow", 500))
+    set_day(seen, 0)
+    seen.add_many(words("today", 500))
+    set_day(seen, 3.5)
+    assert all(seen.contains_many(words("tomorrow", 500)))
+
+
 async def test_other_tasks_run_while_one_adds(local: Callable[..., Any]) -> None:
     """A cancelled call ends all the same: what it added without an answer is new to the next one, as on Redis."""
     async with local(kind=AsyncLocalBloom, capacity=50_000) as seen:

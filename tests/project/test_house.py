@@ -100,7 +100,7 @@ EXTRAS = [
         for extra, package, words in [
             ("scrapy", "scrapy", ["push", "news"]),
             ("metrics", "prometheus_client", ["metrics", "news"]),
-            ("cli", "jinja2", ["report", "-o", "-", "NAME"]),
+            ("cli", "jinja2", ["watch", "NAME", "--once", "-"]),
             ("pages", "isal", ["pages", "ls", "store"]),
             ("demo", "scrapy", ["demo"]),
         ]
@@ -117,7 +117,7 @@ def test_an_extra_is_named_where_its_own_package_is_missing(
     extra, package, script = case
     advice = f"pip install 'tbloom[{extra}]'"
     (tmp_path / package).mkdir()
-    TimeBloom.from_url(url, name).add("a")  # for the report
+    TimeBloom.from_url(url, name).add("a")  # for the page
     for content in "raise ModuleNotFoundError(__name__, name=__name__)", "import gone":
         (tmp_path / package / "__init__.py").write_text(content)
         done = subprocess.run(

@@ -45,7 +45,7 @@ tbloom completion bash
 tbloom count add $NAME lines --mapping $NAME-plain
 tbloom count show $NAME --mapping $NAME-plain
 needs() { (tbloom $2 || true) 2>&1 | grep "needs .*: pip install 'tbloom\\[$1\\]'"; }
-needs cli "report $NAME-new"
+needs cli "watch $NAME-new"
 needs metrics "metrics $NAME"
 needs pages "pages ls a"
 needs demo demo
@@ -53,7 +53,7 @@ needs distinct "count and $NAME $NAME --mapping $NAME-plain"
 """,
     "cli": """
 echo a | tbloom add --create $NAME
-tbloom report $NAME
+tbloom watch $NAME --once page.html
 """,
     "scrapy": """
 cat > pages.py <<END
@@ -122,7 +122,7 @@ def test_the_wheel_holds_the_package(dist: Path) -> None:
     assert PYTHON == {name for name in names if name.startswith("tbloom/") and name.endswith(".py")}
     lua = {name for name in names if name.startswith("tbloom/lua/")}
     assert {f"tbloom/{script}" for script in SCRIPTS} == lua
-    assert {"tbloom/py.typed", "tbloom/cli/commands/report.html"} <= set(names)
+    assert {"tbloom/py.typed", "tbloom/cli/commands/watch.html"} <= set(names)
     [metadata] = importlib.metadata.distributions(path=[str(wheel)])
     assert {*STEPS} == {"", *metadata.metadata.get_all("Provides-Extra")}
     assert {"tbloom", f"tbloom-{wheel.name.split('-')[1]}.dist-info"} == {

@@ -82,7 +82,7 @@ def test_no_error_shows_a_password(url: str) -> None:
 #: Where the URL, as U, may stand in a command line; S is that of a server.
 LINES = [
     *("U", "list --url U", "list --url=U", "list U", "list --redis U", "list", "info U", "count U"),
-    *("check --url U news", "check news U", "metrics --url U news", "report --url U a", "add news U"),
+    *("check --url U news", "check news U", "metrics --url U news", "watch a --url U", "add news U"),
     *("import news --from-set a --from-url U", "import U --from-seen U", "restore S --url U", "export U f"),
     *("count show a --mapping U", "plan --capacity U", "demo --redis U", "pages get U U"),
 ]  # fmt: skip

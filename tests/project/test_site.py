@@ -8,19 +8,17 @@ import subprocess
 import sys
 from html import unescape
 from pathlib import Path
-from shutil import which
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 import tbloom.scrapy
-from tests.helpers.making import made_once, missing
+from tests.helpers.browser import in_browser
+from tests.helpers.making import made_once
 
 pytestmark = pytest.mark.check
 ROOT = Path(__file__).parents[2]
-#: What ``tbloom report`` writes about an example.
-REPORT = "example-report.html"
 #: What a browser fetches by itself.
 FETCHED = re.compile(
     r"<(?:script|img|source|iframe)\b[^>]*? src=\"?([^\" >]+)|<link\b(?![^>]*canonical)[^>]*? href=\"?([^\" >]+)"
@@ -73,20 +71,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, str]:
-    found = (path for path in site.rglob("*.html") if path.name not in ("404.html", REPORT))
+    found = (path for path in site.rglob("*.html") if path.name != "404.html")
     return {path.relative_to(site): path.read_text(encoding="utf-8") for path in found}
-
-
-def _in_browser(address: str, profile: Path, *more: str) -> str:
-    """Return the page once its scripts have run."""
-    if (chromium := which("chromium")) is None:
-        missing("Debian's package chromium")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *more]
-    done = subprocess.run(
-        [chromium, *options, "--virtual-time-budget=20000", "--dump-dom", address],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return done.stdout
 
 
 def test_every_document_is_a_page(pages: dict[Path, str]) -> None:
@@ -114,15 +100,8 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, str]) -
         assert [] == re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//", text), style.name
 
 
-def test_an_example_of_a_report_is_shown(site: Path, pages: dict[Path, str]) -> None:
-    assert f'src="{REPORT}"' in pages[Path("operating.html")]
-    report = (site / REPORT).read_text(encoding="utf-8")
-    assert 7 == report.count("<meter ")
-    assert re.findall(r"(\d+) parts", report) == ["2"]
-
-
 def test_the_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:
-    html = _in_browser(f"{site.as_uri()}/index.html?q=claims", tmp_path)
+    html = in_browser(f"{site.as_uri()}/index.html?q=claims", tmp_path)
     assert len(re.findall(r'<li class="md-search-result__item"', html)) > 3
 
 
@@ -133,7 +112,7 @@ def test_pages_fit(width: int, site: Path, pages: dict[Path, str], tmp_path: Pat
     host = tmp_path / "host.html"
     host.write_text(HOST % (width, json.dumps(addresses)), encoding="utf-8")
     options = ["--hide-scrollbars", "--allow-file-access-from-files"]
-    html = _in_browser(host.as_uri(), tmp_path / "profile", *options)
+    html = in_browser(host.as_uri(), tmp_path / "profile", *options)
     [found] = re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)
     measured: dict[str, Any] = dict(zip(addresses, json.loads(unescape(found)), strict=True))
     home = f"{site.as_uri()}/index.html"

@@ -65,6 +65,37 @@ def test_a_status_that_no_callback_got_is_a_failure_but_for_404_and_410(
     assert [str(status) for status in STATUSES if status not in done] == names(second.fetched)
 
 
+class FailsAgain(Project):
+    """In each crawl: a page is refused, one can't be parsed, and one is a login page. ``fine`` is fetched once."""
+
+    pages = ("503", "callback", "login", "fine")
+
+    def parse(self, response: Response) -> Any:
+        page = path_of(response)
+        if page == "login":
+            response.meta["tbloom_done"] = False
+        if page == "callback":
+            raise KeyError
+        yield {"page": page}
+
+
+@MARKS
+def test_the_reason_says_that_the_cache_has_served_the_failure_again(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path / "cache")}
+    ends = project(*[FailsAgain] * 2, answers={"/503": [503]}, **marked(mark, tmp_path), **cache)
+    assert [["503", "callback", "fine", "login"], []] == [names(end.fetched) for end in ends]
+    first, second = (
+        {stat[12:]: n for stat, n in end.stats.items() if stat.startswith("tbloom/left/")}
+        for end in ends
+    )
+    assert {"status/503": 1, "callback/KeyError": 1, "tbloom_done": 1} == first
+    assert {f"{reason} from the cache": 1 for reason in first} == second
+    [warning] = ends[1].warnings("have failed")
+    assert "status/503 from the cache: 1" in warning
+
+
 class Banned(Part):
     """As middlewares that rotate proxies do when all are banned, in the first crawl."""
 

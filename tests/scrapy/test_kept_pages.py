@@ -103,7 +103,10 @@ def test_retried_pages_are_fetched_by_the_next_crawl_with_their_new_callback(
 ) -> None:
     project(Old, NewWithoutLinks, **DONE)
     fleet = open_fleet("shop")
-    assert (5, 0) == fleet.retry(fleet.kept(), "parse_item")
+    pages = fleet.kept()
+    assert (5, 0) == fleet.retry(
+        pages, lambda page: page.note_with({**page.fields, "callback": "parse_item"})
+    )
     [crawl] = project(NewWithoutLinks, **DONE)
     assert ("abcde", 5) == (crawl.pages, crawl.stats["tbloom/done"])
     assert Pages() == fleet.pages(fleet.crawlers())
@@ -128,7 +131,7 @@ class Retries(New):
         if not pages:  # until then, the page is asked for again
             yield response.request.replace(dont_filter=True)
             return
-        assert [True] == [page.is_held for page in pages]
+        assert 1 == fleet.pages(()).held
         assert (1, 0) == fleet.retry(pages)
         yield from self.parse(response)
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ from typing import Any
 import pytest
 
 from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
+from tbloom.bloom.claims.fleet import Pages, failed_queue_of
 from tbloom.scrapy.done import local
-from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal
+from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal, LocalFleet
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A, B, C = b"a" * 20, b"b" * 20, b"c" * 20
@@ -200,6 +202,19 @@ def test_clear_forgets_claims(start: Any) -> None:
     assert [] == taken(start(), 9)
 
 
+def test_a_dead_process_has_not_died_of_what_had_failed_before(start: Any) -> None:
+    def die() -> None:
+        seen = start()
+        seen.claim_many([A, B], notes=[Note("a", "q"), Note("b", "q")])
+        seen.note_history({A: History(failed_queue_of("q"), failures=1, reason="status/503")})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    in_another_process(die)
+    fleet = LocalFleet(start(), "q")
+    assert {"a": 0, "b": 1} == {page.note: page.deaths for page in fleet.kept()}
+    assert Pages(left=1, failed=1) == fleet.pages()
+
+
 def test_what_a_dead_process_had_may_have_killed_it(start: Any) -> None:
     """What it had not taken has not. After two deaths, a page is taken alone, by a crawl that has nothing else to do. Until then, a link
     does not claim it: its deaths would be forgotten."""
@@ -248,6 +263,55 @@ def test_a_damaged_file_is_an_error_that_names_it(start: Any, path: Path) -> Non
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(TBloomError, match=f"{file}: .* delete it"):
         start()
+
+
+@pytest.mark.parametrize("name", ["seen.tbloom", "seen.tbloom.claims", "seen.tbloom.claims-wal"])
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_file_that_is_lost_while_it_is_open_is_an_error(path: Path, name: str, how: str) -> None:
+    """better-sqlite3#1237: SQLite goes on without an error. It is one of the next claim and commit, and of the end: the next crawl
+    would know nothing of it."""
+    file = path.with_name(name)
+    calls: list[Callable[[CrawlLocal], object]] = [
+        lambda seen: seen.commit_many([A]),
+        lambda seen: seen.claim_many([B], notes=["B"]),
+        CrawlLocal.close,
+    ]
+    for call in calls:
+        seen = CrawlLocal(path=path, capacity=1000)
+        seen.open_claims()
+        seen.claim_many([A], notes=["A"])
+        if how == "replaced":
+            file.with_name("other").write_bytes(file.read_bytes())
+            file.with_name("other").replace(file)
+        else:
+            file.unlink()
+        with pytest.raises(TBloomError, match=f"{name}'? was deleted or replaced while it was in"):
+            call(seen)
+        with suppress(TBloomError):
+            seen.close()
+        for each in path.parent.iterdir():
+            each.unlink()
+
+
+def test_an_old_sqlite_knows_all_functions(start: Any) -> None:
+    """pachli-android#1852: SQLite has iif() since 3.32, of 2020, and these others came later. Debian 10 and RHEL 8 have older
+    ones."""
+    newer = {"iif", "unixepoch", "format", "sign", "concat", "octet_length", "->", "->>"}
+    first = start()
+    first.claim_many([A], notes=["A"])
+    first.close()
+    second, asked = start(), set[str | None]()
+
+    def note(action: int, _: str | None, name: str | None, *__: object) -> int:
+        if action == sqlite3.SQLITE_FUNCTION:
+            asked.add(name)
+        return sqlite3.SQLITE_OK
+
+    second._database.set_authorizer(note)
+    assert ["A"] == taken(second, 9)
+    second.note_history({A: History("", failures=1)})
+    second.trim_given_up("")
+    assert not newer & asked
 
 
 def test_room_of_claims_that_have_ended_is_used_again(start: Any, path: Path) -> None:

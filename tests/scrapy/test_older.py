@@ -51,8 +51,6 @@ process.start()
 """
 PAGES = 60
 
-pytestmark = pytest.mark.check
-
 
 class Site(Handler):
     """/ leads to ``PAGES`` pages. While ``is_down``, the other ones answer 503."""
@@ -112,7 +110,8 @@ class Crawls:
 
     def fetched(self) -> dict[str, int]:
         """How often each page was asked for, but for the start page."""
-        return {path: times for path, times in self.site.asked.items() if path != "/"}
+        asked = dict(self.site.asked)  # in one step, because threads of the site change it
+        return {path: times for path, times in asked.items() if path != "/"}
 
 
 @pytest.fixture
@@ -127,6 +126,7 @@ def all_once(times: int = 1) -> dict[str, int]:
     return {f"/{number}": times for number in range(PAGES)}
 
 
+@pytest.mark.check
 def test_both_share_a_site(crawls: Crawls, open_fleet: Any) -> None:
     for order in (("older", "newer"), ("newer", "older")):
         started = [crawls.start(version, "/", CONCURRENT_REQUESTS=2) for version in order]
@@ -138,7 +138,9 @@ def test_both_share_a_site(crawls: Crawls, open_fleet: Any) -> None:
     assert Pages() == fleet.pages(fleet.crawlers())
 
 
-@pytest.mark.parametrize("order", [("older", "newer"), ("newer", "older")])
+@pytest.mark.parametrize(
+    "order", [pytest.param(("older", "newer"), marks=pytest.mark.check), ("newer", "older")]
+)
 def test_each_takes_what_has_failed_for_the_other(
     crawls: Crawls, open_fleet: Any, order: tuple[str, str]
 ) -> None:
@@ -156,6 +158,7 @@ def test_each_takes_what_has_failed_for_the_other(
     assert all_once(2) == crawls.fetched()
 
 
+@pytest.mark.check
 def test_pages_that_have_failed_for_both_are_given_up_once(crawls: Crawls, open_fleet: Any) -> None:
     """The older one follows a link to them, and takes none."""
     fleet: Fleet = open_fleet("shop")
@@ -174,6 +177,7 @@ def test_pages_that_have_failed_for_both_are_given_up_once(crawls: Crawls, open_
     assert [] == [*fleet.kept()]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("order", [("older", "newer"), ("newer", "older")])
 def test_each_takes_over_the_pages_of_the_other_that_was_killed(
     crawls: Crawls, order: tuple[str, str]
@@ -186,4 +190,6 @@ def test_each_takes_over_the_pages_of_the_other_that_was_killed(
     crawls.run(order[1])
     times = crawls.fetched()
     assert all_once().keys() == times.keys()
-    assert PAGES + 2 >= sum(times.values())
+    # Some were fetched, and their commits were due.
+    assert {1, 2} >= {*times.values()}
+    assert PAGES + 10 > sum(times.values())

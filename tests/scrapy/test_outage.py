@@ -486,7 +486,7 @@ def test_an_outage_takes_no_request_out_of_a_job(
     with a_site(pages=60) as site:
         result(start(site, {**settings, "CLOSESPIDER_PAGECOUNT": 10}))
         assert site.fetched.total() < 60
-        with Proxy(server.url, lambda number: Fault.CUT_REQUEST if number > 2 else None) as proxy:
+        with Proxy(server.url, lambda number: Fault.CUT_REQUEST if number > 3 else None) as proxy:
             away = {"REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0.5}
             ended = result(start(site, {**settings, **away}))
         assert "tbloom_error" == ended["finish_reason"]

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -76,7 +76,15 @@ class Project:
         done = self.run("push", "fed", "urls", "--json", *words)
         assert (0, "") == (done.returncode, done.stderr)
         said = json.loads(done.stdout)
+        assert said["lines"] == sum(said.values()) - said["lines"]
         return said["lines"], said["new"]
+
+    def shown(self, *words: str) -> dict[str, Any]:
+        """The pages and the crawlers of the spider, as ``tbloom queue`` shows them."""
+        done = self.run("queue", "fed", "--json", *words)
+        assert (0, "") == (done.returncode, done.stderr)
+        [queue] = json.loads(done.stdout)["queues"]
+        return {**queue["pages"], "crawlers": queue["crawlers"]}
 
     def start(self, **settings: Any) -> None:
         file = self.folder / f"fetched-{len(self.crawls)}"
@@ -234,11 +242,8 @@ def test_only_crawls_with_the_same_arguments_take_what_is_pushed(
 ) -> None:
     assert (1, 1) == project.push(f"{site}german", words=("-a", "country=de"))
     assert (2, 1) == project.push(f"{site}any", f"{site}german")
-    shown = [
-        json.loads(project.run("queue", "fed", "--json", *words).stdout)["left"]
-        for words in ([], ["-a", "country=de"], ["-a", "country=fr"])
-    ]
-    assert [1, 1, 0] == shown
+    others = [], ["-a", "country=de"], ["-a", "country=fr"]
+    assert [1, 1, 0] == [project.shown(*words)["left"] for words in others]
     project.start(TBLOOM_WHEN_IDLE="end")
     project.crawls.pop().result()
     assert ["any"] == [page["path"] for page in project.fetched()]
@@ -246,14 +251,15 @@ def test_only_crawls_with_the_same_arguments_take_what_is_pushed(
 
 def test_standard_input_is_read_and_the_queue_is_shown(project: Project, site: str) -> None:
     done = project.run("push", "fed", stdin=f"\ufeff{site}a\r\n\r\n  {site}b \n{site}a")
-    assert (0, "3 lines: 2 new, 1 not new\n", "") == (done.returncode, done.stdout, done.stderr)
+    said = "3 lines: 2 new; not new: 1 repeated\n"
+    assert (0, said, "") == (done.returncode, done.stdout, done.stderr)
     done = project.run("queue", "fed")
     assert (0, "") == (done.returncode, done.stderr)
-    assert "pages left               2  for the next free crawler" in done.stdout
-    assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    counts = json.loads(project.run("queue", "fed", "--json").stdout)
-    zero = dict.fromkeys(["suspects", "waiting", "working", "failed"], 0)
-    assert {"left": 2, **zero, "sessions": []} == counts
+    [title, _, _, row] = done.stdout.splitlines()
+    assert title.startswith(f"fed at '{project.seen.name}', 127.0.0.1:")
+    assert "left        2  for the next crawler that has nothing to fetch" == row
+    zero = dict.fromkeys(["claimed", "suspects", "orphaned", "failed", "held", "given_up"], 0)
+    assert {"left": 2, **zero, "crawlers": []} == project.shown()
 
 
 def test_the_queue_shows_how_many_pages_each_crawler_has(
@@ -263,14 +269,12 @@ def test_the_queue_shows_how_many_pages_each_crawler_has(
     assert 30 == len(project.seen.take(30, "fed", idle=False).notes)
     with TimeBloom.from_url(url, project.seen.name, capacity=10_000, error_rate=1e-9) as other:
         other.take(1, "fed")
-        counts = json.loads(project.run("queue", "fed", "--json").stdout)
+        session = other.session
+        waits, works = sorted(project.shown()["crawlers"], key=itemgetter("state"))
         done = project.run("queue", "fed")
-    works, waits = sorted(counts["sessions"], key=itemgetter("waits"))
-    assert [{**works, "claimed": 30, "waits": False}] == [works]
-    assert [{**waits, "claimed": 0, "waits": True}] == [waits]
-    lines = done.stdout.splitlines()
-    assert f"{works['name']}             30  works" in lines
-    assert f"{waits['name']}              0  waits" in lines
+    assert (works["session"], "works") == (project.seen.session, works["state"])
+    assert (session, "waits") == (waits["session"], waits["state"])
+    assert f"{waits['session']}  waits" in done.stdout
 
 
 def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
@@ -280,7 +284,7 @@ def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
     assert (1, 1) == project.push(f"{site}status/500")
     project.start(TBLOOM_WHEN_IDLE="end")
     project.crawls.pop().result()
-    counts = json.loads(project.run("queue", "fed", "--json").stdout)
+    counts = project.shown()
     assert (0, 1) == (counts["left"], counts["failed"])
     assert (1, 0) == project.push(f"{site}status/500")
 
@@ -291,7 +295,11 @@ def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
         ("example.com", ["line 3: expected a URL, or a request", "Missing scheme"]),
         ("{'url'", ["line 3: expected a URL, or a request as a JSON object"]),
         ('{"url": "SITEx", "calback": "parse"}', ["line 3: field: expected 'callback'", "'calback'"]),
-        ('{"url": "SITEx", "dont_filter": true}', ["line 3: field: ", "url, callback", "cb_kwargs"]),
+        ('{"url": "SITEx", "sitemap": true}', ["line 3: field: ", "url, callback", "cb_kwargs"]),
+        ('{"url": "SITEx", "dont_filter": 1}', ["line 3: dont_filter: expected true or false"]),
+        ('{"url": "SITEx", "body": {"a": 1}}', ["line 3: body: expected text"]),
+        ('{"url": "SITEx", "_class": "os:Request"}', ["line 3: expected a URL", "class of requests"]),
+        ('{"url": "SITEx", "meta": {"a": {"!os:system": "ls"}}}', ["line 3: expected a URL"]),
         ('{"callback": "parse"}', ["line 3: expected the field 'url'"]),
         ('{"url": "SITEx", "callback": "gone"}', ["line 3: callback: ", "spider 'fed'", "'gone'"]),
         ('{"url": "SITEx", "errback": "name"}', ["line 3: errback: ", "spider 'fed'", "'name'"]),
@@ -330,7 +338,6 @@ def test_batches_before_a_wrong_line_are_pushed(project: Project, site: str) -> 
     ("settings", "words"),
     [
         ({"TBLOOM_MARK": "scheduled"}, ["TBLOOM_MARK: expected 'done'"]),
-        ({"TBLOOM_STORE": "local"}, ["TBLOOM_STORE: expected 'bloom'"]),
         ({"ADDONS": {}}, ["ADDONS: expected {'tbloom.scrapy.Addon': 500}"]),
         ({"TBLOOM_KEY": "a-%(timestamp)s"}, ["TBLOOM_KEY: expected the key of a filter that"]),
         ({"TBLOOM_SLICES": 3}, ["TBLOOM_SLICES is 3, the stored filter has 7"]),
@@ -345,6 +352,11 @@ def test_what_is_wrong_with_the_project_is_named(
     project.seen.add("the parameters are stored")
     project.write(**settings)
     refused(project.run(command, "fed"), *words)
+
+
+def test_nothing_is_pushed_to_a_filter_without_a_server(project: Project, site: str) -> None:
+    project.write(TBLOOM_STORE="local")
+    refused(project.run("push", "fed", stdin=f"{site}a"), "TBLOOM_STORE: expected 'bloom'")
 
 
 class Old:
@@ -446,7 +458,7 @@ def test_a_moved_page_that_fails_is_left_to_the_next_crawl(
     for left in 1, 1, 0:
         project.start(TBLOOM_WHEN_IDLE="end")
         project.crawls.pop().result()
-        counts = json.loads(project.run("queue", "fed", "--json").stdout)
+        counts = project.shown()
         assert (0, left) == (counts["left"], counts["failed"])
 
 
@@ -470,7 +482,7 @@ def test_requests_that_can_t_be_moved_are_named_and_stay(
     """The others are moved, in more than one batch."""
     requests = [Request(f"{site}{n}", priority=n % 3) for n in range(1_500)]
     old.push(*requests[:700])
-    old.push(Request(f"{site}price", meta={"price": Decimal(1)}))
+    old.push(Request(f"{site}price", meta={"price": Fraction(1)}))
     old.push(Request(f"{site}wrong", meta={"tbloom_within": 0}))
     old.store(b"junk")
     gone = {"url": f"{site}gone", "callback": "gone"}
@@ -482,7 +494,7 @@ def test_requests_that_can_t_be_moved_are_named_and_stay(
         lines = said.splitlines()
         assert [f"stays in '{old.key}': "] * 4 == [line[: len(old.key) + 13] for line in lines]
         for words in (
-            [f"<GET {site}price>: meta['price'] is a decimal:Decimal"],
+            [f"<GET {site}price>: meta['price'] is a fractions:Fraction"],
             [f"<GET {site}wrong>: meta['tbloom_within'] of"],
             ["a request: UnpicklingError: "],
             ["a request: ", "'gone'"],
@@ -525,7 +537,7 @@ def test_a_queue_that_is_none_is_refused(project: Project, old: Old, client: red
     refused(refuse("--from-scrapy-redis", old.dupefilter.key), "holds a set, no queue")
     refused(refuse("urls.txt", "--from-scrapy-redis"), "urls.txt")
     (project.folder / "urls.txt").write_text("")
-    words = "expected one of FILE, --from-scrapy-redis"
+    words = "expected one of FILE, --again, --from-scrapy-redis"
     refused(refuse("urls.txt", "--from-scrapy-redis"), words)
     for settings in (
         {"SCHEDULER_SERIALIZER": "gone"},

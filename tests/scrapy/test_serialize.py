@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import attr
@@ -27,10 +29,16 @@ from scrapy import Field, FormRequest, Item, Request, Selector, Spider
 from scrapy.http import HtmlResponse, JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+from scrapy.utils.request import request_from_dict
 
+from tbloom import Note
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
+    Unreadable,
     _state,
+    read_request,
+    read_token,
     request_from_text,
     request_to_text,
 )
@@ -221,8 +229,9 @@ def shape(value: Any) -> tuple[Any, Any]:
     contents: Any
     if isinstance(value, dict):
         contents = [(shape(key), shape(part)) for key, part in value.items()]
-    elif isinstance(value, list | tuple):
-        contents = [*map(shape, value)]
+        contents.append(getattr(value, "default_factory", None))
+    elif isinstance(value, list | tuple | deque):
+        contents = [*map(shape, value), getattr(value, "maxlen", None)]
     elif isinstance(value, set | frozenset):
         contents = sorted(map(repr, map(shape, value)))
     elif not isinstance(value, Enum | Path) and (state := attributes(value)):
@@ -252,6 +261,16 @@ VALUES: dict[str, Any] = {
     "numbers": [2**63, -(2**63), 10**4000, -0.0, math.nan, -math.inf],
     "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, datetime.max],  # noqa: DTZ901
     "times with an offset": [datetime(2026, 1, 2, tzinfo=zone) for zone in (UTC, timezone(timedelta(hours=1)))],
+    "times of day": [time(1, 2, 3, 4), time(1, tzinfo=UTC), time.max],
+    "Decimals": [*map(Decimal, ("1", "-0", "1.50", "1E+999999", "NaN", "sNaN12", "-Infinity", "9" * 99))],
+    "UUIDs": [UUID(int=0), UUID("12345678-1234-5678-1234-567812345678")],
+    "OrderedDicts": [OrderedDict(), OrderedDict(b=1, a=(2,)), OrderedDict({1: OrderedDict()})],
+    "defaultdicts": [
+        *(defaultdict(kind) for kind in (list, int, dict, set, str, float, tuple, bool, None)),
+        defaultdict(list, {"a": [1], (2,): [b"x"]}),
+    ],
+    "deques": [deque(), deque([1, (2,)]), deque("abc", 2), deque([deque(maxlen=0)], maxlen=5)],
+    "Counters": [Counter(), Counter("abca"), Counter({(1,): -2, "x": 1.5})],
     "paths": [Path("/a/b"), Path("c")],
     "sets": [set(), {1, "a", None}, frozenset({(1, b"x"), frozenset({2})})],
     "keys": [{2: "a", None: "b", 1.5: "d", b"x": "e", (1, 2): "f"}, {1: 0}, {True: 0}, {1.0: 0}],
@@ -297,14 +316,21 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a function": (partial(print), "functools:partial"),
     "a Selector": (Selector(text="<a>"), "scrapy.selector.unified:Selector"),
     "a pydantic model": (Model(), f"{HERE}:Model"),
-    "a Decimal": (Decimal(1), "decimal:Decimal"),
-    "a time of day": (time(1), "datetime:time"),
+    "a time of day in a zone without an offset": (
+        time(1, tzinfo=ZoneInfo("Europe/Berlin")), "a datetime:time whose time zone has no offset",
+    ),
+    "a factory of the project's": (
+        defaultdict(Raising), "a collections:defaultdict with another factory than a builtin class",
+    ),
+    "a function as factory": (
+        defaultdict(lambda: 1), "a collections:defaultdict with another factory than a builtin class",
+    ),
     "the second of two hours": (
         datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
         "the second of two equal hours (fold=1)",
     ),
     "another system's path": (PurePosixPath("a"), "pathlib:PurePosixPath"),
-    "an OrderedDict": (OrderedDict(a=1), "collections:OrderedDict"),
+    "an OrderedDict's subclass": (type("Own", (OrderedDict,), {})(), f"{HERE}:Own"),
     "two flags": (Access.READ | Access.WRITE, f"{HERE}:Access"),
     "a dataclass that is a dict": (Dict(), f"{HERE}:Dict"),
     "a dataclass that can't be imported": (made(1), f"{made.__module__}:Local"),
@@ -317,6 +343,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
             extended(value), f"{HERE}:{type(value).__name__} with attributes that are no fields: more",
         )
         for value in (Point(1), OldAttrs(1))
+    },
+    **{
+        f"{type(value).__name__} with an attribute": (
+            extended(value), f"collections:{type(value).__name__} with attributes that are no fields: more",
+        )
+        for value in (OrderedDict(), Counter())
     },
 }  # fmt: skip
 
@@ -364,6 +396,7 @@ scalars = st.one_of(
     st.text() | st.binary() | st.characters(categories=["Cs"]),
     st.dates() | st.datetimes(timezones=st.none() | st.just(UTC)) | st.timedeltas(),
     st.sampled_from([*Color, *Access, Access.READ | Access.WRITE, Path("x")]),
+    st.times(timezones=st.none() | st.just(UTC)) | st.uuids(),
 )
 keys = st.recursive(
     scalars.filter(lambda value: "nan" not in str(value).lower()),  # some have no hash
@@ -376,7 +409,13 @@ values = st.recursive(
         st.lists(part, max_size=3) | st.tuples(part, part) | st.sets(keys, max_size=3),
         st.dictionaries(keys | st.sampled_from(["!", "!tuple", "a"]), part, max_size=3),
         st.builds(Point, part, part) | st.builds(Slotted, part) | st.builds(OldAttrs, part),
-        st.builds(Book, title=part) | st.builds(OrderedDict) | st.builds(Dict),
+        st.builds(Book, title=part) | st.builds(Dict),
+        st.builds(OrderedDict, st.dictionaries(keys, part, max_size=3)),
+        st.builds(deque, st.lists(part, max_size=3), st.none() | st.integers(0, 3)),
+        st.builds(Counter, st.dictionaries(keys, part, max_size=3)),
+        st.builds(
+            defaultdict, st.sampled_from([list, set, None]), st.dictionaries(keys, part, max_size=3)
+        ),
     ),
     max_leaves=20,
 )
@@ -454,6 +493,7 @@ HOSTILE = [
     # Scrapy would encode it, for minutes.
     json.dumps({"url": "http://e.com/" + "漢é" * 5_000, "encoding": "punycode"}),
     *(json.dumps({"url": URL, **more}) for more in [
+        {"callback": "<script> x" * 5_000}, {"callback": "\n"}, {"callback": ["parse"]}, {"_class": "a b:c d" * 5_000},
         {"callback": "nothing"}, {"callback": "name"}, {"callback": "crawler"}, {"callback": 1}, {"errback": "name"},
         {"callback": {"!builtins:print": {}}}, {"meta": 1}, {"meta": "x"}, {"headers": 1}, {"cb_kwargs": 1},
         {"priority": "x"}, {"encoding": "no such"}, {"encoding": "zlib"}, {"body": 1}, {"flags": 1},
@@ -465,7 +505,11 @@ HOSTILE = [
         ("subprocess:Popen", {"args": "true"}), ("collections:OrderedDict", {}), ("this:c", {}), (f"{HERE}:Model", {"x": 1}), ("scrapy:Spider", {}),
         ("scrapy.http.request:Request", {}), (f"{HERE}:Closed", {}), (f"{HERE}:Dict", {}), (f"{HERE}:SPIDER.name", {}),
         (f"{HERE}:Book.fields", {}), (f"{HERE}:Book", 1), (f"{HERE}:Frozen", {"y": 1}), (f"{HERE}:Color", "BLUE"),
-        (f"{HERE}:Color", None), ("bytes", "漢"), ("int", 5), ("Decimal", "1"), ("date", 1),
+        (f"{HERE}:Color", None), ("bytes", "漢"), ("int", 5), ("date", 1),
+        ("Decimal", "x"), ("Decimal", {}), ("decimal:Decimal", "1"), ("UUID", 1), ("UUID", "x"), ("time", 1), ("time", "25:00"),
+        ("OrderedDict", 1), ("OrderedDict", [[[], 1]]), ("Counter", 1), ("Counter", [[[], 1]]), ("deque", 1), ("deque", [[], -1]),
+        ("deque", [[], 10**30]), ("deque", [[], "3"]), ("deque", [[]]), ("deque", [1, None]), ("defaultdict", 1), ("defaultdict", []),
+        ("defaultdict", ["eval", []]), ("defaultdict", ["object", []]), ("defaultdict", [[], []]), ("defaultdict", ["list", [[[], 1]]]),
         ("datetime", ["2026-01-01", 1, 0]), ("datetime", "now"), ("timedelta", [10**30]), ("set", [[]]),
         ("dict", [[[], 1]]), ("PosixPath", 1), ("str", 1), (f"{HERE}:Book", {"author": 1}),
         *((f"{HERE}:Point", {name: 1}) for name in ("z", "__class__", "__dict__", "__init__")),
@@ -475,11 +519,145 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_text_that_is_no_request_raises_a_value_error(text: str) -> None:
+    """Its name can stand in a stat's name, and on a page."""
     modules = {*sys.modules} - {name for name in sys.modules if name.startswith("encodings.")}
-    with pytest.raises(ValueError, match="not the text of a request"):
+    with pytest.raises(Unreadable, match="not the text of a request") as caught:
         request_from_text(text, SPIDER)
+    assert isinstance(caught.value, ValueError)
+    assert re.fullmatch(r"[\w.]{1,80}", caught.value.name)
     new = {name for name in sys.modules.keys() - modules if not name.startswith("encodings.")}
     assert set() == new
+
+
+UNREADABLE = {
+    "a callback that is gone": ({"callback": "parse_article"}, "parse_article"),
+    "an errback that is gone": ({"callback": "parse_book", "errback": "log_failure"}, "log_failure"),
+    "a callback that is no method": ({"callback": "name"}, "name"),
+    "a class that has moved": ({"meta": {"x": {"!shop.items:Book": {}}}}, "Book"),
+    "a request's class that has moved": ({"_class": "shop:PageRequest"}, "PageRequest"),
+    "a field that is gone": ({"meta": {"x": {f"!{HERE}:Book": {"author": 1}}}}, "Book"),
+    "a member of an Enum that is gone": ({"cookies": {"a": {f"!{HERE}:Color": "BLUE"}}}, "Color"),
+    "a kind of a later version": ({"meta": {"x": {"!Fraction": "1/2"}}}, "Fraction"),
+    "what its class does not take": ({"_class": f"{HERE}:NumberRequest"}, "TypeError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "name"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_a_version_of_a_spider_can_not_read_has_a_name(
+    fields: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(Unreadable) as caught:
+        read_request(f"ab\n{json.dumps({'url': URL, **fields})}", SPIDER)
+    assert name == caught.value.name
+
+
+def test_a_text_without_fingerprints_is_no_note() -> None:
+    with pytest.raises(Unreadable, match="not a note") as caught:
+        read_token(Note("x"), "session")
+    assert "note" == caught.value.name
+
+
+# Rules of a CrawlSpider, which a request names by their numbers
+
+
+def parse_elsewhere(response: Any) -> None: ...
+
+
+def spider_of(*callbacks: Any) -> Any:
+    """A CrawlSpider with a rule for each callback, or for each pair of a callback and an errback."""
+
+    class Rules(CrawlSpider):
+        name = "rules"
+        rules = tuple(
+            Rule(callback=one, errback=other)
+            for one, other in (
+                each if isinstance(each, tuple) else (each, None) for each in callbacks
+            )
+        )
+
+        def parse_a(self, response: Any) -> None: ...
+
+        def parse_b(self, response: Any) -> None: ...
+
+        def failed(self, failure: Any) -> None: ...
+
+        def other(self, failure: Any) -> None: ...
+
+    return Rules()
+
+
+def kept_under(spider: Any, number: int) -> str:
+    return request_to_text(spider._build_request(number, LINK), spider)
+
+
+LINK: Any = type("Link", (), {"url": URL, "text": "A book"})
+TWO = (lambda _: None, lambda _: None)
+#: The callbacks of the rules when a page was kept under the rule of a number; those when it is read; the number then.
+RULES: dict[str, tuple[list[Any], int, list[Any], int | str]] = {
+    "the same": (["parse_a", "parse_b"], 1, ["parse_a", "parse_b"], 1),
+    "a rule before it": (["parse_a"], 0, ["parse_b", "parse_a"], 1),
+    "none any more": (["parse_a"], 0, ["parse_b"], "parse_a"),
+    "a name without a method, which Scrapy takes for none": (["parse_a"], 0, ["gone"], "parse_a"),
+    "no rules": (["parse_a"], 0, [], "parse_a"),
+    "two with this callback": (["parse_b", "parse_a", "parse_a"], 2, ["parse_a", "parse_a"], 0),
+    "its own of two": (["parse_a", "parse_a"], 1, ["parse_a", "parse_a"], 1),
+    "one that follows only": ([None], 0, ["parse_a", None], 1),
+    "none that follows only": (["parse_b", None], 1, ["parse_b", "parse_a"], "rule"),
+    "by their errbacks": (
+        [("parse_a", "failed"), ("parse_a", "other")], 0, [("parse_a", "other"), ("parse_a", "failed")], 1
+    ),
+    "an errback that is gone": ([("parse_a", "failed")], 0, [("parse_a", "other")], 0),
+    "a function": ([parse_elsewhere], 0, ["parse_a", parse_elsewhere], 1),
+    "a method of another object": ([SPIDER.parse_book], 0, ["parse_a", SPIDER.parse_book], 1),
+    "a function that is gone": ([parse_elsewhere], 0, ["parse_a"], "parse_elsewhere"),
+    "a lambda": ([*TWO], 1, [*TWO], 1),
+    "another lambda": ([*TWO], 1, ["parse_a", *TWO], 1),  # Python does not say which one it was
+    "a lambda at another number": ([*TWO], 1, [TWO[0], "parse_a"], "lambda"),
+    "a partial": ([partial(print)], 0, [partial(print)], 0),
+    "a partial at another number": ([partial(print)], 0, ["parse_a", partial(print)], "partial"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kept", "number", "read", "expected"), RULES.values(), ids=RULES)
+def test_a_page_of_a_rule_goes_to_the_rule_with_this_callback(
+    kept: list[Any], number: int, read: list[Any], expected: int | str
+) -> None:
+    text = kept_under(spider_of(*kept), number)
+    try:
+        found = request_from_text(text, spider_of(*read)).meta["rule"]
+    except Unreadable as error:
+        found = error.name
+    assert expected == found
+
+
+def test_an_older_version_reads_a_rule_by_its_number_and_writes_no_more() -> None:
+    """It gives the text to Scrapy, which ignores a field that it does not know."""
+    text = kept_under(spider_of("parse_a", "parse_b"), 1)
+    spider = spider_of("parse_b", "parse_a")
+    fields = json.loads(text)
+    assert 1 == request_from_dict(fields, spider=spider).meta["rule"]
+    assert ["parse_b", None] == fields.pop("_rule")
+    assert 1 == request_from_text(json.dumps(fields), spider).meta["rule"]
+    with pytest.raises(Unreadable) as caught:
+        request_from_text(json.dumps(fields), spider_of("parse_a"))
+    assert "rule" == caught.value.name
+
+
+@pytest.mark.parametrize("meta", [{}, {"rule": "x"}, {"rule": 1}, {"rule": -1}])
+def test_what_only_looks_like_a_rule_is_kept_as_it_is(meta: dict[str, Any]) -> None:
+    spider = spider_of("parse_a")
+    own = Request(URL, spider.parse_a, meta=meta)
+    assert meta == request_from_text(request_to_text(own, spider), spider).meta
+    if meta.get("rule") not in (1, -1):
+        own = Request(URL, spider._callback, meta=meta)
+        assert meta == request_from_text(request_to_text(own, spider), spider).meta
+
+
+@pytest.mark.parametrize("names", [1, [], ["parse_a"], [1, 2], [["x"], None], {"a": 1}, "ab"])
+def test_names_of_a_rule_that_others_have_written(names: Any) -> None:
+    fields = {"url": URL, "callback": "_callback", "meta": {"rule": 0}, "_rule": names}
+    with pytest.raises(Unreadable, match="not the text"):
+        request_from_text(json.dumps(fields), spider_of("parse_a"))
 
 
 def test_a_lazy_module_is_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
@@ -290,6 +292,81 @@ def test_a_failed_page_is_fetched_by_crawls_with_the_same_arguments(
     assert {"fetched de": 1} == run(country="de", _starts=True, _job="1")
     assert {} == run(country="fr", _starts=False, _job="2")
     assert {"fetched de": 1} == run(country="de", _starts=False, _job="3")
+
+
+class Client:
+    """An object, as a program may give it to its spider."""
+
+
+def crawl_and_warn(
+    site: str, settings: dict[str, Any], **arguments: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """What a crawl has fetched with two objects and a set as arguments, and tbloom's warnings of arguments."""
+    log = io.StringIO()
+    logging.basicConfig(handlers=[logging.StreamHandler(log)], level=logging.WARNING)
+    objects = {"client": Client(), "clients": [Client()], "_hook": Client()}
+    fetched = crawl_for(site, settings, **objects, **arguments)
+    return fetched, [line for line in log.getvalue().splitlines() if "arguments" in line]
+
+
+def test_objects_do_not_keep_crawls_apart_and_sets_have_an_order(
+    settings: dict[str, Any], site: str
+) -> None:
+    """Their texts change from run to run. A warning names the objects."""
+
+    def run(**arguments: Any) -> Any:
+        return Forked(crawl_and_warn, site, settings, **arguments).result()
+
+    first, [warning] = run(country="de", _starts=True, ids={8, 0})
+    second, _ = run(country="de", _starts=False, ids={0, 8})
+    assert [{"fetched de": 1}] * 2 == [first, second]
+    assert ({}, [warning]) == run(country="fr", _starts=False, ids={0, 8})
+    assert "client, clients" in warning
+    assert "_hook" not in warning
+
+
+SAME = [
+    *(
+        "x",
+        " at 0x12",
+        b" at 0x12",
+        1,
+        1.5,
+        None,
+        True,
+        (),
+        (1,),
+        [],
+        {},
+        set(),
+        frozenset(),
+        {"a"},
+    ),
+    {"b": [(1, "<A at 0x12>")], "a": frozenset({(1,)}), 2: {"c": ()}},
+]
+
+
+@pytest.mark.parametrize("value", SAME)
+def test_arguments_whose_texts_stay_the_same_keep_their_queue(value: Any) -> None:
+    """Which an older version has named."""
+    given = {"b": value, "a": "1"}
+    assert f"news\n{sorted(given.items())!r}" == queue_of("news", given)
+
+
+def test_arguments_whose_texts_change_from_run_to_run() -> None:
+    def tree(*parts: int) -> Any:
+        return {"x": [(set(parts), frozenset(map(str, parts)))], frozenset(parts): 1}
+
+    assert repr(tree(0, 8)) != repr(tree(8, 0))
+    assert queue_of("news", {"a": tree(0, 8)}) == queue_of("news", {"a": tree(8, 0)})
+    assert queue_of("news", {"a": tree(0, 8)}) != queue_of("news", {"a": tree(0, 9)})
+    objects = [Client(), lambda: 1, Client().__repr__, [{1: (Client(),)}], {Client()}]
+    for value in objects:
+        assert "news" == queue_of("news", {"a": value})
+        assert queue_of("news", {"b": "1"}) == queue_of("news", {"a": value, "b": "1"})
+    loop: list[Any] = []
+    loop.append(loop)
+    assert "news\n[('a', [[...]])]" == queue_of("news", {"a": loop})
 
 
 def test_no_secret_of_a_spider_is_in_redis_in_plain(url: str, name: str) -> None:

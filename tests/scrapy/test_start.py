@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socketserver
@@ -17,6 +18,9 @@ import redis
 import scrapy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scrapy import Request
+from scrapy.extensions.httpcache import DummyPolicy
+from scrapy.http import Response
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
@@ -105,14 +109,24 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     """It is asked how large it is while the first pages are fetched, which it may count."""
     line = f"filter '{name}': {kind}, [{{}}] items.* MB, {{}}, at 127.0.0.1:"
     first = crawl("pages", settings, ["a", "b"])
-    assert re.match(line.format("012", "(new|existing)"), said(first, "INFO")[0])
+    assert re.match(line.format("012", "(new|existing)"), said(first, "INFO")[-1])
     assert [] == said(first, "WARNING")
     other = crawl("pages", {**settings, **OTHER}, ["c"])
-    assert re.match(line.format("23", "existing"), said(other, "INFO")[0])
+    assert re.match(line.format("23", "existing"), said(other, "INFO")[-1])
     [warning] = said(other, "WARNING")
     expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.ScrapyRedis"
     assert expected in warning
     assert f"was filled with the fingerprints of {SCRAPYS}: to this" in warning
+
+
+def test_the_log_names_the_session_of_the_crawler(
+    crawl: Any, client: redis.Redis, name: str
+) -> None:
+    """At INFO, as ``tbloom queue --json`` shows it."""
+    log = said(crawl("pages", {**ADDON, "TBLOOM_MARK": "done"}, ["a"]), "INFO")
+    [session] = re.findall(r"^this crawler is session (\w+)$", "\n".join(log), re.MULTILINE)
+    config = TimeBloom.open(client, name).config
+    assert session in client.hgetall(config.keys.crawlers())
 
 
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
@@ -180,7 +194,7 @@ def test_no_page_waits_until_the_filter_has_said_how_large_it_is(url: str, name:
         settings = {**own, "REDIS_URL": proxy.url}
         result = crawl.start("pages", f"{site.url}/", settings, pages=[["a", {}]]).result()
     assert (["a"], "finished") == (result["fetched"], result["finish_reason"])
-    assert " MB, " in said(result, "INFO")[0]
+    assert " MB, " in said(result, "INFO")[-1]
 
 
 @pytest.mark.parametrize(
@@ -768,7 +782,50 @@ def test_what_does_not_fit_several_crawlers_is_a_note_and_no_fault(
     assert [] == found
     assert len(notes) == bool(expected)
     start = expected.replace("LOSES", f"{next(iter(settings.get('FEEDS', [''])))}' loses")
-    assert "".join(notes).startswith(start)
+    assert "".join(notes).startswith(start and f"with several crawlers: {start}")
+
+
+FAILURES = [403, 408, 429, 500, 502, 503, 504, 522, 524]
+
+
+class KeepsRefusals(DummyPolicy):
+    """A cache's policy of a project."""
+
+    def should_cache_response(self, response: Response, request: Request) -> bool:  # noqa: ARG002 - Scrapy's
+        return response.status == 403
+
+
+@pytest.mark.parametrize(
+    ("settings", "statuses"),
+    [
+        ({}, FAILURES),
+        ({"HTTPCACHE_ENABLED": False}, []),
+        ({"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}, FAILURES),
+        ({"TBLOOM_STORE": "local"}, FAILURES),
+        ({"TBLOOM_MARK": "scheduled"}, []),  # a failed page is lost, with a cache or without it
+        ({"HTTPCACHE_IGNORE_HTTP_CODES": FAILURES}, []),
+        ({"HTTPCACHE_IGNORE_HTTP_CODES": FAILURES[1:]}, [403]),
+        ({"RETRY_HTTP_CODES": ["418"], "TBLOOM_DONE_STATUSES": [403]}, [418]),
+        ({"HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy"}, []),
+        ({"HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy", "HTTPCACHE_ALWAYS_STORE": True}, []),
+        ({"HTTPCACHE_POLICY": KeepsRefusals}, [403]),
+        ({"HTTPCACHE_POLICY": "gone.Policy"}, []),  # Scrapy says that
+    ],
+)  # fmt: skip
+def test_a_cache_that_serves_failures_again_is_a_note(
+    url: str, name: str, settings: dict[str, Any], statuses: list[int]
+) -> None:
+    own = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, "HTTPCACHE_ENABLED": True}
+    found, notes = examine(Settings({**own, **settings}))
+    assert [] == found
+    notes = [note for note in notes if note.startswith("HTTPCACHE")]
+    assert len(notes) == bool(statuses)
+    for note in notes:
+        assert f"({', '.join(map(str, statuses))})" in note
+        to_set = re.findall(r"HTTPCACHE_IGNORE_HTTP_CODES = (\[.*?\])", note)
+        healed = {**own, **settings, "HTTPCACHE_IGNORE_HTTP_CODES": json.loads(to_set[0])}
+        if settings.get("HTTPCACHE_POLICY") is not KeepsRefusals:
+            assert [] == [each for each in examine(Settings(healed))[1] if "HTTPCACHE" in each]
 
 
 def test_a_note_leaves_the_exit_code_and_names_the_spiders(url: str, tmp_path: Path) -> None:
@@ -777,7 +834,7 @@ def test_a_note_leaves_the_exit_code_and_names_the_spiders(url: str, tmp_path: P
         "class B(A): name = 'b'; custom_settings = {'JOBDIR': 'job'}",
     )
     code, lines = doctor_of(tmp_path, url, "\n".join(spiders))
-    start = "note: with several crawlers: spider b: JOBDIR: requests are lost unless each"
+    start = "note: spider b: with several crawlers: JOBDIR: requests are lost unless each"
     assert (0, 2, True) == (code, len(lines), lines[0].startswith(start))
     code, lines = doctor_of(tmp_path, url, "\n".join(spiders), "TBLOOM_A = 1")
     assert (1, []) == (code, [line for line in lines if "note" in line])

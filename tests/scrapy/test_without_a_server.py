@@ -174,6 +174,36 @@ def test_doctor_does_not_lock(settings: Any, tmp_path: Path) -> None:
         assert [] == examine(Settings(settings))[0]
 
 
+class Deletes(Links):
+    """Its first page, or its end, deletes a file of the store."""
+
+    def delete(self, when: str) -> None:
+        if when == self.settings["DELETES_WHEN"]:
+            Path(self.settings["DELETES"]).unlink(missing_ok=True)
+
+    def parse(self, response: Response) -> Any:
+        self.delete("parse")
+        yield from super().parse(response)
+
+    def closed(self, reason: str) -> None:  # noqa: ARG002 - Scrapy gives it
+        self.delete("closed")
+
+
+@pytest.mark.parametrize("name", ["seen", "seen.claims"])
+@pytest.mark.parametrize("when", ["parse", "closed"])
+def test_a_crawl_whose_files_are_deleted_says_so(
+    settings: Any, tmp_path: Path, name: str, when: str
+) -> None:
+    """Also where that happens at its very end; it has failed."""
+    file = tmp_path / name
+    own = {"DELETES": str(file), "DELETES_WHEN": when}
+    [end] = Forked(crawl_in_turn, [Deletes], {}, settings | own).result()
+    assert ("tbloom_error" if when == "parse" else "finished") == end.reason
+    [line] = end.warnings("The crawl ends")
+    assert f"{file}" in line
+    assert "was deleted or replaced while it was in use" in line
+
+
 # Other uses
 
 

@@ -217,6 +217,7 @@ class PlayedCrawl:
 
     def contains(self, url: str) -> bool:
         """Whether the page is marked."""
+        self.seen._is_closed = False  # the account looks once its crawl has ended
         return self.seen.contains(item_of(url))
 
     def can_have(self, url: str) -> bool:

@@ -55,10 +55,11 @@ if left_ms > 0 then
 end
 if page[1] ~= '0' then return {0, 1} end
 
-redis.call('HDEL', sessions, 'burial')
 local more = 0
 for name, until_ms in pairs(dead) do
   -- A session that died since may have claimed items that were passed.
   if until_ms < began then redis.call('HDEL', sessions, name) else more = 1 end
 end
+redis.call('HDEL', sessions, 'burial')
+if more == 1 then begin_burial(sessions, now) end
 return {0, more}

@@ -12,7 +12,8 @@
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the header (shared/header.lua)
--- ARGV[3]    the client's session, 16 characters. LEFT (shared/claims.lua): new items are left, and each needs a note
+-- ARGV[3]    the client's session, 16 characters, and '+' if the server has known it. LEFT (shared/claims.lua): new items are left,
+--            and each needs a note
 -- ARGV[4]    how long the session counts as alive without another heartbeat (ms)
 -- ARGV[5]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 -- ARGV[6]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
@@ -23,6 +24,7 @@
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed (or left); 0 seen; 2 claimed by a living session (or
 --                             left before), or now left to the owner of its host
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
+--            {10, ''}         the server does not know the session any more, with its claims; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
@@ -31,17 +33,19 @@
 local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, lane = read_token(ARGV[1])
 local begins, ends, version, columns, sizes = read_header(ARGV[2])
-local session, life, items, call, replaced, FIRST_NOTE = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], 8
+local session, life, items, call, replaced, FIRST_NOTE = string.sub(ARGV[3], 1, 16), tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], 8
 local item_bytes = columns + 4 * #sizes / 3 + 16
 local leaves, is_again = session == LEFT, replaced == '*'
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
 
-local known_until, more = session_parts(redis.call('HGET', sessions, session), now)
-local queue, waits_until = queue_parts(more)
 redis.call('HLEN', claims)
 redis.call('ZCARD', index)
+local known = redis.call('HGET', sessions, session)
+if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} end
+local known_until, more = session_parts(known, now)
+local queue, waits_until = queue_parts(more)
 
 local answers, any_new, all_seen = {}, false, true
 for at = 1, #items, item_bytes do
@@ -51,10 +55,10 @@ for at = 1, #items, item_bytes do
     local owner, claimed_as, place = claim_of(claims, digest)
     local was_left = is_left(owner)
     local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
-    local is_free, heir = not owner or is_replaced or was_left and not leaves, owner
+    local is_free, heir, is_of_dead = not owner or is_replaced or was_left and not leaves, owner, false
     if not is_free and not was_left then
       local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
-      is_free = until_ms <= now
+      is_free, is_of_dead = until_ms <= now, until_ms > 0 and not has_ended
       if is_free and not has_ended then heir = BEREFT end
     end
     local has_killed = is_left(heir) and deaths_of(heir, place) ~= '0'
@@ -63,6 +67,7 @@ for at = 1, #items, item_bytes do
       local host = not leaves and not is_replaced and queue == string.sub(note, 1, 8) and host_field(queue, note)
       local is_others = host and not may_own(claims, sessions, host, session, now)
       answer, any_new = is_others and '2' or '1', true
+      if is_of_dead then begin_burial(sessions, now) end
       -- What is left in the queue already stays there, for the owner of the host.
       local stays = is_others and was_left and string.sub(place, 1, 8) == queue
       if owner and not stays then unindex(index, owner, place, digest) end
@@ -70,7 +75,7 @@ for at = 1, #items, item_bytes do
         leave(claims, index, digest, LEFT, call, string.sub(note, 1, 14), string.sub(note, 15))
       elseif not stays then
         redis.call('HSET', claims, digest, session .. call .. note)
-        if host then redis.call('HSET', claims, host, session) end
+        if host then own_host(claims, sessions, host, session, now) end
       end
     else
       answer = '2'

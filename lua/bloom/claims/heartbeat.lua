@@ -11,22 +11,27 @@
 --            ends a session that leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
 --
--- Reply      {0, dead}        1: a session is dead, and its claims are to be left (bury.lua). A look at some sessions says so, because
---                             there may be very many
+-- Reply      {0, dead, known} dead: 1: a session is dead, and its claims are to be left (bury.lua). A look at some sessions says so,
+--                             because there may be very many. known: 1: the session lives on; 0: the server does not know it (any
+--                             more), or others have begun to leave its claims
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 
 local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
 local session, life, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = server_time()
 
-local claimed, known = redis.call('HLEN', claims), redis.call('HGET', sessions, session)
-local left = redis.call('ZCARD', index)
--- A session begins with its first claim, so that a late heartbeat does not bring an ended one back. But if there are claims of
--- sessions and no sessions, the server has lost these (perhaps it has evicted the key), and the living ones come back.
-if known or claimed > left and redis.call('HLEN', sessions) == 0 then
-  local _, more, has_ended = session_parts(known, now)
+redis.call('HLEN', claims)
+redis.call('ZCARD', index)
+local entry, known = redis.call('HGET', sessions, session), 0
+local lost = is_lost(claims, sessions, entry, now)
+-- A session begins with its first claim, so that a late heartbeat does not bring an ended one back.
+if entry or not lost then
+  local _, more, has_ended = session_parts(entry, now)
   local queue = queue_parts(more)
-  if life > 0 and not has_ended then keep_session(sessions, session, now + life, more) end
+  if life > 0 and not has_ended and not lost then
+    keep_session(sessions, session, now + life, more)
+    known = 1
+  end
   if life == 0 then keep_session(sessions, session, now, ' e') end
   if life >= 0 then keep_claims(claims, sessions, index, expires, life, now) end
   if life < 0 then redis.call('HDEL', sessions, session) end
@@ -35,6 +40,6 @@ end
 
 local some = redis.call('HRANDFIELD', sessions, '8', 'WITHVALUES')
 for i = 1, #some, 2 do
-  if #some[i] == 16 and session_parts(some[i + 1], now) <= now then return {0, 1} end
+  if #some[i] == 16 and session_parts(some[i + 1], now) <= now then return {0, 1, known} end
 end
-return {0, 0}
+return {0, 0, known}

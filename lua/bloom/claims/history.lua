@@ -22,12 +22,10 @@ local claims, index, session, call, histories = KEYS[1], KEYS[2], ARGV[1], ARGV[
 local now = server_time()
 redis.call('ZCARD', index)
 
--- Returns the note with the failure in place of an earlier one, which stands within its last 200 characters.
+-- Returns the note with the failure, in place of an earlier one.
 local function with_failure(note, failure)
   if string.sub(note, -1) ~= '}' or string.sub(note, -2) == '{}' then return note end
-  local before = #note - 200 < 0 and '' or string.sub(note, 1, #note - 200)
-  local last = string.sub(note, #before + 1, -2)
-  return before .. string.gsub(last, ', "_failed": %[[^%]]*%]$', '', 1) .. ', "_failed": ' .. failure .. '}'
+  return before_failure(note) .. ', "_failed": ' .. failure .. '}'
 end
 
 local answers, any_failed = {}, false

@@ -8,7 +8,7 @@
 --
 -- ARGV[1]    the queue, 8 characters; '': the claims end
 -- ARGV[2..]  for each item three words: its digest (16 bytes), what the client has read of its claim before the note, and its
---            new note; '': as before
+--            new note; '': as before, without the failure
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was changed; 0 it is no longer as the client has read it
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
@@ -26,7 +26,7 @@ for at = 2, #ARGV, 3 do
   if is_same and queue == '' then
     redis.call('HDEL', claims, digest)
   elseif is_same then
-    if new_note == '' then new_note = note end
+    if new_note == '' then new_note = string.sub(note, -1) == '}' and before_failure(note) .. '}' or note end
     leave(claims, index, digest, LEFT, '00000000', queue .. '0' .. string.sub(place, 10, 13) .. '0', new_note)
   end
   answers[#answers + 1] = is_same and '1' or '0'

@@ -11,7 +11,7 @@
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the header (shared/header.lua)
--- ARGV[3]    the client's session, 16 characters
+-- ARGV[3]    the client's session, 16 characters, and '+' if the server has known it
 -- ARGV[4]    how long the session counts as alive without another heartbeat (ms)
 -- ARGV[5]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[6]    the most items to take; may be 0
@@ -27,6 +27,7 @@
 --                             for each item its digest in hexadecimal, the number of sessions that have died of it, how often in a row
 --                             the work has failed, and its note
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
+--            {10, ''}         the server does not know the session any more, with its claims; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
@@ -36,7 +37,7 @@
 local config_key, state, claims, sessions, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local number, lane = read_token(ARGV[1])
 local begins, ends, version = read_header(ARGV[2])
-local session, life, call, limit, queue = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), ARGV[7]
+local session, life, call, limit, queue = string.sub(ARGV[3], 1, 16), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local waits_for, own_queue, SUSPECT = tonumber(ARGV[8]), ARGV[9], ARGV[11]
 
 local reply, taken = {0, 0, 0}, {}
@@ -60,7 +61,9 @@ elseif refused then
   return refused
 end
 
-local known_until, more = session_parts(redis.call('HGET', sessions, session), now)
+local known = redis.call('HGET', sessions, session)
+if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} end
+local known_until, more = session_parts(known, now)
 local tagged, waited_until = queue_parts(more)
 if own_queue == '' then own_queue = tagged or queue end
 local count_field = 'w' .. queue
@@ -91,7 +94,7 @@ local function take(first, after, most)
         -- Whoever gives a suspect back, or ends, leaves a suspect.
         if deaths >= SUSPECT then place = string.sub(place, 1, 8) .. deaths .. string.sub(place, 10) end
         redis.call('HSET', claims, digest, session .. call .. place .. note)
-        if host then redis.call('HSET', claims, host, session) end
+        if host then own_host(claims, sessions, host, session, now) end
         add(digest, deaths, place, note)
       end
       gone[#gone + 1] = member

@@ -80,7 +80,8 @@ def claim(
         "".join(_hex(earlier[digest]) for digest in batch.digests) if any(earlier.values()) else ""
     )
     call = reserved.call
-    return _claim(batch, session.name, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes)
+    owner = session.called_in(batch.shard)
+    return _claim(batch, owner, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes)
 
 
 def push(
@@ -146,7 +147,7 @@ def take(
     words = (
         batch.lane.token,
         header.packed,
-        session.name,
+        session.called_in(batch.shard),
         ttl_ms,
         _hex(call),
         limit,
@@ -223,7 +224,7 @@ def sessions_of(keys: Keys) -> Call:
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:
-    """Return a call that keeps a session alive, or ends it, and whose reply says whether sessions are dead."""
+    """Return a call that keeps a session alive, or ends it. Its reply says whether sessions are dead, and whether this one lives."""
     return _HEARTBEAT.call(keys, (session, ttl_ms, expires))
 
 

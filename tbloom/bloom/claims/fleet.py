@@ -14,8 +14,9 @@ silent for so long that others took its pages; it goes on as another session), o
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -26,12 +27,14 @@ from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.notes import FAILURE, PLACE, short
 from tbloom.bloom.claims.record import LOST, Record, told
 from tbloom.bloom.hasher import shard_of
-from tbloom.engine.flow import Call, Flow, chunks, pairs, request, request_all, text
+from tbloom.engine.flow import Call, Flow, chunks, pairs, request, request_all, text, together
 from tbloom.engine.keys import by_shard
 from tbloom.engine.server import server_time
 
 #: The states of kept pages: all but those that are claimed.
 LEFT, FAILED, GIVEN_UP = KEPT = "left", "failed", "given up"
+#: The state of a page that is kept for another queue: of another spider, or of one with other arguments.
+ELSEWHERE = "elsewhere"
 #: The states of crawlers, in the order in which they are shown; and those in which a crawler has pages.
 WORKS, WAITS, SILENT, DEAD, LOST_ITS_PAGES, ENDED = CRAWLERS = (
     *("works", "waits", "silent", "dead", "lost", "ended"),
@@ -39,6 +42,8 @@ WORKS, WAITS, SILENT, DEAD, LOST_ITS_PAGES, ENDED = CRAWLERS = (
 LIVING = WORKS, WAITS, SILENT
 #: So many given-up pages of a queue are kept, the newest; a further tenth may stand until they are counted again.
 MOST_GIVEN_UP = 10_000
+#: A record is deleted so long after its session has ended, or after it was told, if nobody knows how the session ended (ms).
+_ENDED_FOR, _DEAD_FOR = 3_600_000, 86_400_000
 #: How many pages one call reads, and how many one call moves: some 2 ms of the server's time.
 _READ, _MOVED = 500, 100
 #: What a claim has before its note: the owner, the number of the call, and the place.
@@ -55,6 +60,12 @@ def given_up_queue_of(queue: str) -> str:
     return f"{queue}\ngiven up"
 
 
+def queues_by_state(queue: str) -> dict[str, str]:
+    """Return the queues of a queue's kept pages, by the states of these."""
+    names = queue, failed_queue_of(queue), given_up_queue_of(queue)
+    return dict(zip(KEPT, names, strict=True))
+
+
 class Crawler(NamedTuple):
     """A crawler, or a session of an older version of tbloom, which tells nothing of itself."""
 
@@ -65,6 +76,8 @@ class Crawler(NamedTuple):
     beat: float | None = None
     #: The number of pages that it had when it died, and which nobody has found yet.
     orphaned: int = 0
+    #: Whether it is dead, and a living crawler has found it since: its pages are left, or taken.
+    is_buried: bool = False
 
     @property
     def place(self) -> str:
@@ -88,6 +101,20 @@ class Pages(NamedTuple):
     #: How many of those that have failed are held by crawlers at work.
     held: int = 0
     given_up: int = 0
+    #: How many of those that are left two crawlers or more have died of: each is taken alone.
+    suspects: int = 0
+
+
+class Numbers(NamedTuple):
+    """The numbers of a whole filter, of all its queues."""
+
+    #: The crawlers by state, without those that have ended.
+    crawlers: Mapping[str, int]
+    #: Claimed is whatever is neither kept nor of a dead crawler: also what crawlers of an older version, and other programs, have.
+    pages: Pages
+    #: How many pages were done, and how many have failed, by kind of reason, since the filter began.
+    done: int
+    failed: Mapping[str, int]
 
 
 class KeptPage(NamedTuple):
@@ -108,9 +135,14 @@ class KeptPage(NamedTuple):
         """The fields of its request, as the note has them; none, if the note is no request."""
         try:
             found = json.loads(FAILURE.sub("}", self.note.partition("\n")[2]))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def note_with(self, fields: Mapping[str, Any]) -> str:
+        """Return its note with these fields in place of its own, and without its failure."""
+        head = self.note.partition("\n")[0]
+        return f"{head}\n{json.dumps(fields, ensure_ascii=False)}"
 
     @property
     def url(self) -> str:
@@ -137,11 +169,6 @@ class KeptPage(NamedTuple):
         """The number of crawlers that have died of it."""
         return _digit(self.head[32:33]) + (text(self.head[:16]) == calls.BEREFT)
 
-    @property
-    def is_held(self) -> bool:
-        """Whether a crawler at work holds it."""
-        return not _is_left(self.head)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
@@ -167,13 +194,18 @@ class Where:
             (not self.before or at <= self.before)
             and at >= self.since
             and (not self.reason or self._has_reason(page.reason))
-            and (not self.host or fnmatchcase(page.host, self.host))
-            and (not self.url or fnmatchcase(page.url, self.url))
+            and (not self.host or _matches(page.host, self.host))
+            and (not self.url or _matches(page.url, self.url))
         )
 
     def _has_reason(self, reason: str) -> bool:
         is_kind = reason.startswith((f"{self.reason}/", f"{self.reason} "))
-        return is_kind or fnmatchcase(reason, self.reason)
+        return is_kind or _matches(reason, self.reason)
+
+
+def _matches(given: str, pattern: str) -> bool:
+    # A host may be an address in brackets, which would be a set of characters.
+    return fnmatchcase(given, pattern.replace("[", "[[]"))
 
 
 class Group(NamedTuple):
@@ -197,19 +229,30 @@ class Moved(NamedTuple):
     gone: int = 0
 
 
+#: Returns the new note of a page; "": it keeps its own.
+NewNote = Callable[[KeptPage], str]
+
+
+def kept_note(_page: KeptPage) -> str:
+    """Return "": a page keeps its note."""
+    return ""
+
+
 class Fleet:
     """The crawlers of one queue of a filter, and its pages. ``store`` is a ``TimeBloom``, which stays yours to close."""
 
     def __init__(self, store: Any, queue: str) -> None:
         self._store = store
         self.queue: str = queue
-        names = queue, failed_queue_of(queue), given_up_queue_of(queue)
-        self._hashes = dict(zip(KEPT, (short(name, 8) for name in names), strict=True))
+        self._hashes = _hashes_of(queue)
 
     def crawlers(self) -> list[Crawler]:
         """Return its crawlers, those at work first."""
-        found = self._store.run(_crawlers(self._store.config))
-        return [each for each in found if each.record.queue in (self.queue, self._hashes[LEFT])]
+        return [each for each in crawlers_of(self._store) if self.has(each)]
+
+    def has(self, crawler: Crawler) -> bool:
+        """Return whether a crawler takes pages of this queue."""
+        return crawler.record.queue in (self.queue, self._hashes[LEFT])
 
     def pages(self, crawlers: Iterable[Crawler]) -> Pages:
         """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
@@ -222,7 +265,7 @@ class Fleet:
         )
 
     def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
-        """Yield its kept pages, those of a host together; at most about so many of each state.
+        """Yield its kept pages, those of a host together; at most so many of each state.
 
         Pages that change meanwhile may be missing, or come twice.
         """
@@ -236,17 +279,17 @@ class Fleet:
             start: Any = f"[{queue}"
             while start:
                 start, found = self._store.run(_read(config, shard, queue, start))
-                yield from (_page(state, shard, *each) for each in found)
+                yield from (kept_page(state, shard, *each) for each in found)
 
-    def retry(self, pages: Iterable[KeptPage], callback: str = "") -> Moved:
-        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with another ``callback``, if given."""
-        return self._move(pages, self.queue, callback)
+    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
+        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with other notes, if ``new_note`` says so."""
+        return self._move(pages, self.queue, new_note)
 
     def drop(self, pages: Iterable[KeptPage]) -> Moved:
         """Forget pages: each is new to the next link."""
-        return self._move(pages, "", "")
+        return self._move(pages, "", kept_note)
 
-    def _move(self, pages: Iterable[KeptPage], queue: str, callback: str) -> Moved:
+    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
         by_shard, moved, known = defaultdict[int, list[KeptPage]](list), Moved(), set[bytes]()
         for page in pages:
             if page.digest in known:  # it has failed again since
@@ -255,13 +298,13 @@ class Fleet:
             batch = by_shard[page.shard]
             batch.append(page)
             if len(batch) == _MOVED:
-                moved = self._send(by_shard.pop(page.shard), queue, callback, moved)
+                moved = self._send(by_shard.pop(page.shard), queue, new_note, moved)
         for batch in by_shard.values():
-            moved = self._send(batch, queue, callback, moved)
+            moved = self._send(batch, queue, new_note, moved)
         return moved
 
-    def _send(self, pages: list[KeptPage], queue: str, callback: str, so_far: Moved) -> Moved:
-        moves = [(page.digest, page.head, _edited(page, callback)) for page in pages]
+    def _send(self, pages: list[KeptPage], queue: str, new_note: NewNote, so_far: Moved) -> Moved:
+        moves = [(page.digest, page.head, new_note(page)) for page in pages]
         call = calls.requeue(_keys(self._store.config, pages[0].shard), queue, moves)
         [[_, answers]] = self._store.run(request([call]))
         moved = text(answers).count("1")
@@ -270,6 +313,10 @@ class Fleet:
     def kept_of(self, digests: Iterable[bytes]) -> dict[bytes, KeptPage | None]:
         """Return the items that are kept or claimed, by their digests; None: a crawler has claimed the item."""
         return self._store.run(_kept_of(self._store, [*digests], self._hashes))  # type: ignore[no-any-return]
+
+    def bury(self) -> None:
+        """Leave the pages of dead crawlers, as the next crawler that asks for pages does."""
+        self._store.run(_bury(self._store.config))
 
     def trim(self) -> int:
         """Drop the oldest given-up pages, if there are a tenth more than ``MOST_GIVEN_UP``; return how many."""
@@ -280,11 +327,16 @@ class Fleet:
         return self.drop(pages[:-MOST_GIVEN_UP]).moved
 
 
+def crawlers_of(store: Any) -> list[Crawler]:
+    """Return the crawlers of a filter, those at work first."""
+    _, crawlers = store.run(_told(store.config))
+    return crawlers  # type: ignore[no-any-return]
+
+
 def queues_of(store: Any) -> list[str]:
     """Return the queues of which the filter's crawlers have told."""
     [records] = store.run(request([told(store.config)]))
-    named = {text(name): text(value) for name, value in pairs(records).items()}
-    return sorted(value for name, value in named.items() if name.startswith("queue:"))
+    return sorted(_named("queue:", records).values())
 
 
 def project_of(store: Any) -> str:
@@ -293,41 +345,49 @@ def project_of(store: Any) -> str:
     return text(project or "")
 
 
-def totals_of(store: Any) -> dict[str, int]:
-    """Return the filter's totals: "done", and "failed:KIND" for each kind of reason."""
-    [records] = store.run(request([told(store.config)]))
-    named = {text(name): text(value) for name, value in pairs(records).items()}
-    return {
-        name.removeprefix("total:"): int(value)
-        for name, value in named.items()
-        if name.startswith("total:")
-    }
+def numbers_of(store: Any) -> Numbers | None:
+    """Return the numbers of a filter; None: nothing of it is claimed or left, and it has no crawlers."""
+    return store.run(_numbers(store.config))  # type: ignore[no-any-return]
+
+
+def forget_old_records(config: Any) -> Flow[None]:
+    """Delete what crawlers have told that ended long ago, and the names of queues that have neither crawlers nor pages."""
+    now = yield from server_time(config)
+    [records] = yield from request([told(config)])
+    old, queues, named = list[Any](), dict[str, Any](), set[str]()
+    for name, value in pairs(records).items():
+        if known := Record.read(value):
+            at, record = known
+            if at < now - (_ENDED_FOR if record.ended else _DEAD_FOR):
+                old.append(name)
+            else:
+                named.add(record.queue)
+        elif text(name).startswith("queue:"):
+            queues[text(value)] = name
+    for queue in queues.keys() - named:
+        pages = yield from _count(config, _hashes_of(queue))
+        if not any(pages):
+            old.append(queues[queue])
+    if old:
+        yield from request([Call(("HDEL", config.keys.crawlers(), *old))])
 
 
 def grouped(pages: Iterable[KeptPage]) -> list[Group]:
     """Return the pages by state, reason and host, the largest groups first."""
-    numbers, times = defaultdict[Any, int](int), defaultdict[Any, list[float]](list)
-    callbacks = defaultdict[Any, set[str]](set)
+    groups = defaultdict[tuple[str, str, str], list[KeptPage]](list)
     for page in pages:
-        key = page.state, page.reason, page.host
-        numbers[key] += 1
-        callbacks[key].add(page.callback)
-        if page.failed_at is not None:
-            times[key] = [min([page.failed_at, *times[key]]), max([page.failed_at, *times[key]])]
+        groups[page.state, page.reason, page.host].append(page)
     return [
-        Group(
-            state,
-            reason,
-            host,
-            number,
-            max(times[state, reason, host], default=None),
-            min(times[state, reason, host], default=None),
-            (*sorted(callbacks[state, reason, host]),),
-        )
-        for (state, reason, host), number in sorted(
-            numbers.items(), key=lambda item: (-item[1], item[0])
-        )
+        _group(*key, groups[key])
+        for key in sorted(groups, key=lambda key: (-len(groups[key]), key))
     ]
+
+
+def _group(state: str, reason: str, host: str, pages: list[KeptPage]) -> Group:
+    times = [page.failed_at for page in pages if page.failed_at is not None]
+    newest, oldest = max(times, default=None), min(times, default=None)
+    callbacks = sorted({page.callback for page in pages})
+    return Group(state, reason, host, len(pages), newest, oldest, (*callbacks,))
 
 
 def host_of(url: str) -> str:
@@ -338,11 +398,19 @@ def host_of(url: str) -> str:
         return "?"
 
 
-def _crawlers(config: Any) -> Flow[list[Crawler]]:
-    now = yield from server_time(config)
-    shards = range(config.shards)
-    records, *of_shards = yield from request_all(
-        [told(config), *(calls.sessions_of(_keys(config, shard)) for shard in shards)]
+def _named(prefix: str, records: Any) -> dict[str, str]:
+    """Return what is stored beside the records under names with this prefix, by the rest of the name."""
+    named = {text(name): text(value) for name, value in pairs(records).items()}
+    return {
+        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
+    }
+
+
+def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
+    """Return all that crawlers have told, and the crawlers."""
+    sessions_of = [calls.sessions_of(_keys(config, shard)) for shard in range(config.shards)]
+    now, (records, *of_shards) = yield from together(
+        server_time(config), request_all([told(config), *sessions_of])
     )
     sessions = _sessions(of_shards)
     found = []
@@ -353,7 +421,42 @@ def _crawlers(config: Any) -> Flow[list[Crawler]]:
     for name, session in sessions.items():
         if session.queue:
             found.append(_crawler(name, 0, Record(queue=session.queue), session, now))
-    return sorted(found, key=lambda each: (CRAWLERS.index(each.state), each.place))
+    return records, sorted(found, key=lambda each: (CRAWLERS.index(each.state), each.place))
+
+
+def _numbers(config: Any) -> Flow[Numbers | None]:
+    keys = config.keys
+    shards = range(config.shards)
+    (records, crawlers), claims = yield from together(
+        _told(config), request_all([Call(("HLEN", keys.claims(shard))) for shard in shards])
+    )
+    if not (records or any(claims) or crawlers):
+        return None
+    queues, totals = _named("queue:", records).values(), _named("total:", records)
+    hashes = [
+        short(name(queue), 8) for name in (failed_queue_of, given_up_queue_of) for queue in queues
+    ]
+    ranges = [("-", "+"), *((f"[{each}", f"({each}:") for each in hashes)]
+    counted = yield from request_all(
+        [Call(("ZLEXCOUNT", keys.left(shard), *each)) for each in ranges for shard in shards]
+    )
+    kept, *of_queues = (sum(some) for some in chunks(counted, config.shards))
+    failed, given_up = sum(of_queues[: len(queues)]), sum(of_queues[len(queues) :])
+    orphaned = sum(each.orphaned for each in crawlers)
+    return Numbers(
+        crawlers=Counter(
+            each.state for each in crawlers if each.state != ENDED and not each.is_buried
+        ),
+        pages=Pages(
+            claimed=max(0, sum(claims) - kept - orphaned),
+            left=max(0, kept - failed - given_up),
+            orphaned=orphaned,
+            failed=failed,
+            given_up=given_up,
+        ),
+        done=int(totals.pop("done", 0)),
+        failed={name.removeprefix("failed:"): int(value) for name, value in totals.items()},
+    )
 
 
 class _Session(NamedTuple):
@@ -381,35 +484,40 @@ def _sessions(of_shards: Iterable[Any]) -> dict[str, _Session]:
 
 
 def _crawler(name: str, at: int, record: Record, session: _Session | None, now: int) -> Crawler:
-    age = max(0.0, (now - at) / 1000)
+    """Return the crawler that told this at a time (ms; 0: it has told nothing)."""
+    age = max(0.0, (now - at) / 1000) if at else None
     if record.ended:
         return Crawler(name, LOST_ITS_PAGES if record.ended == LOST else ENDED, record, age)
-    if session is None or session.until <= now:
-        if at == 0:
-            return Crawler(name, DEAD, record)
-        # Until a living crawler has found it, the server has its session.
-        return Crawler(name, DEAD, record, age, record.claimed if session else 0)
-    if at == 0:
-        return Crawler(name, WAITS if session.waits_until > now else WORKS, record)
-    beat = min(age, max(0.0, (now - session.until) / 1000 + record.ttl))
-    if beat > record.ttl / 2:
-        return Crawler(name, SILENT, record, beat)
-    return Crawler(name, WAITS if session.waits_until > now else WORKS, record, beat)
+    if session is None:
+        return Crawler(name, DEAD, record, age, is_buried=True)
+    if session.until <= now:
+        return Crawler(name, DEAD, record, age, record.claimed)
+    state = WAITS if session.waits_until > now else WORKS
+    if age is not None:
+        # A heartbeat that could tell nothing has prolonged the session all the same.
+        age = min(age, max(0.0, (now - session.until) / 1000 + record.ttl))
+        state = SILENT if age > record.ttl / 2 else state
+    return Crawler(name, state, record, age)
+
+
+def _hashes_of(queue: str) -> dict[str, str]:
+    """Return the hashes of the queues of a queue's kept pages, by the states of these."""
+    return {state: short(name, 8) for state, name in queues_by_state(queue).items()}
 
 
 def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
     left, failed, given_up = (hashes[state] for state in KEPT)
-    ranges = [(left, ":"), (failed, ":"), (f"{failed}9", ":"), (given_up, ":")]
-    shards = range(config.shards)
+    suspects = f"{left}{calls.SUSPECT}"
+    ranges = left, suspects, failed, f"{failed}9", given_up
     counted = yield from request_all(
         [
-            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}{end}"))
-            for shard in shards
-            for first, end in ranges
+            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}:"))
+            for shard in range(config.shards)
+            for first in ranges
         ]
     )
-    of_left, of_failed, of_held, of_given_up = (sum(counted[n::4]) for n in range(4))
-    return Pages(left=of_left, failed=of_failed, held=of_held, given_up=of_given_up)
+    names = "left", "suspects", "failed", "held", "given_up"
+    return Pages(**{name: sum(counted[n :: len(names)]) for n, name in enumerate(names)})
 
 
 def _read(
@@ -442,37 +550,34 @@ def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flo
                 claim and _member_of(claim, digest)
                 for digest, claim in zip(some, known, strict=True)
             ]
-            scores = yield from request_all(
-                [Call(("ZSCORE", index, member)) for member in members if member]
+            counts = yield from request_all(
+                [
+                    Call(("ZLEXCOUNT", index, b"[" + member, b"[" + member))
+                    for member in members
+                    if member
+                ]
             )
-            kept = iter(scores)
+            kept = iter(counts)
             for digest, claim, member in zip(some, known, members, strict=True):
                 if claim:
-                    is_kept = member is not None and next(kept) is not None
-                    state = states.get(text(claim[24:32]))
-                    found[digest] = (
-                        _page(state, shard, digest, claim) if is_kept and state else None
-                    )
+                    is_kept = bool(member and next(kept))
+                    state = states.get(text(claim[24:32]), ELSEWHERE)
+                    found[digest] = kept_page(state, shard, digest, claim) if is_kept else None
     return found
 
 
-def _page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
+def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
+    """Return the page of a claim."""
     note = text(claim[_HEAD:])
     page = KeptPage(state, claim[:_HEAD], note, digest, shard)
     if failure := FAILURE.search(note):
-        at, reason = json.loads(failure[1])
-        return page._replace(failed_at=at, reason=reason)
+        with suppress(ValueError):  # of another program
+            match json.loads(failure[1]):
+                case [int() | float() as at, str() as reason]:
+                    return page._replace(failed_at=at, reason=reason)
     # Of an older version of tbloom, or of a page that has not failed.
     unknown = "" if state == LEFT else "unknown"
     return page._replace(reason="deaths" if page.deaths else unknown)
-
-
-def _edited(page: KeptPage, callback: str) -> str:
-    """Return the page's note with another callback, and without its failure; "": as before."""
-    if not callback:
-        return ""
-    fields = {**page.fields, "callback": callback}
-    return f"{page.note.partition(chr(10))[0]}\n{json.dumps(fields, ensure_ascii=False)}"
 
 
 def _is_left(claim: bytes) -> bool:
@@ -492,6 +597,13 @@ def _member_of(claim: bytes, digest: bytes) -> bytes | None:
 
 def _digit(stored: bytes) -> int:
     return int(stored) if stored.isdigit() else 0
+
+
+def _bury(config: Any) -> Flow[None]:
+    for shard in range(config.shards):
+        more = True
+        while more:
+            [[_, more]] = yield from request([calls.bury(_keys(config, shard))])
 
 
 def _keys(config: Any, shard: int) -> calls.Keys:

@@ -5,9 +5,11 @@ Each shard has a hash of claims, with an entry for each claimed item, and a hash
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -16,8 +18,8 @@ from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, SUSPECT, Claim
 from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
-from tbloom.bloom.claims.record import Record, forget_old_records
-from tbloom.bloom.claims.session import Reserved, Session
+from tbloom.bloom.claims.record import LOST, Record
+from tbloom.bloom.claims.session import Moment, Reserved, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
 from tbloom.engine.batches import Knowledge
@@ -29,6 +31,8 @@ from tbloom.engine.server import server_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import TBloomError
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 #: How long a session that has asked for work counts as waiting (ms): longer than any pause before it asks again.
 _WAITS_MS = 30_000
 #: The most items that one call takes: some 5 ms of the server's time.
@@ -37,6 +41,9 @@ _MOST_TAKEN = 400
 _BURIES = 200
 #: What crawlers have told is kept for so long at least, as claims are (ms).
 _LEAST_MS = 3_600_000
+_LOST = "%r: session %s goes on in place of session %s, whose %d claims are free for others: %s"
+_SILENT = "it was silent for longer than session_ttl (%g s), or the server has lost it"
+_EMPTY = "the server has lost the filter, with all that was left or pushed (did it come back empty, or was it cleared?)"
 
 
 class Claims(ResetsInChild):
@@ -44,14 +51,16 @@ class Claims(ResetsInChild):
 
     def __init__(self, dispatcher: FilterDispatcher, ttl_ms: int) -> None:
         self._ttl_ms = ttl_ms
+        #: Called when another session goes on in place of one that the server does not know any more, and whether it has lost the filter.
+        self.when_lost: Callable[[bool], object] = lambda _: None
+        #: What a session tells of itself with each heartbeat; None: nothing.
+        self.record: Callable[[Session], Record] | None = None
         super().__init__()
         self.use(dispatcher)
 
     def reset(self) -> None:
         """Start a session without claims. A forked child has a session of its own."""
         self.session: Session = Session()
-        #: What a session tells of itself with each heartbeat; None: nothing.
-        self.record: Callable[[Session], Record] | None = getattr(self, "record", None)
         #: Committed items whose claims other sessions had taken over, and of which nobody was warned.
         self.taken_over: deque[bytes] = deque()
 
@@ -75,6 +84,12 @@ class Claims(ResetsInChild):
         return self.session.is_busy or bool(self.session.shards)
 
     @property
+    def is_silent(self) -> bool:
+        """True if other sessions may have taken this one for dead, as far as this process knows. A heartbeat finds out."""
+        session = self.session
+        return bool(session.known) and session.lives_since.is_over(self._ttl_ms / 1000)
+
+    @property
     def uncommitted(self) -> set[bytes]:
         """The items whose commits have failed, and must be sent again."""
         return {*chain.from_iterable(self.session.to_commit().values())}
@@ -86,11 +101,15 @@ class Claims(ResetsInChild):
         digests: Iterable[bytes],
         within: int,
         notes: Mapping[bytes, str],
-    ) -> Flow[dict[bytes, Claim]]:
-        """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``."""
-        shards = self._shards_of(digests)
-        while not session.reserve(reserved, digests, shards):
-            yield from self._look_up_lost(session, shards)
+    ) -> Flow[dict[bytes, Claim] | None]:
+        """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``.
+
+        None: the session is lost; claim them again after ``begin_anew``.
+        """
+        if session.queue and not session.known:
+            yield from self._join(session)
+        shards, since, lost = self._shards_of(digests), Moment.now(), list[int]()
+        yield from self._reserve(session, reserved, digests, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
         batches = self._dispatcher.batches(reserved.earlier, within)
         call_for = partial(
@@ -102,15 +121,35 @@ class Claims(ResetsInChild):
         )
         try:
             session.shards.update(batch.shard for batch in batches)
-            yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
+            learn = partial(self._learn, lost)
+            yield from self._dispatcher.send(batches, call_for, Knowledge.STORED, learn)
         finally:
             answered = _answers(batches)
-            lost = [batch for batch in batches if batch.unanswered_since]
-            session.lost += [(reserved, batch) for batch in lost]
-            unknown = {digest for batch in lost for digest in batch.digests}
+            unanswered = [batch for batch in batches if batch.unanswered_since]
+            session.lost += [(reserved, batch) for batch in unanswered]
+            unknown = {digest for batch in unanswered for digest in batch.digests}
             not_sent = reserved.earlier.keys() - answered.keys() - unknown
             session.answered(reserved, answered | dict.fromkeys(not_sent, ""))
+            for batch in batches:
+                if "1" in (batch.answers or ""):
+                    session.confirm(batch.shard, batch.generation, since)
+        if lost:
+            return None
         return answers | {digest: CLAIMS[answer] for digest, answer in answered.items()}
+
+    def _learn(self, lost: list[int], batch: FilterBatch, reply: Any) -> None:
+        """Learn from a reply to a session. If that is lost, note the shard, and count the items as busy."""
+        if reply[0] == Status.LOST:
+            lost.append(batch.shard)
+            batch.answers = "2" * len(batch.digests)
+        else:
+            self._dispatcher.learn(batch, reply)
+
+    def _reserve(
+        self, session: Session, reserved: Reserved, digests: Iterable[bytes], shards: Container[int]
+    ) -> Flow[None]:
+        while not session.reserve(reserved, digests, shards):
+            yield from self._look_up_lost(session, shards)
 
     def _shards_of(self, digests: Iterable[bytes]) -> set[int]:
         return {*by_shard(digests, self._dispatcher.config.shards, shard_of)}
@@ -150,7 +189,8 @@ class Claims(ResetsInChild):
         except TBloomError:  # the next try would be refused, too
             raise
         except BaseException:  # also GeneratorExit, after an error in the driver
-            session.commit_again(digests - _answers(batches).keys(), age)
+            # Meanwhile, another session may have begun.
+            self.session.commit_again(digests - _answers(batches).keys(), age)
             raise
         finally:
             taken_over = session.committed(_answers(batches))
@@ -228,8 +268,8 @@ class Claims(ResetsInChild):
 
         A refused commit is dropped; its error is raised at the end.
         """
-        yield from self._repeat_releases()
         session = self.session
+        yield from self._repeat_releases(session)
         refused = None
         for age, digests in session.to_commit().items():
             # Batches are sent one by one, so that a full slice refuses only the items of one shard.
@@ -243,12 +283,11 @@ class Claims(ResetsInChild):
         if refused is not None:
             raise refused
 
-    def _repeat_releases(self) -> Flow[None]:
+    def _repeat_releases(self, session: Session) -> Flow[None]:
         """Repeat releases that ended in an error, and release claims whose answers were lost.
 
         Items with a note are left to any session.
         """
-        session = self.session
         with suppress(TBloomError):
             yield from self._look_up_lost(session, session.shards)
         if to_release := session.to_release():
@@ -257,9 +296,52 @@ class Claims(ResetsInChild):
     def heartbeat(self) -> Flow[None]:
         """Keep the session alive if it is in use, bury dead sessions, and repeat calls that ended in an error."""
         if self.is_used:
-            session = self.session
-            yield from self._bury((yield from self._beat(session, self._ttl_ms)), _BURIES)
+            yield from self._bury((yield from self.live()), _BURIES)
             yield from self.retry()
+
+    def live(self) -> Flow[list[int]]:
+        """Keep the session alive, or begin another one if the server does not know it any more. Return the shards with dead sessions."""
+        session, since, known = self.session, Moment.now(), {*self.session.known}
+        replies = yield from self._beat(session, self._ttl_ms)
+        lost = [shard for shard, (_, _, is_known) in replies.items() if not is_known]
+        if known.isdisjoint(lost):
+            session.lives_since = since
+        else:
+            yield from self.begin_anew(session)
+        session = self.session
+        if session.queue and not session.known:
+            yield from self._join(session)
+        return _with_dead(replies)
+
+    def begin_anew(self, session: Session) -> Flow[None]:
+        """Go on as another session, because the server does not know this one any more. It has the same queue.
+
+        Its claims are others', or left. What another shard still has of them is left, too.
+        """
+        known, keys = session.known.copy(), self._dispatcher.config.keys
+        layouts = yield from request_all([Call(("HGET", keys.state(n), "layout")) for n in known])
+        is_empty = any(
+            text(layout or b"")[: len(generation)] != generation
+            for layout, generation in zip(layouts, known.values(), strict=True)
+        )
+        successor, is_first = session.follow(is_lost=True)
+        if self.session is session:
+            self.session = successor
+        if is_first:
+            if (claimed := len(successor.inherited)) or is_empty:
+                why = _EMPTY if is_empty else _SILENT % (self._ttl_ms / 1000)
+                logger.warning(
+                    _LOST, self._dispatcher.config.name, successor.name, session.name, claimed, why
+                )
+            self.when_lost(is_empty)
+        session.release(session.claimed)
+        yield from self._repeat_releases(session)
+        yield from self._bury(_with_dead((yield from self._beat(session, 0, LOST))))
+
+    def _join(self, session: Session) -> Flow[None]:
+        """Let a session that follows another one join the sessions of its queue."""
+        with session.claiming() as reserved:
+            yield from self._take(session, reserved, 0, session.queue, idle=False)
 
     def take(self, limit: int, queue: str, *, idle: bool, main: bool) -> Flow[Taken]:
         """Claim at most ``limit`` left items of the queue.
@@ -267,69 +349,79 @@ class Claims(ResetsInChild):
         ``idle``: the session has nothing else to do, and waits for items if none is left. ``main``: it takes items of this queue
         from now on.
         """
-        session, wanted = self.session, short(queue, 8)
-        if main:
-            session.queue = wanted
-        shards = range(self._dispatcher.config.shards)
-        # An earlier call may have taken items, and got no answer. They are left again.
-        yield from self._repeat_releases()
-        with session.claiming() as reserved:
-            while not session.reserve(reserved, (), shards):
-                yield from self._look_up_lost(session, shards)
-            session.shards.update(shards)
-            found = yield from self._take(session, reserved, limit, wanted, idle=idle)
-            if dead := [shard for shard, (_, _, is_dead, *_) in found.items() if is_dead]:
-                yield from self._bury(dead)
-                if not any(words[3:] for words in found.values()):
-                    found = yield from self._take(session, reserved, limit, wanted, idle=idle)
-            words = [word for _, _, _, *rest in found.values() for word in rest]
-            notes = {
-                bytes.fromhex(text(digest)): Note(
-                    text(note), queue, deaths=int(deaths), failures=int(failures or 0)
-                )
-                for digest, deaths, failures, note in zip(
-                    *(words[n::4] for n in range(4)), strict=True
-                )
-            }
-            # Without a note, the work is done. A suspect is taken alone, though several shards have given items.
-            whole = [key for key in notes if notes[key].text]
-            kept = ([key for key in whole if notes[key].deaths < SUSPECT] or whole[:1])[:limit]
-            if given_back := notes.keys() - kept:
-                yield from self._release(session, session.release(given_back), leaves=True)
-            waiting, others = (max(reply[i] for reply in found.values()) for i in (0, 1))
-            return Taken([notes[key] for key in kept], waiting, others)
+        while True:
+            session, wanted = self.session, short(queue, 8)
+            if main:
+                session.queue = wanted
+            # An earlier call may have taken items, and got no answer. They are left again.
+            yield from self._repeat_releases(session)
+            with session.claiming() as reserved:
+                found = yield from self._take(session, reserved, limit, wanted, idle=idle)
+                if dead := [shard for shard, (_, _, is_dead, *_) in found.items() if is_dead]:
+                    yield from self._bury(dead)
+                    if not any(words[3:] for words in found.values()):
+                        found = yield from self._take(session, reserved, limit, wanted, idle=idle)
+                if found:
+                    return (yield from self._taken(session, found, limit, queue))
+            yield from self.begin_anew(session)
+
+    def _taken(
+        self, session: Session, found: dict[int, list[Any]], limit: int, queue: str
+    ) -> Flow[Taken]:
+        """Return what the shards have given, and give back what the session can't keep."""
+        words = [word for _, _, _, *rest in found.values() for word in rest]
+        notes = {
+            bytes.fromhex(text(digest)): Note(
+                text(note), queue, deaths=int(deaths), failures=int(failures or 0)
+            )
+            for digest, deaths, failures, note in zip(*(words[n::4] for n in range(4)), strict=True)
+        }
+        # Without a note, the work is done. A suspect is taken alone, though several shards have given items.
+        whole = [key for key in notes if notes[key].text]
+        kept = ([key for key in whole if notes[key].deaths < SUSPECT] or whole[:1])[:limit]
+        if given_back := notes.keys() - kept:
+            yield from self._release(session, session.release(given_back), leaves=True)
+        waiting, others = (max(reply[i] for reply in found.values()) for i in (0, 1))
+        return Taken([notes[key] for key in kept], waiting, others)
 
     def _take(
         self, session: Session, reserved: Reserved, limit: int, queue: str, *, idle: bool
     ) -> Flow[dict[int, list[Any]]]:
-        """Take from all shards, and return each shard's reply. The items are the session's."""
+        """Take from all shards, and return each shard's reply. The items are the session's. No reply: the session is lost."""
+        shards, since, lost = range(self._dispatcher.config.shards), Moment.now(), list[int]()
+        if not reserved.call:
+            yield from self._reserve(session, reserved, (), shards)
+        session.shards.update(shards)
         found: dict[int, list[Any]] = {}
 
         def learn(batch: FilterBatch, reply: Any) -> None:
             if reply[0] == Status.OK:
                 found[batch.shard] = reply[1]
                 session.took(reserved, map(bytes.fromhex, map(text, reply[1][3::4])))
+                session.confirm(batch.shard, batch.generation, since)
                 batch.answers = ""
             else:
-                self._dispatcher.learn(batch, reply)
+                self._learn(lost, batch, reply)
 
-        shards = self._dispatcher.config.shards
         call_for = partial(
             calls.take,
             session=session,
             call=reserved.call,
             ttl_ms=self._ttl_ms,
-            limit=min(-(-limit // shards), _MOST_TAKEN),
+            limit=min(-(-limit // len(shards)), _MOST_TAKEN),
             queue=queue,
             waits_ms=_WAITS_MS if idle else 0,
         )
-        batches = [FilterBatch([], shard) for shard in range(shards)]
+        batches = [FilterBatch([], shard) for shard in shards]
         try:
             yield from self._dispatcher.send(batches, call_for, Knowledge.STORED, learn)
         finally:
             # A copy, because what the other calls take is owned until then.
-            lost = Reserved(reserved.call)
-            session.lost += [(lost, batch) for batch in batches if batch.unanswered_since]
+            again = Reserved(reserved.call)
+            session.lost += [(again, batch) for batch in batches if batch.unanswered_since]
+        if lost:
+            return {}
+        session.lives_since = since
         return found
 
     def queue_info(self, queue: str) -> Flow[QueueInfo]:
@@ -361,39 +453,37 @@ class Claims(ResetsInChild):
         except TBloomError as error:
             refused = error
         finally:
-            ended, session = self.session, Session()
-            for age, digests in ended.to_commit().items():
-                session.commit_again(digests, age)
-            self.session = session
-        dead = yield from self._beat(ended, 0 if ended.is_busy else -1)
+            ended = self.session
+            self.session, _ = ended.follow()
+        replies = yield from self._beat(ended, 0 if ended.is_busy else -1)
         if ended.is_busy:
-            yield from self._bury(dead)
+            yield from self._bury(_with_dead(replies))
         if refused is not None:
             raise refused
 
-    def _beat(self, session: Session, ttl_ms: int) -> Flow[list[int]]:
-        """Send a heartbeat of the session to its shards, and return those with dead sessions."""
+    def _beat(self, session: Session, ttl_ms: int, ended: str = "") -> Flow[dict[int, Any]]:
+        """Send a heartbeat of the session to its shards, and return their replies. It tells why the session has ``ended``, if so."""
         view, shards = self._dispatcher.current_view(), [*session.shards]
         beats = [
             calls.heartbeat(self._keys(shard), session.name, ttl_ms, view.expires_at(shard))
             for shard in shards
         ]
         # In the same round trip.
-        told = [self._telling(session)] if self.record and beats else []
+        told = [self._telling(session, ended)] if self.record and beats else []
         replies = yield from request_all([*beats, *told])
-        return [shard for shard, (_, dead) in zip(shards, replies, strict=False) if dead]
+        return dict(zip(shards, replies, strict=False))
 
-    def _telling(self, session: Session) -> Call:
+    def _telling(self, session: Session, ended: str) -> Call:
         assert self.record is not None  # noqa: S101 - the caller has looked
         key, expires = self._dispatcher.config.keys.crawlers(), self._records_expire()
-        return calls.tell(key, session.name, self.record(session), expires)
+        record = self.record(session)
+        return calls.tell(key, session.name, replace(record, ended=ended or record.ended), expires)
 
     def _records_expire(self) -> int:
         return max(self._dispatcher.current_view().expires_at(0), now_ms() + _LEAST_MS)
 
     def first_project(self, project: str) -> Flow[str]:
-        """Return the project whose crawlers were the first ones of this filter; this one, if there were none. Forget old records."""
-        yield from forget_old_records(self._dispatcher.config)
+        """Return the project whose crawlers were the first ones of this filter; this one, if there were none."""
         key, expires = self._dispatcher.config.keys.crawlers(), self._records_expire()
         told = calls.tell(key, "", Record(queue="", project=project), expires)
         [[_, first]] = yield from request([told])
@@ -402,6 +492,11 @@ class Claims(ResetsInChild):
     def _keys(self, shard: int) -> calls.Keys:
         keys = self._dispatcher.config.keys
         return keys.claims(shard), keys.sessions(shard), keys.left(shard)
+
+
+def _with_dead(replies: Mapping[int, Any]) -> list[int]:
+    """Return the shards whose replies to a heartbeat say that sessions are dead."""
+    return [shard for shard, (_, dead, _) in replies.items() if dead]
 
 
 def _waits(sessions: Iterable[Any], queue: str, now: int) -> dict[Any, bool]:

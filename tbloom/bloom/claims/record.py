@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from tbloom.engine.flow import Call, Flow, pairs, request, text
+from tbloom.engine.flow import Call, text
 from tbloom.engine.parameters import StoreConfig
-from tbloom.engine.server import server_time
 
 #: The most reasons that a record has.
 _REASONS = 12
-#: A record is deleted so long after its session has ended, or after it was told, if nobody knows how the session ended (ms).
-_ENDED_FOR, _DEAD_FOR = 3_600_000, 86_400_000
 #: Why a session has ended whose pages others took while it was silent.
 LOST = "lost"
 
@@ -80,16 +77,3 @@ def kind_of(reason: str) -> str:
 def told(config: StoreConfig) -> Call:
     """Return a call that reads all records of a filter, by their sessions, and what else ``lua/bloom/claims/tell.lua`` keeps."""
     return Call(("HGETALL", config.keys.crawlers()))
-
-
-def forget_old_records(config: StoreConfig) -> Flow[None]:
-    """Delete what crawlers have told that ended long ago."""
-    now = yield from server_time(config)
-    [records] = yield from request([told(config)])
-    old = []
-    for name, value in pairs(records).items():
-        known = Record.read(value)
-        if known and known[0] < now - (_ENDED_FOR if known[1].ended else _DEAD_FOR):
-            old.append(name)
-    if old:
-        yield from request([Call(("HDEL", config.keys.crawlers(), *old))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -47,6 +48,23 @@ class Reserved:
     earlier: dict[bytes, int] = field(default_factory=dict)
 
 
+class Moment(NamedTuple):
+    """A time by the machine's clock and by the monotonic one (seconds). The latter stands still while a virtual machine is suspended."""
+
+    wall: float
+    monotonic: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Return this moment."""
+        return cls(time.time(), time.monotonic())
+
+    def is_over(self, seconds: float) -> bool:
+        """Return whether so many seconds have passed since, by one of the clocks."""
+        wall, monotonic = self.now()
+        return max(wall - self.wall, monotonic - self.monotonic) >= seconds
+
+
 class Session:
     """The session of one filter object, and its leases.
 
@@ -58,11 +76,17 @@ class Session:
         self.name: str = secrets.token_hex(8)
         #: The shards to which it has sent claims. Heartbeats are sent to these.
         self.shards: set[int] = set()
+        #: The shards whose servers have known it, each with the filter's generation at that time; and since when it surely lives.
+        self.known: dict[int, str] = {}
+        self.lives_since: Moment = Moment.now()
         #: The queue whose items it takes, as scripts have it; "": none so far.
         self.queue: str = ""
         #: Calls of ``claim`` and ``take`` without a reply. They are looked up by their tokens before the next claim, take or
         #: release in their shards, and by each heartbeat.
         self.lost: list[tuple[Reserved, FilterBatch]] = []
+        #: The items on which callers here worked when its predecessor was lost.
+        self.inherited: frozenset[bytes] = frozenset()
+        self._successor: Session | None = None
         self._leases: dict[bytes, Lease] = {}
         self._calls = 0
         self._lock: AbstractContextManager[bool] = RLock()
@@ -72,6 +96,34 @@ class Session:
         """True if the session has claims, or calls to repeat."""
         return bool(self._leases or self.lost)
 
+    def called_in(self, shard: int) -> str:
+        """Return its name for a script that begins sessions; with a mark if the server has known it, and must not have lost it."""
+        return f"{self.name}+" if shard in self.known else self.name
+
+    def confirm(self, shard: int, generation: str, since: Moment) -> None:
+        """Note the first reply by which the shard's server knows the session, which lives since that moment at least."""
+        if shard not in self.known:
+            if not self.known:
+                self.lives_since = since
+            self.known[shard] = generation
+
+    def follow(self, *, is_lost: bool = False) -> tuple[Session, bool]:
+        """Return the session that follows this one, and whether this call has made it. It repeats the commits that have failed.
+
+        If this one ``is_lost``, the other one goes on with its work, in its queue.
+        """
+        with self._lock:
+            if self._successor:
+                return self._successor, False
+            successor = Session()
+            for age, digests in self.to_commit().items():
+                successor.commit_again(digests, age)
+            if is_lost:
+                successor.queue, successor.shards = self.queue, {*self.shards}
+                successor.inherited = frozenset(self.claimed)
+            self._successor = successor
+        return successor, True
+
     def owns(self, digest: bytes) -> bool:
         """Return True if a caller here has claimed the item, and has not released or committed it."""
         lease = self._leases.get(digest)
@@ -80,6 +132,7 @@ class Session:
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
         self.lost.clear()
+        self.known.clear()
         self._leases.clear()
 
     @contextmanager
@@ -165,11 +218,6 @@ class Session:
         """The items on which callers here work."""
         return [digest for digest, lease in self._leases.copy().items() if lease.is_claimed]
 
-    @property
-    def number_claimed(self) -> int:
-        """The number of items on which callers here work; roughly, while others change it."""
-        return len(self.claimed)
-
     def to_release(self) -> dict[bytes, int]:
         """Return the items to release, each with the last call whose claim ends."""
         leases = self._leases.copy()  # in one step, because other threads change it
@@ -224,7 +272,8 @@ class Session:
             for digest, answer in answers.items():
                 lease = self._leases.pop(digest, None)
                 # Where a commit has failed, it may have added the item itself.
-                if answer == "2" or (answer == "3" and lease and lease.is_claimed):
+                is_ours = digest in self.inherited or (lease and lease.is_claimed)
+                if answer == "2" or (answer == "3" and is_ours):
                     taken_over.append(digest)
         return taken_over
 

@@ -219,16 +219,19 @@ class ClaimVerbs(Verbs[Client]):
     def _claim_digests(
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str]
     ) -> Flow[list[Claim]]:
-        to_send = self._not_cached(digests, within)
-        session, view = self._claims.session, self._dispatcher.current_view()
-        with session.claiming() as reserved:
-            answers = yield from self._claims.claim(session, reserved, to_send, within, notes)
-            if self._cache.size:
-                seen = [key for key, answer in answers.items() if answer is Claim.SEEN]
-                self._cache_seen(seen, view)
-            in_order = []
-            for key in digests:
-                in_order.append(answers.setdefault(key, Claim.SEEN))
-                if answers[key] is Claim.NEW:
-                    answers[key] = Claim.BUSY
-            return in_order
+        while True:
+            to_send = self._not_cached(digests, within)
+            session, view = self._claims.session, self._dispatcher.current_view()
+            with session.claiming() as reserved:
+                answers = yield from self._claims.claim(session, reserved, to_send, within, notes)
+                if answers is not None:
+                    if self._cache.size:
+                        seen = [key for key, answer in answers.items() if answer is Claim.SEEN]
+                        self._cache_seen(seen, view)
+                    in_order = []
+                    for key in digests:
+                        in_order.append(answers.setdefault(key, Claim.SEEN))
+                        if answers[key] is Claim.NEW:
+                            answers[key] = Claim.BUSY
+                    return in_order
+            yield from self._claims.begin_anew(session)

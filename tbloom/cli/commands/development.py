@@ -19,14 +19,15 @@ def doctor() -> int:
 
     Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
     has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off. A note is no fault: a Scrapy
-    or redis-py that is newer than tbloom's tests know, or a setting that does not fit several crawlers of a spider.
+    or redis-py that is newer than tbloom's tests know, a setting that does not fit several crawlers of a spider, or an HTTP cache that
+    serves the responses of failed pages again.
     """
     from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - the same
 
     settings = settings_here()
     faults, notes = examine(settings)
-    for note in [*untested_versions(), *(f"with several crawlers: {each}" for each in notes)]:
+    for note in [*untested_versions(), *notes]:
         output.line(formats.printable(f"note: {note}"))
     for fault in faults:
         what, *where = fault.splitlines()

@@ -75,6 +75,8 @@ def command(
                 new += target.import_many(items)
                 read += len(items)
                 advance(len(items))
+        if given is not None and not read:
+            filters.begin(target)
         if from_set is not None and read:
             other = _other_fingerprinter(target, is_new=is_new)
     output.show({"read": read, "new": new, "seen": read - new}, str)

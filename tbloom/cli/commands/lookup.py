@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tbloom import TimeBloom
+from tbloom.arguments import check_within
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
@@ -45,13 +46,16 @@ def add(
 
     Exit code 1: a file could not be read.
     """
-    own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    filter = server.open_or_create(name, options.creation_parameters(parameters), **own)
+    given = options.creation_parameters(parameters)
+    filter = server.open_or_create(name, given, retry_for=filters.RETRY_FOR, secret=secret)
+    check_within(within, filter.config.slices)  # where there are no lines, too
 
     def ask(items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
         return ((item, is_new is not seen) for item, is_new in _add(filter, items, within))
 
-    printed, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
+    total, printed, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
+    if given is not None and not total and not failed:
+        filters.begin(filter)
     return 1 if failed or (exit_code and not printed) else 0
 
 
@@ -89,6 +93,7 @@ def check(
     Exit code 1: no line was printed, or a file could not be read.
     """
     filter = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
+    check_within(within, filter.config.slices)  # where there are no lines, too
     if maker := checked(filter.client.get(filter.config.keys.fingerprinter())):
         output.summary(
             f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it"
@@ -98,7 +103,7 @@ def check(
         known = filter.contains_many(items, within)
         return zip(items, (is_known is seen for is_known in known), strict=True)
 
-    printed, failed = _run(files, ask, kind="seen" if seen else "new")
+    _, printed, failed = _run(files, ask, kind="seen" if seen else "new")
     return 1 if failed or not printed else 0
 
 
@@ -107,9 +112,9 @@ def _run(
     ask: Callable[[list[bytes]], Iterable[tuple[bytes, bool]]],
     kind: str,
     line: str = "",
-) -> tuple[int, int]:
-    """Print the files' lines for which ``ask`` says True, batch by batch. Return how many were printed, and how many files could
-    not be read.
+) -> tuple[int, int, int]:
+    """Print the files' lines for which ``ask`` says True, batch by batch. Return how many there are, how many were printed, and how
+    many files could not be read.
 
     If ``line`` is given, output that can't be printed is an error, which calls a line by this name.
     """
@@ -138,4 +143,4 @@ def _run(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None
     output.summary(f"{formats.counted(total, 'line')}, {printed:,} {kind}")
-    return printed, inputs.failed
+    return total, printed, inputs.failed

@@ -1,57 +1,78 @@
-"""``tbloom metrics``, which serves metrics to Prometheus, and ``tbloom report``, which writes an HTML page."""
+"""``tbloom metrics``, which serves metrics to Prometheus, and ``tbloom watch``, which serves a page about a fleet."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
-from datetime import UTC, datetime
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
+import redis
 
-from tbloom.bloom.info import FilterInfo
-from tbloom.cli.commands.listing import advice, window_text
-from tbloom.cli.kit import filters, formats, options, output, streams
+from tbloom import TimeBloom
+from tbloom.bloom.claims.fleet import queues_of
+from tbloom.cli.commands.targets import Target, of_fleet, options_of, words_in, words_of
+from tbloom.cli.kit import filters, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.exact import ExactInfo
-from tbloom.version import __version__
+from tbloom.engine.urls import without_secrets
+from tbloom.errors import TBloomError
 
-PORT, EVERY = 9185, 5.0
+if TYPE_CHECKING:
+    from tbloom.cli.commands.page import Watched
+    from tbloom.metrics import Readings
 
+PORT, WATCH_PORT, EVERY = 9185, 8140, 5.0
+#: The least time between two searches for filters, which look at all keys of the server (s).
+SEARCH_EVERY = 60.0
 
-@click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
-@options.names(required=True)
-@options.server
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"0: any free port ({PORT})"
-)
-@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
-@click.option(
+_every = click.option(
     "--every",
     type=click.FloatRange(0, 86_400),
     default=EVERY,
     metavar="SECONDS",
     help=f"least time between two requests to Redis ({EVERY:g})",
 )
+#: The settings that name a filter.
+_OF_FILTER = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX"
+
+
+@click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
+@options.names
+@options.server
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"0: any free port ({PORT})"
+)
+@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
+@_every
 def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every: float) -> None:
     """Serve the metrics of filters, for Prometheus.
 
-    A filter that does not exist yet, or no longer, has the metric tbloom_filter_up = 0.
+    A filter that does not exist yet, or no longer, has the metric tbloom_filter_up = 0. Without names, all filters with slices
+    are served; they are searched among all keys of the server, once a minute.
     """
     import prometheus_client as prometheus  # noqa: PLC0415 - the help does without
 
     from tbloom.metrics import FilterCollector  # noqa: PLC0415 - the same
 
-    server.kind(names[0])  # a wrong server is an error now; later it would only be tbloom_up
+    # A wrong server is an error now; later it would only be tbloom_up.
+    served_names: Sequence[str]
+    readings: Callable[[], Readings]
+    if names:
+        server.kind(names[0])
+        served_names, readings = names, partial(_readings, server, names)
+    else:
+        served_names, readings = _searched(server)
     registry = prometheus.CollectorRegistry()
-    # The parameters are read at each scrape, because they may change.
-    registry.register(FilterCollector.reading(lambda: server.infos(names), names, every))
-    try:
+    registry.register(FilterCollector.reading(readings, served_names, every))
+    with _listening(host, port):
         served, thread = prometheus.start_http_server(port, host, registry)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise CommandError(f"--host {host} --port {port}: {why}") from None
     # The collector logs when an outage begins and ends.
     logging.basicConfig(format="tbloom: %(message)s")
     logging.getLogger("tbloom").setLevel(logging.INFO)
@@ -62,61 +83,124 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     served.server_close()
 
 
-@click.command(cls=Command, extra="cli", example="tbloom report news images -o report.html")
-@options.names()
-@options.server
+def _readings(server: Server, names: Iterable[str]) -> Readings:
+    from tbloom.metrics import read_filter  # noqa: PLC0415 - of an extra
+
+    # The parameters are read at each scrape, because they may change.
+    for name in names:
+        try:
+            yield name, read_filter(server.filter(name))
+        except (TBloomError, CommandError, redis.ResponseError) as error:
+            yield name, error
+
+
+def _searched(server: Server) -> tuple[list[str], Callable[[], Readings]]:
+    """Return the names of all filters with slices, and what reads them; it searches again, and changes the names, once a minute."""
+    names, search_at = server.names(filters.WITH_SLICES), time.monotonic() + SEARCH_EVERY
+
+    def readings() -> Readings:
+        nonlocal search_at
+        if time.monotonic() >= search_at:
+            names[:] = server.names(filters.WITH_SLICES)
+            search_at = time.monotonic() + SEARCH_EVERY
+        yield from _readings(server, names)
+
+    return names, readings
+
+
+@click.command(cls=Command, extra="cli", example="tbloom watch shop --port 8140")
+@of_fleet()
 @click.option(
-    "-o",
-    "--output",
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=WATCH_PORT,
+    help=f"0: any free port ({WATCH_PORT})",
+)
+@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
+@_every
+@click.option(
+    "--once",
     "file",
     type=click.Path(),
-    default="report.html",
-    help="where to write it; -: standard output (report.html)",
+    metavar="FILE",
+    help="write the page to a file instead; -: standard output",
 )
-def report(names: tuple[str, ...], server: Server, file: str) -> int:
-    """Write an HTML page about filters.
+def watch(target: Target, *, port: int, host: str, every: float, file: str | None) -> None:
+    """Show a fleet and its filter on a page, live, in a browser.
 
-    Without names, about all filters with slices. Exit code 1: one of them can't be read.
+    The page has the pages by state, the crawlers, the failed pages with the command that gives them to the crawlers again, and the
+    slices of the filter. It changes nothing. SPIDER is as of tbloom queue; for a filter, its whole fleet is shown. The page has
+    no login: to see it from another machine, use ssh -L 8140:localhost:8140 HOST, or a proxy with a login.
     """
-    answers = server.infos(names or server.names(filters.WITH_SLICES))
-    found, code = output.readable(
-        (name, server.exact_filter_error(name) if isinstance(info, ExactInfo) else info)
-        for name, info in answers
-    )
-    infos = [info for info in found if isinstance(info, FilterInfo)]
-    if code and not infos:
-        return code
-    if not infos:
-        raise CommandError(f"no filters on {server.place}")
-    page = report_page(infos, server.place)
-    with streams.writing(file) as opened:
-        opened.write(page)
-    if file != "-":
-        output.say(f"{file}: {', '.join(info.name for info in infos)}")
-    return code
+    from tbloom.cli.commands import page  # noqa: PLC0415 - needs an extra
+
+    watched = _watched(target)
+    if file is not None:
+        html = page.html_of(watched, page.look_at(watched))
+        with streams.writing(file) as opened:
+            opened.write(html)
+        return
+    looks = page.Looks(watched, every)
+    looks.look()  # an error is one now; later it is shown on the page
+    with _listening(host, port):
+        served = page.PageServer(host, port, looks)
+    with served, suppress(KeyboardInterrupt):
+        output.say(f"Serving {served.url} until Ctrl-C")
+        served.serve_forever()
 
 
-def report_page(filters: list[FilterInfo], server: str) -> bytes:
-    """Return an HTML page about filters of this server, in UTF-8."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - of an extra
+def _watched(target: Target) -> Watched:
+    """Return what the page is about: the queues of a spider, or all of a filter."""
+    from tbloom.cli.commands.page import Watched  # noqa: PLC0415 - needs an extra
 
-    # Values are escaped: names of filters are not trusted.
-    environment = Environment(
-        loader=PackageLoader("tbloom.cli", "commands"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    seen, asked = target.seen, click.get_current_context().params
+    if not isinstance(seen, TimeBloom):
+        expected = "expected a filter on a server ('tbloom failed' shows this one)"
+        raise CommandError(f"{target.place}: {expected}")
+    spider, arguments, given = asked["spider"], asked["arguments"], asked["given"]
+    is_whole = target.spider is None and spider == target.name and not arguments
+    own = [fleet.queue for fleet in target.fleets]
+    words = [spider, *options_of(arguments)]
+    where = _words_of_settings(given)
+    has_scrapy = find_spec("scrapy") is not None
+
+    def title_of(queue: str) -> str:
+        return words_of(queue) if has_scrapy else queue.replace("\n", " ")
+
+    def words_of_queue(queue: str, queues: int) -> list[str] | None:
+        if not has_scrapy:  # tbloom retry needs it
+            return None
+        if queues == 1:
+            return words + where
+        of_queue = words_in(queue)
+        named = {"TBLOOM_KEY": target.name, **given} if is_whole else given
+        return None if of_queue is None else of_queue + _words_of_settings(named)
+
+    return Watched(
+        name=shlex.join(words),
+        place=target.place,
+        seen=seen,
+        queues=(lambda: queues_of(seen)) if is_whole else lambda: own,
+        is_whole=is_whole,
+        title_of=title_of,
+        words_of=words_of_queue,
     )
-    shown = {"size": formats.size, "rate": formats.rate, "moment": formats.moment}
-    environment.filters |= {"number": "{:,}".format, **shown}
-    html = environment.get_template("report.html").render(
-        filters=filters,
-        server=server,
-        made=datetime.now(UTC),
-        version=__version__,
-        advice=advice,
-        window_text=window_text,
-        most=lambda info: max(slice.items / info.made_for(slice) for slice in info.slices),
-    )
-    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8
+
+
+def _words_of_settings(given: Mapping[str, str]) -> list[str]:
+    """Return options with the settings that name a filter, but for a URL with a password."""
+    words = [
+        word for name in _OF_FILTER if name in given for word in ("-s", f"{name}={given[name]}")
+    ]
+    url = given.get("REDIS_URL", "")
+    return [*words, *(("--url", url) if url and without_secrets(url) == url else ())]
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[None]:
+    """Name the address in errors about it."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise CommandError(f"--host {host} --port {port}: {why}") from None

@@ -14,6 +14,7 @@ from redis.retry import Retry
 
 from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import Config, Parameters, from_stored
+from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.flow import text
@@ -29,8 +30,10 @@ from tbloom.exact.config import from_stored as exact_from_stored
 Info = FilterInfo | ExactInfo
 #: The errors of a server that does not answer.
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
+#: What a server says to the number of a database that it lacks; the second one as a node of a cluster.
+_NO_DATABASE = re.compile("DB index|SELECT is not allowed")
 #: The errors of a server, a filter or a mapping that takes no more items.
-FULL = (OutOfMemoryError, FilterFull, MappingFull)
+FULL: tuple[type[Exception], ...] = (OutOfMemoryError, FilterFull, MappingFull)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
@@ -77,6 +80,12 @@ def _named(url: str, option: str) -> Iterator[None]:
         ) from None
     except OUTAGES as error:
         raise CommandError(f"{error} ({names} names the server)") from None
+    except redis.ResponseError as error:
+        if not _NO_DATABASE.search(str(error)):
+            raise
+        raise CommandError(
+            f"{without_secrets(url)}: {error} ({names} has the number of the database at its end: redis://host:6379/0)"
+        ) from None
 
 
 class Server:
@@ -204,6 +213,11 @@ def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
         has = ("another" if secret else "a") if config.secret else "no"
         raise CommandError(f"--secret-file: {config.name!r} has {has} secret")
     return TimeBloom(client, config.name, prefix=config.prefix, **{**parameters_of(config), **own})
+
+
+def begin(seen: TimeBloom) -> None:
+    """Store the parameters of a filter to which nothing was added, unless they are stored."""
+    seen.run(FilterDispatcher(seen.config).begin())
 
 
 def parameters_of(config: Config) -> Parameters:

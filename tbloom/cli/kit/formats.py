@@ -32,6 +32,14 @@ def moment(at: datetime | None) -> str:
     )
 
 
+def age(seconds: float) -> str:
+    """Return a time as a short text: ``67 s``, ``117 min``, ``47 h`` or ``30 d``."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 page``, ``2,000 pages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -41,6 +41,14 @@ def rate(text: str) -> float:
     )
 
 
+def age(text: str) -> float:
+    """Return a time in seconds: ``45s``, ``30min``, ``2h`` or ``30d``."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?) ?([a-z]+)", text.strip().lower())
+    if match and match[2] in _PERIODS:
+        return float(match[1]) * _PERIODS[match[2]]
+    raise click.BadParameter(f"expected a time such as 45s, 30min, 2h or 30d, got {text!r}")
+
+
 def share(text: str) -> float:
     """Return a share from 0 up to, not including, 1: ``95%``."""
     with suppress(ValueError):

@@ -89,6 +89,14 @@ _prefix: Decorator = click.option(
 )
 #: A filter's name.
 name: Decorator = click.argument("name", type=text_of)
+#: Several names of filters, each of which counts once; none: all filters.
+names: Decorator = click.argument(
+    "names",
+    metavar="[NAME]...",
+    nargs=-1,
+    type=text_of,
+    callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
+)
 #: Files with an item in each line; ``-`` is standard input.
 files: Decorator = click.argument(
     "files",
@@ -161,18 +169,6 @@ creation: Decorator = all_of(
     click.option("--create", is_flag=True, help="create a missing filter, with these parameters"),
     parameters,
 )
-
-
-def names(*, required: bool = False) -> Decorator:
-    """Return the argument of several names of filters, each of which counts once."""
-    return click.argument(
-        "names",
-        metavar="NAME..." if required else "[NAME]...",
-        nargs=-1,
-        required=required,
-        type=text_of,
-        callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
-    )
 
 
 def slices(what: str, without: str) -> Decorator:

@@ -6,13 +6,15 @@ A new request is claimed, and queued with a token. The crawler that takes the re
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
 
 from tbloom import Claim, Note
-from tbloom.scrapy.compat import is_idle, watch_end
+from tbloom.scrapy.compat import in_loop, is_idle, wake_engine, watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
@@ -33,8 +35,13 @@ _ENOUGH = 50
 #: An owner of hosts asks for further pages as long as fewer are queued.
 _FEW = 500
 _NOT_SERIALIZABLE = (
-    "%s, and perhaps others, can't be serialised: %s. If such a page fails, or its crawler dies, the next crawl fetches it only "
-    "if a link leads to it"
+    "%s, and perhaps others, can't be serialised: %s. No other crawler takes such a page, and if it fails, or its crawler dies, the next "
+    "crawl fetches it only if a link leads to it. Give the request plain values, of which a downloader middleware makes the objects, "
+    "and methods of the spider as callback and errback"
+)
+_UNNAMED = (
+    "the spider's arguments %s are objects, which say nothing from run to run: crawls that differ only in these share their pages. "
+    "Give a text or a number as well to keep crawls apart"
 )
 
 
@@ -60,6 +67,9 @@ class ClaimedRequests(PendingRequests):
         if isinstance(seen, CrawlBloom):
             self.telling = Telling(crawl, seen.session_ttl)
             seen.tell(self.telling)
+            seen.when_lost(partial(in_loop(), self._session_lost))
+        #: Whether a heartbeat is under way, before which no request leaves the queue.
+        self._is_checking = False
         has_notes = self.committer.has_notes
         if SHARE.value(crawler.settings) and has_notes and isinstance(seen, CrawlBloom):
             kind = GivingHosts if crawl.owns_hosts else Giving
@@ -84,6 +94,8 @@ class ClaimedRequests(PendingRequests):
         super()._engine_started()
         if not self.crawl.is_ending:  # by a mistake in the settings
             self._sharing.begin()
+            if self.committer.has_notes and (names := self.crawl.unnamed_arguments):
+                logger.warning(_UNNAMED, ", ".join(names))
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
 
     def _idle(self) -> None:
@@ -228,6 +240,10 @@ class ClaimedRequests(PendingRequests):
             self.tracker.queued(page, token)
         if page and not is_new:
             self._leads_elsewhere(page, pending)
+        elif not is_new and (before := Token.of(pending.request)):
+            # It was claimed again, and another crawler has it. Of its redirects, this one may have claims.
+            self.tracker.forget(before)
+            self.committer.release(before.items[1:])
         return queued
 
     def _not_queued(self, pending: PendingRequest, token: Token, why: str) -> None:
@@ -259,11 +275,14 @@ class ClaimedRequests(PendingRequests):
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
+        if self._seen.is_silent:
+            self._check_session()
+            return None
         while (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
                 return request
-            if token.session == self._seen.session:
+            if token.session == self._seen.session and self._seen.owns(token.items[0]):
                 self._sharing.queue_changes += 1
                 self._without_note.discard(token.fingerprints[0])
                 self.tracker.taken(request, token)
@@ -274,10 +293,36 @@ class ClaimedRequests(PendingRequests):
         self._sharing.ask_if_short()
         return None
 
-    def _claim_again(self, request: Request, token: Token) -> None:
-        """Claim a request that an earlier crawl has put into the queue of its JOBDIR.
+    def _check_session(self) -> None:
+        """Send a heartbeat, because this crawler was silent for so long that others may fetch what it has queued."""
+        if not self._is_checking:
+            self._is_checking = True
+            self.crawl.page_calls.begin(self._seen.live, self._checked)
 
-        That crawl has left its pages, so that another one may have taken this one, or fetched it.
+    def _checked(self, call: Future[None]) -> None:
+        self._is_checking = False
+        try:
+            call.result()
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self.crawl.fail(error)
+        wake_engine(self.crawl.crawler.engine)
+
+    def _session_lost(self, is_empty: bool) -> None:  # noqa: FBT001 - of a partial
+        """Go on as another session. What is queued is claimed again when it leaves the queue, because its tokens name the lost one.
+
+        ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
+        """
+        self._sharing.queue_changes += 1
+        if is_empty and isinstance(self._seen, CrawlBloom):
+            self._sharing.wait_for_others(self._seen)
+        if self._giving:
+            self._giving.session_lost(is_empty=is_empty)
+        wake_engine(self.crawl.crawler.engine)
+
+    def _claim_again(self, request: Request, token: Token) -> None:
+        """Claim a request whose claim is no longer this session's, or that an earlier crawl has put into the queue of its JOBDIR.
+
+        Another crawl may have taken its page, or fetched it.
         """
         arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
         note = self._note(request, token)
@@ -286,13 +331,13 @@ class ClaimedRequests(PendingRequests):
     def _put_back(self, request: Request) -> None:
         self._put(request, Claim.NEW)
 
-    def _givable(self, request: Request) -> Token | None:
-        """Return the token of a queued request of which Redis has all that another crawler needs; None for any other.
+    def _givable(self, request: Request) -> bool:
+        """Return whether Redis has all that another crawler needs of a queued request.
 
         A page that was redirected, is tried again, has failed, or may have killed a crawler, stays. So does one with a cookie jar.
         """
         token = Token.of(request)
-        if (
+        return not (
             token is None
             or token.session != self._seen.session
             or len(token.fingerprints) > 1
@@ -302,6 +347,4 @@ class ClaimedRequests(PendingRequests):
             or self.tracker.is_again(token)
             or self._failures.pauses(token.fingerprints[0]) is not None
             or "cookiejar" in request.meta
-        ):
-            return None
-        return token
+        )

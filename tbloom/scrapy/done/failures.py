@@ -56,6 +56,10 @@ class Failures:
 
         docs/scrapy.md has this as a table. ``done/committer.py`` knows later whether the items are lost.
         """
+        reason = self._why(page)
+        return f"{reason} from the cache" if reason and page.is_cached else reason
+
+    def _why(self, page: Page) -> str:
         said = page.meta.get(DONE)
         if said is not None:
             return "" if said else DONE

@@ -38,6 +38,12 @@ class GivingHosts(Giving):
         self._owned.add(host)
         self._parted.pop(host, None)
 
+    def session_lost(self, *, is_empty: bool) -> None:
+        """See ``Giving.session_lost``. Others may own the hosts."""
+        self._owned.clear()
+        self._parted.clear()
+        super().session_lost(is_empty=is_empty)
+
     def _give(self, waiting: int, share: int) -> None:
         if not (waiting or self._parted) or (queues := host_queues(self._scheduler)) is None:
             return
@@ -57,10 +63,10 @@ class GivingHosts(Giving):
         while len(popped) < min(share, GIVES) and (host := next(others, "")):
             popped += _pop(by_host[host], GIVES - len(popped))
             parted.add(host)
-        tokens = self._sort(popped, len(popped))
-        if tokens or parted or freed:
+        given = self._sort(popped, len(popped))
+        if given or parted or freed:
             hosts = Hosts([*parted], [*freed])
-            self._begin(tokens, partial(self._seen.give, hosts), partial(self._changed, hosts))
+            self._begin(given, partial(self._seen.give, hosts), partial(self._changed, hosts))
 
     def _changed(self, hosts: Hosts) -> None:
         """Note that Redis knows of changes."""

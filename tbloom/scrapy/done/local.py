@@ -19,14 +19,29 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from tbloom import Claim, LocalBloom, Note
-from tbloom.bloom.claims.calls import SUSPECT
-from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, given_up_queue_of
-from tbloom.bloom.claims.notes import History, Taken, with_failure
+from tbloom import Claim, LocalBloom
+from tbloom.bloom.claims.calls import LEFT, SUSPECT
+from tbloom.bloom.claims.fleet import (
+    KEPT,
+    MOST_GIVEN_UP,
+    Crawler,
+    KeptPage,
+    Moved,
+    NewNote,
+    Pages,
+    failed_queue_of,
+    given_up_queue_of,
+    kept_note,
+    kept_page,
+    queues_by_state,
+)
+from tbloom.bloom.claims.notes import PLACE, History, Note, Taken, with_failure
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
@@ -39,6 +54,8 @@ except ImportError:  # some builds of Python lack it, and no other store of a cr
 _LEAST_MS = 3_600_000
 #: How long to wait for the lock (seconds): two processes that start in the same moment may each find it taken.
 _TIMEOUT = 0.1
+#: How many pages one transaction moves.
+_MOVED = 500
 #: ``owner`` is 0: this process; 1: nobody, a process has left it; 2: nobody, its process has died, which adds 1 to ``deaths``.
 _SCHEMA = """
 PRAGMA locking_mode = EXCLUSIVE;
@@ -82,6 +99,7 @@ class CrawlLocal(LocalBloom):
 
     #: There are no other sessions.
     taken_over: int = 0
+    is_silent: bool = False
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -91,6 +109,8 @@ class CrawlLocal(LocalBloom):
         #: The queue whose requests this process takes; None: none so far.
         self._queue: str | None = None
         self._database: sqlite3.Connection | None = None
+        #: The files of the database, by which they are known again.
+        self._files: dict[str, os.stat_result] = {}
         call_in_child(self._drop_database)
 
     @property
@@ -109,6 +129,9 @@ class CrawlLocal(LocalBloom):
         try:
             with self._naming_file():
                 self._database = _open(self.path)
+                if self.path is not None:
+                    names = f"{self.path}.claims", f"{self.path}.claims-wal"
+                    self._files = {name: Path(name).stat() for name in names}
             with self._changing() as database:
                 now = self._protocol.clock()
                 database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
@@ -186,6 +209,52 @@ class CrawlLocal(LocalBloom):
                 (given_up_queue_of(queue), MOST_GIVEN_UP),
             )
 
+    def queues(self) -> list[str]:
+        """Return the queues of all claims."""
+        with self._changing() as database:
+            return [queue for (queue,) in database.execute("SELECT DISTINCT queue FROM claims")]
+
+    def count_left(self, queue: str) -> tuple[int, int]:
+        """Return how many requests are left in the queue, and of how many of them processes have died twice or more."""
+        with self._changing() as database:
+            query = (
+                "SELECT count(*), coalesce(sum(deaths + (owner = 2) >= ?), 0) FROM claims "
+                "WHERE owner > 0 AND queue = ?"
+            )
+            found: tuple[int, int] = database.execute(query, (SUSPECT, queue)).fetchone()
+            return found
+
+    def left_in(self, queue: str) -> Iterator[tuple[bytes, Note]]:
+        """Yield the requests that are left in the queue, the oldest first: their items and notes."""
+        with self._changing() as database:
+            query = "SELECT item FROM claims WHERE owner > 0 AND queue = ? ORDER BY rowid"
+            items = database.execute(query, (queue,)).fetchall()
+        for item in items:
+            with self._changing() as database:
+                query = "SELECT note, deaths + (owner = 2), failures FROM claims WHERE item = ? AND owner > 0 AND queue = ?"
+                row = database.execute(query, (*item, queue)).fetchone()
+            if row:
+                text, deaths, failures = row
+                yield item[0], Note(text, queue, deaths=deaths, failures=failures)
+
+    def requeue(self, moves: Iterable[tuple[bytes, str, Note | None]]) -> list[bool]:
+        """Leave requests in other queues; None: forget them. Return for each whether it was left in the queue that is named first."""
+        with self._changing() as database:
+            return [self._requeue(database, *move) for move in moves]
+
+    def _requeue(
+        self, database: sqlite3.Connection, item: bytes, queue: str, note: Note | None
+    ) -> bool:
+        if note is None:
+            query = "DELETE FROM claims WHERE item = ? AND queue = ? AND owner > 0"
+            return database.execute(query, (item, queue)).rowcount == 1
+        query = (
+            "UPDATE claims SET queue = ?, note = ?, expires = ?, owner = 1, deaths = 0, failures = 0 "
+            "WHERE item = ? AND queue = ? AND owner > 0"
+        )
+        values = note.queue, note.text, self._expiry(), item, queue
+        return database.execute(query, values).rowcount == 1
+
     def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:
         """Claim requests of the queue that earlier processes have left; return their notes."""
         if main:
@@ -201,7 +270,7 @@ class CrawlLocal(LocalBloom):
             rows = [row for row in rows if row[3] < SUSPECT] or suspects
             # Whoever ends without work on a suspect leaves a suspect.
             database.executemany(
-                "UPDATE claims SET deaths = iif(?1 < ?2, deaths, ?1), owner = 0 WHERE item = ?3",
+                "UPDATE claims SET deaths = CASE WHEN ?1 < ?2 THEN deaths ELSE ?1 END, owner = 0 WHERE item = ?3",
                 [(row[3], SUSPECT, row[0]) for row in rows],
             )
         self._claimed.update(row[:2] for row in rows)
@@ -217,6 +286,13 @@ class CrawlLocal(LocalBloom):
             return Claim.BUSY
         return Claim.SEEN if self.contains(item) else None
 
+    def owns(self, item: bytes) -> bool:  # noqa: ARG002 - as CrawlBloom's
+        """Return True: what this process has claimed, no other one has."""
+        return True
+
+    def live(self) -> None:
+        """Do nothing: there are no other sessions."""
+
     def clear(self) -> None:
         """Forget everything; see ``LocalBloom.clear``."""
         with self._changing() as database:
@@ -226,12 +302,16 @@ class CrawlLocal(LocalBloom):
 
     def close(self) -> None:
         """See ``LocalBloom.close``. The next process takes over the claims."""
-        if self._database is not None:
-            with suppress(TBloomError), self._changing() as database:
-                self._leave(database, 1)
-            self._database.close()
-        self._database = None
-        super().close()
+        try:
+            if self._database is not None:
+                self._check_files()
+                with suppress(TBloomError), self._changing() as database:
+                    self._leave(database, 1)
+        finally:
+            if self._database is not None:
+                self._database.close()
+            self._database = None
+            super().close()
 
     def _claim(self, notes: Mapping[bytes, Note], within: int | None) -> None:
         """Claim the items, each with its note."""
@@ -254,9 +334,11 @@ class CrawlLocal(LocalBloom):
             return database.execute(query, (item, self._queue)).fetchone() is not None
 
     def _leave(self, database: sqlite3.Connection, owner: int) -> None:
-        """Leave the claims of a process that has ended."""
+        """Leave the claims of a process that has ended. It was not at work on those that had failed."""
+        failed = failed_queue_of("")
         database.execute(
-            "UPDATE claims SET owner = ?, expires = ? WHERE owner = 0", (owner, self._expiry())
+            "UPDATE claims SET owner = CASE WHEN substr(queue, ?) = ? THEN 1 ELSE ? END, expires = ? WHERE owner = 0",
+            (-len(failed), failed, owner, self._expiry()),
         )
 
     def _expiry(self) -> int:
@@ -284,8 +366,22 @@ class CrawlLocal(LocalBloom):
         """Commit the changes of the block at its end, or roll them back if it raises. Raise TBloomError as ``_naming_file`` does."""
         if self._database is None:
             raise TBloomError("the claims are closed, or those of the process that forked this one")
+        self._check_files()
         with self._naming_file(), self._database:
             yield self._database
+
+    def _check_files(self) -> None:
+        """Raise TBloomError if a file of the database is no longer there: SQLite would go on, in a file without a name."""
+        for name, opened in self._files.items():
+            try:
+                is_there = os.path.samestat(Path(name).stat(), opened)
+            except OSError:
+                is_there = False
+            if not is_there:
+                raise TBloomError(
+                    f"{name} was deleted or replaced while it was in use; the next crawl knows nothing of the pages that this one "
+                    "has left, but for their links"
+                )
 
     @contextmanager
     def _naming_file(self) -> Iterator[None]:
@@ -309,6 +405,50 @@ class CrawlLocal(LocalBloom):
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
         self._database = None
+
+
+class LocalFleet:
+    """The kept pages of one queue of a filter without a server, as ``Fleet`` has them. While it is open, no crawl runs."""
+
+    def __init__(self, store: CrawlLocal, queue: str) -> None:
+        self._store = store
+        self.queue: str = queue
+        self._queues = queues_by_state(queue)
+
+    def crawlers(self) -> list[Crawler]:
+        """Return none."""
+        return []
+
+    def pages(self, crawlers: Iterable[Crawler] = ()) -> Pages:  # noqa: ARG002 - as of Fleet
+        """Return the numbers of its pages."""
+        count = self._store.count_left
+        (left, suspects), (failed, _), (given_up, _) = (count(self._queues[each]) for each in KEPT)
+        return Pages(left=left, suspects=suspects, failed=failed, given_up=given_up)
+
+    def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
+        """Yield its kept pages, at most so many of each state."""
+        for state in states:
+            for item, note in islice(self._store.left_in(self._queues[state]), most):
+                head = f"{LEFT}{0:08x}{note.stored[:PLACE]}".encode()
+                yield kept_page(state, 0, item, head + note.text.encode())
+
+    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
+        """See ``Fleet.retry``."""
+        return self._move(pages, lambda page: Note(new_note(page) or page.note, self.queue))
+
+    def drop(self, pages: Iterable[KeptPage]) -> Moved:
+        """See ``Fleet.drop``."""
+        return self._move(pages, lambda _page: None)
+
+    def _move(
+        self, pages: Iterable[KeptPage], new_note: Callable[[KeptPage], Note | None]
+    ) -> Moved:
+        moved, left = Moved(), iter(pages)
+        while some := [*islice(left, _MOVED)]:
+            moves = [(page.digest, self._queues[page.state], new_note(page)) for page in some]
+            number = sum(self._store.requeue(moves))
+            moved = Moved(moved.moved + number, moved.gone + len(some) - number)
+        return moved
 
 
 def _note(database: sqlite3.Connection, item: bytes, history: History) -> None:

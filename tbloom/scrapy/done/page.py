@@ -86,6 +86,8 @@ class Page:
     is_fetched: bool = False
     status: int | None = None
     download_error: str = ""
+    #: Whether the response comes from Scrapy's HTTP cache.
+    is_cached: bool = False
     #: Whether its callback got the response.
     is_called: bool = False
     #: The first exception of its callback or errback, of a pipeline, or of a link that could not be queued.

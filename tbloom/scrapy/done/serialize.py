@@ -4,12 +4,16 @@ A note is a line with the page's fingerprints, and the text of the request.
 
 Scrapy's ``Request.to_dict`` and ``request_from_dict`` say what a request is, itemadapter what an item has. The text is
 JSON, in which ``{"!kind": ...}`` is a value that JSON lacks: ``{"!shop:Book": {"title": "Emma"}}``. These come back as
-they were: tuples, sets, bytes, dates, paths, members of an Enum, and items (Scrapy's, dataclasses, attrs classes). A
-subclass of str comes back as a str, a time zone as its offset. A list in two places becomes two equal lists.
+they were: the plain classes of the standard library in ``_KINDS``, members of an Enum, and items (Scrapy's, dataclasses,
+attrs classes). A subclass of str comes back as a str, a time zone as its offset, a UUID without ``is_safe``. A list in two
+places becomes two equal lists.
 
 Who can write to Redis can't run code here. A text names only classes that are imported already, and only enums and items
 (``_is_item``); it restores the fields of an item without calling ``__init__``, ``__setattr__`` or ``__setstate__``. Its
 callbacks are methods of the spider.
+
+A CrawlSpider keeps the number of a rule. So the text has the names of the rule's callback and errback as well, in ``_rule``, which
+older versions ignore.
 """
 
 from __future__ import annotations
@@ -17,35 +21,63 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from inspect import getattr_static
 from pathlib import Path
 from types import MemberDescriptorType, MethodType, ModuleType, NoneType
 from typing import Any
+from uuid import UUID
 
 from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
-from tbloom.scrapy.compat import host_of
+from tbloom.scrapy.compat import host_of, rules_of
 from tbloom.scrapy.done.page import FINGERPRINTS, Token
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16
+#: The factories of a defaultdict that a text may name.
+_FACTORIES: dict[str | None, Any] = {
+    **{kind.__name__: kind for kind in (list, int, dict, set, str, float, tuple, bool)},
+    None: None,
+}
+
+
+def _pairs(value: dict[Any, Any]) -> list[Any]:
+    return [*map(list, value.items())]
+
+
+def _factory_and_pairs(value: defaultdict[Any, Any]) -> list[Any]:
+    for name, factory in _FACTORIES.items():
+        if factory is value.default_factory:
+            return [name, _pairs(value)]
+    raise NotSerializable("is a collections:defaultdict with another factory than a builtin class")
+
+
 #: What JSON writes of a value of each class, and how it becomes the value again.
 _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple: (list, tuple),
     set: (list, set),
     frozenset: (list, frozenset),
-    dict: (lambda value: [*map(list, value.items())], dict),
+    dict: (_pairs, dict),
+    OrderedDict: (_pairs, OrderedDict),
+    Counter: (_pairs, lambda pairs: Counter(dict(pairs))),
+    defaultdict: (_factory_and_pairs, lambda of: defaultdict(_FACTORIES[of[0]], of[1])),
+    deque: (lambda value: [[*value], value.maxlen], lambda of: deque(of[0], of[1])),
     bytes: (lambda value: value.decode("latin-1"), lambda text: text.encode("latin-1")),
     date: (date.isoformat, date.fromisoformat),
     datetime: (datetime.isoformat, datetime.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
     timedelta: (lambda v: [v.days, v.seconds, v.microseconds], lambda parts: timedelta(*parts)),
+    Decimal: (str, Decimal),
+    UUID: (str, UUID),
     type(Path()): (str, Path),
 }
 _MAKERS = {kind.__name__: make for kind, (_, make) in _KINDS.items()}
@@ -63,11 +95,14 @@ class NotSerializable(ValueError):
 
 
 class Unreadable(ValueError):
-    """No request can be restored from a text: ``name`` is what is missing, such as a method of the spider."""
+    """The spider can't restore the request of a note.
 
-    def __init__(self, message: str, name: str) -> None:
-        super().__init__(message)
-        self.name: str = name
+    ``name``: the method or the class that is missing, or else the error's class. It is short and has no spaces, whoever wrote the note.
+    """
+
+    def __init__(self, name: str, why: object) -> None:
+        super().__init__(why)
+        self.name: str = _NOT_OF_A_NAME.sub("", name.rpartition(":")[2])[:80] or "note"
 
 
 def request_to_text(request: Request, spider: Spider) -> str:
@@ -81,11 +116,12 @@ def request_to_text(request: Request, spider: Spider) -> str:
 
 
 def request_from_text(text: str, spider: Spider) -> Request:
-    """Return the request of a text. Raise ValueError if it can't be restored."""
+    """Return the request of a text. Raise Unreadable if it can't be restored."""
     try:
         return _from_text(text, spider)
     except Exception as error:  # classes of the project raise what they like
-        raise ValueError(f"not the text of a request: {error}") from error
+        name = error.name if isinstance(error, Unreadable) else type(error).__name__
+        raise Unreadable(name, f"not the text of a request: {error}") from error
 
 
 def write_note(
@@ -102,21 +138,16 @@ def write_note(
 
 
 def read_token(note: Note, session: str) -> Token:
-    """Return the token of a note that the session has taken. Raise ValueError if the text is no note."""
+    """Return the token of a note that the session has taken. Raise Unreadable if the text is no note."""
     head = note.text.partition("\n")[0]
     if not FINGERPRINTS.fullmatch(head):
-        raise ValueError(f"not a note: {note.text[:100]!r}")
+        raise Unreadable("note", f"not a note: {note.text[:100]!r}")
     return Token(session, (*dict.fromkeys(head.split()),), note.deaths, note.failures)
 
 
 def read_request(note: str, spider: Spider) -> Request:
     """Return the request of a note. Raise Unreadable if it can't be restored."""
-    try:
-        return request_from_text(note.partition("\n")[2], spider)
-    except ValueError as error:
-        missing = re.search(r"Method '(\w+)' not found", str(error))
-        name = missing[1] if missing else type(error.__cause__).__name__
-        raise Unreadable(str(error), name) from error
+    return request_from_text(note.partition("\n")[2], spider)
 
 
 def _to_text(request: Request, spider: Spider) -> str:
@@ -135,6 +166,9 @@ def _to_text(request: Request, spider: Spider) -> str:
         fields["_class"] = _name(kind)
     if fields.keys() - _PLAIN or _state(request).keys() - _REQUEST_STATE:
         _check(request, fields, spider)
+    rules, number = rules_of(spider, fields.get("callback")), request.meta.get("rule")
+    if rules and type(number) is int and number in range(len(rules)):
+        fields["_rule"] = _names_of(rules[number], spider)
     text = json.dumps(_Writer().write_fields(fields, "{}"), ensure_ascii=False)
     if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
         raise NotSerializable(_TOO_LONG)
@@ -146,15 +180,59 @@ def _from_text(text: str, spider: Spider) -> Request:
         raise ValueError(f"expected {_MAX_BYTES} characters or less")
     fields = json.loads(text, object_hook=_read)
     # Scrapy would import the class of a name.
-    fields["_class"] = kind = _find_class(fields.get("_class", _name(Request)))
+    fields["_class"] = kind = _find_class(name := fields.get("_class", _name(Request)))
+    if not issubclass(kind, Request):
+        raise Unreadable(name, f"expected a class of requests, got {name}")
     # Scrapy would encode other URLs, for minutes if they are long.
-    if not issubclass(kind, Request) or not fields["url"].isascii():
-        raise ValueError(f"expected a class of requests and a URL in ASCII, got {kind}")
-    fields.get("meta", {}).pop(TOKEN, None)
-    request = request_from_dict(fields, spider=spider)
-    if not {type(request.callback), type(request.errback)} <= {MethodType, NoneType}:
-        raise TypeError("expected methods of the spider as callback and errback")
-    return request
+    if not fields["url"].isascii():
+        raise ValueError("expected a URL in ASCII")
+    for field in ("callback", "errback"):
+        method = str(fields.get(field) or "")
+        if method and type(getattr(spider, method, None)) is not MethodType:
+            raise Unreadable(method, f"the spider has no method {method!r}, which is the {field}")
+    meta = fields.get("meta", {})
+    meta.pop(TOKEN, None)
+    rules = rules_of(spider, fields.get("callback"))
+    if rules is not None and type(meta.get("rule")) is int:
+        meta["rule"] = _find_rule(rules, meta["rule"], fields.get("_rule"), spider)
+    return request_from_dict(fields, spider=spider)
+
+
+def _find_rule(rules: list[Any], number: int, names: Any, spider: Spider) -> int:
+    """Return the number of the rule that has the kept callback: the kept number, or else the first, if possible with the errback.
+
+    ``names``: those of the kept rule's callback and errback; None: an older version has kept the number only.
+    """
+    if names is None:
+        if number not in range(len(rules)):
+            raise Unreadable("rule", f"the spider has no rule {number}")
+        return number
+    callback, errback = names
+    known = [_names_of(rule, spider) for rule in rules]
+    # Of a lambda, the name does not say which one it is.
+    is_certain = "<" not in (callback or "")
+    fit = [
+        n for n, (name, _) in enumerate(known) if name == callback and (is_certain or n == number)
+    ]
+    if not fit:
+        raise Unreadable(callback or "rule", f"no rule of the spider has the callback {callback!r}")
+    return max(fit, key=lambda n: (known[n][1] == errback, n == number))
+
+
+def _names_of(rule: Any, spider: Spider) -> list[str | None]:
+    """Return the names of a rule's callback and errback; None where it has none."""
+    return [_name_of(function, spider) for function in (rule.callback, rule.errback)]
+
+
+def _name_of(function: Any, spider: Spider) -> str | None:
+    """Return the name of a spider's method, or of another function with its module's."""
+    if function is None:
+        return None
+    name = getattr(function, "__name__", "")
+    if name and getattr(spider, name, None) == function:
+        return str(name)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}" + "<>" * (named is not function)
 
 
 def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
@@ -216,25 +294,38 @@ class _Writer:
 
 
 def _content(value: Any) -> Any:
-    """Return the content of a value of a known kind. Raise NotSerializable for the second of two equal hours."""
-    if isinstance(value, datetime) and value.fold:
+    """Return the content of a value of a known kind. Raise NotSerializable for what the content leaves out."""
+    kind = type(value)
+    if isinstance(value, datetime | time) and value.fold:
         raise NotSerializable("is the second of two equal hours (fold=1)")
-    return _KINDS[type(value)][0](value)
+    if isinstance(value, time) and value.tzinfo and value.utcoffset() is None:
+        raise NotSerializable(f"is a {_name(kind)} whose time zone has no offset")
+    if more := getattr(value, "__dict__", None):  # a Counter and an OrderedDict may have any
+        raise NotSerializable(f"is a {_name(kind)} with attributes that are no fields: {min(more)}")
+    return _KINDS[kind][0](value)
 
 
 def _read(value: dict[str, Any]) -> Any:
-    """Return the value of an object of JSON."""
+    """Return the value of an object of JSON. Raise Unreadable with the name of the class that can't be made."""
     name = next(iter(value), "")
     if not name.startswith("!"):
         return value
-    if name[1:] in _MAKERS:
-        return _MAKERS[name[1:]](value[name])
-    kind = _find_class(name[1:])
+    try:
+        return _make(name[1:], value[name])
+    except Exception as error:  # classes of the project raise what they like
+        raise Unreadable(name[1:], f"{name[1:]}: {error}") from error
+
+
+def _make(name: str, content: Any) -> Any:
+    """Return the value of a class that a text names."""
+    if name in _MAKERS:
+        return _MAKERS[name](content)
+    kind = _find_class(name)
     if issubclass(kind, Enum):
-        return kind.__members__[value[name]]
+        return kind.__members__[content]
     if not _is_item(kind):
         raise TypeError(f"expected an item or a member of an Enum, got {kind}")
-    return _make_item(kind, value[name])
+    return _make_item(kind, content)
 
 
 def _adapter(kind: type[Any]) -> Any:
@@ -307,6 +398,7 @@ def _state(value: Any) -> dict[str, Any]:
     return {**(plain or {}), **(slots or {})}
 
 
+_NOT_OF_A_NAME = re.compile(r"[^\w.]")
 _TOO_LONG = f"is too long: a text has at most {_MAX_BYTES} bytes"
 #: The fields that Scrapy's constructor takes as they are; to try it takes as long as the rest.
 _PLAIN = {"url", "callback", "errback", "headers", "dont_filter", "meta", "cb_kwargs", "encoding"}

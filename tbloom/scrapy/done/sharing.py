@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from scrapy import Request
@@ -28,7 +29,7 @@ from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token
 from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
-from tbloom.scrapy.settings import WHEN_IDLE
+from tbloom.scrapy.settings import TOKEN, WHEN_IDLE
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -95,15 +96,21 @@ class Sharing:
         self._next_question, self._pause, self._longest = 0.0, _FIRST_PAUSE, _LONGEST_PAUSE
         #: ``queue_changes`` when no work was left, and when that was.
         self._finished_at, self._finished_when = -1, 0.0
+        #: Until when this crawl waits for others in any case.
+        self._waits_until = 0.0
 
     def begin(self) -> None:
         """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
-        logger.debug("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
+        logger.info("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
         # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
         self._crawl.link_calls.begin(
             partial(self._take, 0, idle=False),
             partial(self._answered, False),  # noqa: FBT003 - of a partial
         )
+
+    def wait_for_others(self, seen: CrawlBloom) -> None:
+        """Wait for two heartbeats: Redis has lost the filter, and does not know yet which crawlers are at work."""
+        self._waits_until = time.monotonic() + seen.session_ttl / 2
 
     def ask_if_short(self) -> None:
         """Ask for pages, because the queue is empty; but not too often."""
@@ -226,11 +233,13 @@ class Sharing:
             call_later(BUSY_PAUSE, partial(wake_engine, self._crawl.crawler.engine))
             self._pause = _FIRST_PAUSE
             return 0.0
-        if taken.is_over and not self._waits_for_work:
+        is_over = taken.is_over and time.monotonic() >= self._waits_until
+        if is_over and not self._waits_for_work:
             self._finished_at, self._finished_when = self.queue_changes, time.monotonic()
             self._pause = _FIRST_PAUSE
             return 0.0
-        why = f"{taken.others} others work" if taken.others else f"{WHEN_IDLE.name} = 'wait'"
+        is_told = self._waits_for_work and not taken.others
+        why = f"{WHEN_IDLE.name} = 'wait'" if is_told else f"{taken.others} others work"
         message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
         self._crawl.log_once(logger.info, message, why)
         self._longest = min(_LONGEST_PAUSE + _EACH_ADDS * taken.waiting, _MOST)
@@ -269,7 +278,7 @@ class Sharing:
 
 
 class Giving:
-    """Gives queued pages to crawlers that wait. ``put`` puts a request back, ``can_give`` returns its token if others can fetch it."""
+    """Gives queued pages to crawlers that wait. ``put`` puts a request back, ``can_give`` returns whether others can fetch it."""
 
     def __init__(
         self,
@@ -277,7 +286,7 @@ class Giving:
         scheduler: Any,
         seen: CrawlBloom,
         put: Callable[[Request], object],
-        can_give: Callable[[Request], Token | None],
+        can_give: Callable[[Request], bool],
     ) -> None:
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
         self._put, self._can_give = put, can_give
@@ -285,6 +294,24 @@ class Giving:
         self.is_giving: bool = False
         #: Nothing could be given at the last look, so the next one is not before this time.
         self._next_look = 0.0
+        #: The requests that were given lately, each with the time: Redis may lose what no other crawler has taken yet.
+        self._given_lately = deque[tuple[float, Request]]()
+
+    def session_lost(self, *, is_empty: bool) -> None:
+        """If Redis has lost the filter, put the pages back that were given lately: no other crawler may have taken them.
+
+        Each is claimed again before it is fetched.
+        """
+        self._forget_given()
+        given, self._given_lately = self._given_lately, deque()
+        for _, request in given if is_empty else ():
+            self._put(request)
+
+    def _forget_given(self) -> None:
+        """Forget what was given more than two heartbeats ago."""
+        until, given = time.monotonic() - self._seen.session_ttl / 2, self._given_lately
+        while given and given[0][0] < until:
+            given.popleft()
 
     def queued(self, request: Request) -> None:
         """Hear that a page has entered the queue."""
@@ -302,20 +329,23 @@ class Giving:
         """Give up to ``share`` pages to so many crawlers that wait."""
         if not share:
             return
-        if tokens := self._choose(min(share, GIVES)):
-            self._begin(tokens, self._seen.leave_many)
+        if requests := self._choose(min(share, GIVES)):
+            self._begin(requests, self._seen.leave_many)
         else:
             self._next_look = time.monotonic() + BUSY_PAUSE
 
     def _begin(
         self,
-        tokens: list[Token],
+        requests: list[Request],
         give: Callable[[list[bytes]], object],
         then: Callable[[], object] = lambda: None,
     ) -> None:
         self.is_giving = True
-        call = partial(give, [token.items[0] for token in tokens])
-        self._crawl.page_calls.begin(call, partial(self._given, len(tokens), then))
+        self._forget_given()
+        self._given_lately.extend(zip(repeat(time.monotonic()), requests))
+        items = [bytes.fromhex(Token.first_of(request.meta[TOKEN])) for request in requests]
+        call = partial(give, items)
+        self._crawl.page_calls.begin(call, partial(self._given, len(requests), then))
 
     def _given(self, count: int, then: Callable[[], object], call: Future[object]) -> None:
         self.is_giving = False
@@ -331,9 +361,9 @@ class Giving:
         self._seen.pop_waiting()  # it was their number before
         wake_engine(self._crawl.crawler.engine)
 
-    def _choose(self, most: int) -> list[Token]:
+    def _choose(self, most: int) -> list[Request]:
         """Take up to ``most`` pages out of the queue that others can fetch: all pages of some hosts, or else some of all."""
-        chosen, left = list[Token](), most
+        chosen, left = list[Request](), most
         # The busiest host stays.
         for _, pop, size in (host_queues(self._scheduler) or [])[:-1]:
             if size <= left:
@@ -345,15 +375,12 @@ class Giving:
             chosen = self._sort(popped, most)
         return chosen
 
-    def _sort(self, requests: list[Request], most: int) -> list[Token]:
-        """Return the tokens of up to ``most`` of the requests, evenly out of their order, and put the others back."""
-        chosen, kept = list[Token](), list[Request]()
+    def _sort(self, requests: list[Request], most: int) -> list[Request]:
+        """Return up to ``most`` of the requests that others can fetch, evenly out of their order, and put the others back."""
+        chosen, kept = list[Request](), list[Request]()
         for n, request in enumerate(requests, 1):
             is_due = len(chosen) < most * n // len(requests)
-            if is_due and (token := self._can_give(request)):
-                chosen.append(token)
-            else:
-                kept.append(request)
+            (chosen if is_due and self._can_give(request) else kept).append(request)
         for request in reversed(kept):  # the queue gives the last one first
             self._put(request)
         return chosen

@@ -22,8 +22,8 @@ class Telling:
     def __init__(self, crawl: Crawl, session_ttl: float) -> None:
         self._crawl, self._ttl = crawl, session_ttl
         self._began = time.monotonic()
-        #: The counts at the begin of the session, whose name this is.
-        self._session, self._before = "", Counter[str]()
+        #: The counts at the begin of each session, by its name.
+        self._before = dict[str, Counter[str]]()
         self._done = deque([(self._began, 0)], maxlen=_BEATS)
         #: Why the crawl has ended; "": it runs.
         self.ended: str = ""
@@ -31,9 +31,8 @@ class Telling:
     def __call__(self, session: Session) -> Record:
         """Return the session's record as it is now."""
         all_counts = self._crawl.counts.copy()
-        if self._session != session.name and not self.ended:
-            self._session, self._before = session.name, all_counts if self._session else Counter()
-        counts = all_counts - self._before
+        begun = all_counts if self._before else Counter[str]()
+        counts = all_counts - self._before.setdefault(session.name, begun)
         failed = Counter[str]()
         for stat, number in counts.items():
             for prefix in (_LEFT, _GIVEN_UP):
@@ -46,7 +45,7 @@ class Telling:
             pid=os.getpid(),
             up=round(time.monotonic() - self._began),
             ttl=self._ttl,
-            claimed=session.number_claimed,
+            claimed=len(session.claimed),
             done=counts["tbloom/done"],
             per_minute=self._per_minute(all_counts["tbloom/done"]),
             taken=counts["tbloom/taken"],

@@ -102,6 +102,10 @@ class Tracker:
         """Return whether the page is in the queue again."""
         return token.fingerprints[0] in self._requeued
 
+    def forget(self, token: Token) -> None:
+        """Stop following a page that was in the queue again, because another crawler has it."""
+        self._requeued.pop(token.fingerprints[0], None)
+
     @property
     def requests(self) -> list[Request]:
         """The requests of the pages in work, and of those that are in the queue again."""
@@ -131,7 +135,7 @@ class Tracker:
                 result = copy(result)
                 result.request = copy_request(result.request, meta)
             page.meta = (result.request or page.request).meta
-            page.status = result.status
+            page.status, page.is_cached = result.status, "cached" in result.flags
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
             is_ignored = isinstance(error, IgnoreRequest)

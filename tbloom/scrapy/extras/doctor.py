@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from scrapy import Spider
+from scrapy import Request, Spider
 from scrapy.exceptions import NotConfigured
+from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
@@ -37,7 +38,16 @@ from tbloom.scrapy.options import (
     needs_no_shared_queue,
     server_settings,
 )
-from tbloom.scrapy.settings import COUNTS, FILTER, MARK, STORE, Setting, check_settings, expand
+from tbloom.scrapy.settings import (
+    COUNTS,
+    FILTER,
+    MARK,
+    STORE,
+    Setting,
+    check_settings,
+    done_statuses,
+    expand,
+)
 
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: tbloom's classes, by the setting that names them.
@@ -53,7 +63,7 @@ _OFF = (
 
 
 def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
-    """Return the faults of the project and its spiders, and notes about several crawlers.
+    """Return the faults of the project and its spiders, and notes.
 
     A fault is a line and, if the setting is in a file, a line with that file. A fault that only some spiders have names them.
     """
@@ -116,9 +126,33 @@ def _examine_spider(
     faults = [_at(_place(fault, settings, spider), fault) for fault in examination.faults()]
     with suppress(Exception):  # a wrong setting of Scrapy's, which Scrapy names
         # With wrong settings left out, a note could be wrong. The server does not matter, and a local store is for one crawler.
-        if examination.wrong <= {*REDIS} and STORE.value(examination.settings) != "local":
-            notes.extend(clashes(examination.settings))
+        if examination.wrong <= {*REDIS}:
+            if STORE.value(examination.settings) != "local":
+                notes += [
+                    f"with several crawlers: {each}" for each in clashes(examination.settings)
+                ]
+            notes.extend(_cached_failures(examination.settings))
     return faults, notes
+
+
+def _cached_failures(settings: BaseSettings) -> Iterator[str]:
+    """Yield a note if Scrapy's HTTP cache serves the responses of failed pages again."""
+    if not settings.getbool("HTTPCACHE_ENABLED") or MARK.value(settings) != "done":
+        return
+    policy = load_object(settings["HTTPCACHE_POLICY"])(settings)
+    statuses = {403, *map(int, settings.getlist("RETRY_HTTP_CODES"))}
+    request, served = Request("https://example.com/"), list[int]()
+    for status in sorted(statuses - done_statuses(settings)):
+        response = Response(request.url, status)
+        if policy.should_cache_response(response, request):
+            served += [status] * policy.is_cached_response_fresh(response, request)
+    if served:
+        name = "HTTPCACHE_IGNORE_HTTP_CODES"
+        ignored = sorted({*map(int, settings.getlist(name)), *served})
+        yield (
+            f"HTTPCACHE_ENABLED: the cache serves a failed page's response ({', '.join(map(str, served))}) to the next crawls as well, "
+            f"so that the page fails again: let HTTPCACHE_POLICY refuse it, as Scrapy's own does with {name} = {ignored}"
+        )
 
 
 class _Examination:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from scrapy.settings import Settings
 from scrapy.utils.project import ENVVAR, get_project_settings, inside_project
@@ -26,4 +27,11 @@ def project_settings() -> Settings | None:
         raise ImportError(
             "scrapy.cfg names no module: write [settings], and below it default = PROJECT.settings"
         )
+    return settings
+
+
+def settings_of(given: Mapping[str, str], base: Settings | None) -> Settings:
+    """Return settings as of ``scrapy crawl -s NAME=VALUE``: those of a project, or Scrapy's defaults, with the given ones over them."""
+    settings = Settings() if base is None else base.copy()
+    settings.setdict(dict(given), "cmdline")
     return settings

@@ -1,12 +1,14 @@
-"""The left pages of a spider, for ``tbloom push`` and ``tbloom queue``: without a crawl, but as its crawls see them."""
+"""The kept pages of a spider, for the commands about its fleet: without a crawl, but as its crawls see them."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+import os
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from difflib import get_close_matches
+from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -18,32 +20,55 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import request_from_dict
 
-from tbloom import Note
-from tbloom.bloom.claims.fleet import Fleet, project_of
+from tbloom import Claim, Note
+from tbloom.bloom.claims.fleet import (
+    ELSEWHERE,
+    Fleet,
+    KeptPage,
+    NewNote,
+    project_of,
+)
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.scrapy.compat import rules_of
 from tbloom.scrapy.crawl import queue_of
+from tbloom.scrapy.done.local import CrawlLocal, LocalFleet
 from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.done.serialize import NotSerializable, write_note
+from tbloom.scrapy.done.serialize import NotSerializable, request_from_text, write_note
 from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
-from tbloom.scrapy.options import error_line, make_store, naming_redis
-from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.options import (
+    address_of,
+    error_line,
+    make_store,
+    naming_redis,
+)
+from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import arguments_of
 from tbloom.scrapy.scheduler import FilteringScheduler
-from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE
+from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 
-#: The fields of a line in JSON, each with the class of its value, and what that is called.
-_FIELDS: dict[str, tuple[type[Any], str]] = {
-    "url": (str, "text"),
-    "callback": (str, "the name of a method of the spider"),
-    "errback": (str, "the name of a method of the spider"),
-    "method": (str, "text"),
-    "headers": (dict, "an object"),
-    "body": (str, "text"),
-    "priority": (int, "a whole number"),
-    "meta": (dict, "an object"),
-    "cb_kwargs": (dict, "an object"),
+_METHOD = "the name of a method of the spider"
+#: The fields of a line in JSON, each with the classes of its value, and what that is called. A kept request has others as well,
+#: which its class knows.
+_FIELDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
+    "url": ((str,), "text"),
+    "callback": ((str,), _METHOD),
+    "errback": ((str,), _METHOD),
+    "method": ((str,), "text"),
+    "headers": ((dict,), "an object"),
+    "body": ((str, dict), "text"),
+    "cookies": ((dict, list), "an object, or a list of objects"),
+    "encoding": ((str,), "text"),
+    "priority": ((int,), "a whole number"),
+    "dont_filter": ((bool,), "true or false"),
+    "flags": ((list,), "a list"),
+    "meta": ((dict,), "an object"),
+    "cb_kwargs": ((dict,), "an object"),
 }
 _METHODS = "callback", "errback"
+#: What a line may have besides, and what says how a kept request is made. Other names that begin with "_" say what became of it.
+_CLASS, _RULE = "_class", "_rule"
+#: What became of a line.
+NEW, DONE, CLAIMED, REPEATED = "new", "done", "claimed", "repeated"
 
 
 class _Given(NamedTuple):
@@ -53,6 +78,8 @@ class _Given(NamedTuple):
     item: bytes
     note: Note
     arguments: tuple[tuple[str, Any], ...]
+    #: Whether the line names a callback.
+    has_callback: bool = False
     #: The request as scrapy-redis' queue has it.
     stored: Any = None
 
@@ -73,23 +100,103 @@ class Moved(NamedTuple):
 
 
 class SpiderQueue(NamedTuple):
-    """The left pages of a spider with its arguments."""
+    """The kept pages of a spider with its arguments."""
 
     spider: Spider
     settings: BaseSettings
     queue: str
-    seen: CrawlBloom
+    seen: ClaimStore
     fingerprinter: Any
 
-    def push(self, lines: Sequence[tuple[int, str]]) -> int:
-        """Leave the requests of lines to the next crawlers that take them, and return how many were new.
+    @property
+    def fleet(self) -> Fleet | LocalFleet:
+        """The spider's crawlers and its kept pages."""
+        if isinstance(self.seen, CrawlLocal):
+            return LocalFleet(self.seen, self.queue)
+        return Fleet(self.seen, self.queue)
+
+    @property
+    def place(self) -> str:
+        """Where the filter is: the server, without a password, or the file."""
+        return (
+            str(self.seen.path)
+            if isinstance(self.seen, CrawlLocal)
+            else address_of(self.seen.client)
+        )
+
+    @property
+    def _bloom(self) -> CrawlBloom:
+        assert isinstance(self.seen, CrawlBloom)  # noqa: S101 - open_queue has checked it
+        return self.seen
+
+    def push(self, lines: Sequence[tuple[int, str]], *, again: bool = False) -> Counter[str]:
+        """Leave the requests of lines to the next crawlers that take them. Return how many were new, and what the others were.
 
         A line has a URL, or a request as a JSON object. Raise ConfigError with the number of a line that is neither: then
-        nothing is pushed.
+        nothing is pushed. ``again``: those that were seen, are left, have failed or are given up are fetched now, with their
+        kept requests, unless a line names a callback.
         """
         given = [self._read(line, f"line {number}") for number, line in lines]
+        digests = self._bloom.config.digests_of([each.item for each in given])
+        # The first one's note is kept.
+        once = dict(zip(reversed(digests), reversed(given), strict=True))
+        found = Counter({REPEATED: len(given) - len(once)})
         with _naming_settings(self.settings):
-            return len(self._push(given))
+            claims = self._ask(once, again=False)
+            found[NEW] = sum(answer is Claim.NEW for answer in claims.values())
+            seen = {key: once[key] for key, answer in claims.items() if answer is Claim.SEEN}
+            found[DONE] = len(seen)
+            if again:
+                claims |= self._ask(seen, again=True)
+                found[DONE] -= sum(claims[key] is Claim.BUSY for key in seen)
+            found += self._kept(
+                [key for key, each in claims.items() if each is Claim.BUSY], once, again=again
+            )
+        return found
+
+    def _ask(self, given: Mapping[bytes, _Given], *, again: bool) -> dict[bytes, Claim]:
+        """Leave the requests that are new, and return the answers by digest."""
+        answers = dict[bytes, Claim]()
+        for arguments, group in _by_arguments(given.values()):
+            items, notes = [each.item for each in group], [each.note for each in group]
+            answers |= self._bloom.push_answered(items, notes, again=again, **arguments)
+        return answers
+
+    def _kept(
+        self, busy: Sequence[bytes], given: Mapping[bytes, _Given], *, again: bool
+    ) -> Counter[str]:
+        """Return in which states items are that are not new; ``again``: leave those that are kept to the next crawlers."""
+        fleet, found = Fleet(self._bloom, self.queue), Counter[str]()
+        kept = fleet.kept_of(busy)
+        by_state = defaultdict[str, list[KeptPage]](list)
+        for digest in busy:
+            if page := kept.get(digest):
+                by_state[page.state].append(page)
+            else:
+                found[CLAIMED] += 1
+        for state, pages in by_state.items():
+            if again and state != ELSEWHERE:
+
+                def new_note(page: KeptPage) -> str:
+                    line = given[page.digest]
+                    return line.note.text if line.has_callback else ""
+
+                moved = fleet.retry(pages, new_note)
+                found += Counter({state: moved.moved, CLAIMED: moved.gone})
+            else:
+                found[state] += len(pages)
+        return found
+
+    def bury(self) -> None:
+        """Let the pages of dead crawlers be left. A line would take their callbacks from them."""
+        with _naming_settings(self.settings):
+            Fleet(self._bloom, self.queue).bury()
+
+    def with_callback(self, name: str) -> NewNote:
+        """Return what gives pages another callback. Raise ConfigError unless it is a method of the spider."""
+        if type(getattr(self.spider, name, None)) is not MethodType:
+            raise ConfigError("callback", name, f"{_METHOD} {self.spider.name!r}")
+        return partial(with_callback, name=name, spider=self.spider)
 
     def move(self, old: OldQueue, skip: int, count: int) -> Moved | None:
         """Leave up to ``count`` requests of scrapy-redis' queue to the next crawlers, and then remove them from that queue.
@@ -129,7 +236,7 @@ class SpiderQueue(NamedTuple):
             for arguments, group in _by_arguments(given)
             for each, is_seen in zip(
                 group,
-                self.seen.contains_many([each.item for each in group], **arguments),
+                self._bloom.contains_many([each.item for each in group], **arguments),
                 strict=True,
             )
             if not is_seen
@@ -142,7 +249,7 @@ class SpiderQueue(NamedTuple):
             for arguments, group in _by_arguments(given)
             for each, is_new in zip(
                 group,
-                self.seen.push_many(
+                self._bloom.push_many(
                     [each.item for each in group], [each.note for each in group], **arguments
                 ),
                 strict=True,
@@ -150,37 +257,43 @@ class SpiderQueue(NamedTuple):
             if is_new
         ]
 
-    @property
-    def fleet(self) -> Fleet:
-        """The spider's crawlers and its kept pages."""
-        return Fleet(self.seen, self.queue)
-
-    def _given(self, request: Request, stored: Any = None) -> _Given:
+    def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> _Given:
         item = self.fingerprinter.fingerprint(request)
         token, one_owner = Token("0", (item.hex(),)), SHARE.value(self.settings) == "hosts"
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
-        return _Given(request, item, note, arguments, stored)
+        return _Given(request, item, note, arguments, has_callback, stored)
 
     def _read(self, line: str, place: str) -> _Given:
         """Return what a line asks for."""
         try:
-            return self._given(self._json(line, place) if line.startswith("{") else Request(line))
+            if not line.startswith("{"):
+                return self._given(Request(line))
+            fields = json.loads(line)
+            self._check(fields, place)
+            made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
+            return self._given(made, has_callback=bool(fields.get("callback")))
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, ConfigError):
                 raise
             expected = f"a URL, or a request as a JSON object ({error})"
             raise ConfigError(place, line, expected) from None
 
-    def _json(self, line: str, place: str) -> Request:
-        fields = json.loads(line)
+    def _check(self, fields: dict[str, Any], place: str) -> None:
+        """Raise ConfigError that names a field that can't be right. What a kept value has inside is not looked at."""
         for name, value in fields.items():
             if name not in _FIELDS:
+                if name.startswith("_") or _CLASS in fields:
+                    continue
                 close = get_close_matches(name, _FIELDS, 1)
                 hint = f"{close[0]!r}, or another of " if close else ""
                 raise ConfigError(f"{place}: field", name, hint + ", ".join(_FIELDS))
-            kind, what = _FIELDS[name]
-            if not isinstance(value, kind) or isinstance(value, bool):
+            if name in _METHODS and value is None:
+                continue
+            kinds, what = _FIELDS[name]
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise ConfigError(f"{place}: {name}", value, what)
+            if name == "body" and isinstance(value, dict) and [*value] != ["!bytes"]:
                 raise ConfigError(f"{place}: {name}", value, what)
             if name == "headers" and not _are_headers(value):
                 raise ConfigError(
@@ -189,46 +302,88 @@ class SpiderQueue(NamedTuple):
             if name in _METHODS and type(getattr(self.spider, value, None)) is not MethodType:
                 raise ConfigError(f"{place}: {name}", value, f"{what} {self.spider.name!r}")
         if "url" not in fields:
-            raise ConfigError(place, line, "the field 'url'")
-        return request_from_dict(fields, spider=self.spider)
+            raise ConfigError(place, json.dumps(fields), "the field 'url'")
+
+
+def with_callback(page: KeptPage, name: str, spider: Spider | None = None) -> str:
+    """Return the note of a page with another callback.
+
+    A CrawlSpider's rules have callbacks, too: then the page goes to the rule, which also follows the links.
+    """
+    fields = page.fields
+    if "url" not in fields:  # of another program
+        return ""
+    rules = spider and rules_of(spider, fields.get("callback"))
+    numbers = [n for n, rule in enumerate(rules or ()) if rule.callback == getattr(spider, name)]
+    if numbers:
+        meta = fields.get("meta", {})
+        if "rule" in meta:
+            meta["rule"] = numbers[0]
+        return page.note_with({**fields, _RULE: [name, None]})
+    if fields.get("callback") == "_callback":  # of a CrawlSpider, which would look for the rule
+        fields = {key: value for key, value in fields.items() if key not in (_RULE, "errback")}
+    return page.note_with({**fields, "callback": name})
 
 
 @contextmanager
 def open_queue(
-    settings: Settings, name: str, arguments: Mapping[str, str]
+    settings: Settings, name: str, arguments: Mapping[str, str], *, has_local: bool = False
 ) -> Iterator[SpiderQueue]:
-    """Yield the queue of the project's spider with this name, made with these arguments. Raise TBloomError if there is none."""
+    """Yield the queue of the project's spider with this name, made with these arguments. Raise TBloomError if there is none.
+
+    ``has_local``: it may be that of a filter without a server, if no crawl runs.
+    """
     spider, crawler = _make_spider(settings, name, arguments)
     known = crawler.settings
-    _check(known)
-    with (
-        _naming_settings(known),
-        naming_redis(known),
-        closing(make_store(known, spider.name)) as seen,
-    ):
+    _check(known, has_local=has_local)
+    fingerprinter = build_from_crawler(load_object(known["REQUEST_FINGERPRINTER_CLASS"]), crawler)
+    if STORE.value(known) == "local":
+        with open_local(known, spider.name) as local:
+            queue = queue_of(spider.name, arguments)
+            yield SpiderQueue(spider, known, queue, local, fingerprinter)
+        return
+    with _naming_settings(known), closing(make_store(known, spider.name)) as seen:
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - it has been checked
-        seen.contains_many([b"a"])  # raises if other parameters are stored
-        fingerprinter = build_from_crawler(
-            load_object(known["REQUEST_FINGERPRINTER_CLASS"]), crawler
-        )
-        ours = str(known["BOT_NAME"])
-        is_others = project_of(seen) not in ("", ours)
-        queue = queue_of(spider.name, arguments, ours if is_others else "")
+        with naming_redis(known):
+            seen.contains_many([b"a"])  # raises if other parameters are stored
+            ours, first = str(known["BOT_NAME"]), project_of(seen)
+        queue = queue_of(spider.name, arguments, ours if first not in ("", ours) else "")
         yield SpiderQueue(spider, known, queue, seen, fingerprinter)
+
+
+@contextmanager
+def open_local(settings: BaseSettings, spider: str) -> Iterator[CrawlLocal]:
+    """Yield the filter without a server that the settings name, locked. Raise TBloomError if there is none, or a crawl has locked it."""
+    path = FILTER["path"].value(settings)
+    if path is None:
+        expected = "the path of the filter's file, without which nothing is kept"
+        raise ConfigError(FILTER["path"].name, path, expected)
+    file = expand(FILTER["path"], path, spider=spider)
+    if not os.path.exists(file):  # noqa: PTH110 - any path-like object
+        raise ConfigError(FILTER["path"].name, file, "a file that a crawl has made")
+    with _naming_settings(settings), closing(make_store(settings, spider)) as seen:
+        assert isinstance(seen, CrawlLocal)  # noqa: S101 - it marks pages that are done
+        seen.open_claims()
+        yield seen
+
+
+def spider_names(settings: Settings) -> list[str]:
+    """Return the names of the project's spiders. Raise TBloomError if one can't be imported."""
+    try:
+        loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
+        return sorted(loader.list())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
+        raise TBloomError(f"a spider can't be imported: {_why(error)}") from None
 
 
 def _make_spider(
     settings: Settings, name: str, arguments: Mapping[str, str]
 ) -> tuple[Spider, Crawler]:
     """Return the spider, and a crawler that does not crawl, with the settings of the spider and of the add-ons."""
-    try:
-        loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
-        names = loader.list()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
-        raise TBloomError(f"a spider can't be imported: {_why(error)}") from None
-    if name not in names:
-        among = ", ".join(sorted(names)) or "there is none in SPIDER_MODULES"
+    if name not in (names := spider_names(settings)):
+        among = ", ".join(names) or "there is none in SPIDER_MODULES"
         raise ConfigError("SPIDER", name, f"the name of a spider of this project ({among})")
+    loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
     try:
         crawler = Crawler(loader.load(name), settings)
         # In the order of a crawl.
@@ -242,7 +397,7 @@ def _make_spider(
     return spider, crawler
 
 
-def _check(settings: BaseSettings) -> None:
+def _check(settings: BaseSettings, *, has_local: bool) -> None:
     """Raise ConfigError if the crawls with these settings take no left pages, or not from a server."""
     if not issubclass(load_object(settings["SCHEDULER"]), FilteringScheduler):
         given = settings.getdict("ADDONS")
@@ -250,7 +405,7 @@ def _check(settings: BaseSettings) -> None:
         raise ConfigError("ADDONS", given, expected)
     if (mark := MARK.value(settings)) != "done":
         raise ConfigError(MARK.name, mark, "'done', with which crawlers take pushed pages")
-    if (store := STORE.value(settings)) != "bloom":
+    if (store := STORE.value(settings)) != "bloom" and not (has_local and store == "local"):
         raise ConfigError(STORE.name, store, "'bloom', a filter on a server")
     key = FILTER["name"].value(settings)
     if key is not None and "%(timestamp)" in key:
@@ -274,7 +429,17 @@ def _naming_settings(settings: BaseSettings) -> Iterator[None]:
         raise TBloomError(error_line(error, settings)) from None
 
 
+def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that a kept request has. Its URL is in ASCII."""
+    kept = {
+        name: value for name, value in fields.items() if name[:1] != "_" or name in (_CLASS, _RULE)
+    }
+    return {**kept, "url": Request(fields["url"]).url}
+
+
 def _are_headers(fields: dict[str, Any]) -> bool:
+    if [*fields] == ["!dict"]:
+        return True
     values = [each if isinstance(each, list) else [each] for each in fields.values()]
     return all(isinstance(each, str) for value in values for each in value)
 

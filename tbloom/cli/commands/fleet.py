@@ -1,0 +1,527 @@
+"""``tbloom queue``, ``failed``, ``retry``, ``drop`` and ``push``: the pages and the crawlers of a Scrapy spider."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, wraps
+from heapq import nlargest
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from tbloom.bloom.claims.fleet import (
+    DEAD,
+    ELSEWHERE,
+    ENDED,
+    FAILED,
+    GIVEN_UP,
+    LEFT,
+    LIVING,
+    Crawler,
+    Fleet,
+    Group,
+    KeptPage,
+    Moved,
+    NewNote,
+    Pages,
+    Where,
+    grouped,
+    kept_note,
+)
+from tbloom.cli.commands.targets import Target, of_fleet, words_of
+from tbloom.cli.kit import errors, formats, numbers, options, output, progress
+from tbloom.cli.kit.command import Command
+from tbloom.cli.kit.errors import CommandError
+from tbloom.errors import ConfigError, TBloomError
+
+if TYPE_CHECKING:
+    from tbloom.scrapy.done.local import LocalFleet
+    from tbloom.scrapy.extras.oldqueue import OldQueue
+    from tbloom.scrapy.extras.pushing import SpiderQueue
+
+#: Lines, or requests, in a call.
+_BATCH = 1_000
+#: The most pages of a state that ``failed`` looks at, and the newest that it shows.
+_MOST_READ, _SHOWN = 10_000, 10
+#: The most reasons of a crawler's failures that ``queue`` shows.
+_REASONS = 3
+
+
+# queue
+
+
+@click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
+@of_fleet()
+@options.as_json
+def queue(target: Target) -> None:
+    """Show a Scrapy spider's pages by state, and its crawlers.
+
+    SPIDER is a spider of the project in whose folder you are. Elsewhere, it is a filter, or a spider whose filter has the default
+    name; -s or --url name the server. A crawler has the pages that it fetches and those that it has queued. What it has failed
+    and done are those of its session. To see it live: watch -n 5 tbloom queue SPIDER.
+    """
+    found = [
+        (fleet, crawlers := fleet.crawlers(), fleet.pages(crawlers)) for fleet in target.fleets
+    ]
+    if len(found) > 1:
+        found = [
+            (fleet, crawlers, pages) for fleet, crawlers, pages in found if crawlers or any(pages)
+        ]
+    queues = [
+        {"queue": fleet.queue, "pages": pages._asdict(), "crawlers": [*map(_as_json, crawlers)]}
+        for fleet, crawlers, pages in found
+    ]
+    value = {"filter": target.name, "server": target.server, "queues": queues}
+    texts = [_queue_text(target, *each) for each in found]
+    output.show(value, lambda: "\n\n".join(texts) or f"{target.place}: {_NOTHING}")
+
+
+_NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
+
+
+def _queue_text(
+    target: Target, fleet: Fleet | LocalFleet, crawlers: list[Crawler], pages: Pages
+) -> str:
+    tables = [
+        output.table(_page_rows(pages, fleet.queue), left=("pages", "")),
+        output.table(_crawler_rows(crawlers), left=("crawler", "is", "why")),
+    ]
+    shown = [table for table in tables if table] or [_NOTHING]
+    return "\n\n".join([formats.printable(target.title(fleet)), *shown])
+
+
+def _page_rows(pages: Pages, queue: str) -> list[dict[str, str]]:
+    held = f"; {pages.held:,} held by crawlers at work" if pages.held else ""
+    suspects = (
+        f"; {pages.suspects:,} alone, because crawlers have died of them" if pages.suspects else ""
+    )
+    rows = [
+        ("claimed", pages.claimed, "being fetched, or queued in a crawler"),
+        (LEFT, pages.left, f"for the next crawler that has nothing to fetch{suspects}"),
+        ("of dead crawlers", pages.orphaned, "left, as soon as a crawler asks for pages"),
+        (FAILED, pages.failed, f"for the next crawl that starts{held}"),
+        (GIVEN_UP, pages.given_up, f"for a link, or: tbloom retry {words_of(queue)} --given-up"),
+    ]
+    return [{"pages": name, "number": f"{n:,}", "": remark} for name, n, remark in rows if n]
+
+
+def _crawler_rows(crawlers: list[Crawler]) -> list[dict[str, str]]:
+    rows = [_crawler_row(each) for each in crawlers]
+    said = {heading for row in rows for heading, cell in row.items() if cell not in ("", "0")}
+    return [{heading: cell for heading, cell in row.items() if heading in said} for row in rows]
+
+
+def _crawler_row(crawler: Crawler) -> dict[str, str]:
+    record, beat = crawler.record, crawler.beat
+    is_living, is_known = crawler.state in LIVING, bool(record.host)
+    reasons = Counter(record.failed).most_common(_REASONS)
+    has_pages = is_living or crawler.state == DEAD
+    ended = f"{ENDED} ({record.ended})" if crawler.state == ENDED else crawler.state
+
+    def number(n: int, *, shown: bool = is_known) -> str:
+        return f"{n:,}" if shown else ""
+
+    return {
+        "crawler": crawler.place,
+        "is": ended,
+        "started": "" if beat is None or not is_known else formats.age(record.up + beat),
+        "beat": "" if beat is None else formats.age(beat),
+        "claimed": number(crawler.claimed, shown=is_known and has_pages),
+        "done": number(record.done),
+        "a minute": number(record.per_minute, shown=is_known and is_living),
+        "taken": number(record.taken),
+        "given": number(record.given),
+        "failed": number(sum(record.failed.values())),
+        "why": ", ".join(f"{reason} {n:,}" for reason, n in reasons),
+    }
+
+
+def _as_json(crawler: Crawler) -> dict[str, Any]:
+    record = crawler.record
+    return {
+        "session": crawler.session,
+        "state": crawler.state,
+        "beat": crawler.beat,
+        "claimed": crawler.claimed,
+        **{
+            name: getattr(record, name)
+            for name in ("host", "pid", "up", "done", "per_minute", "taken", "given", "ended")
+        },
+        "failed": dict(record.failed),
+    }
+
+
+# failed, retry, drop
+
+
+class _Chosen(NamedTuple):
+    """The kept pages that a command is about."""
+
+    where: Where
+    states: Sequence[str]
+    #: Whether the command line says which ones.
+    is_narrow: bool
+
+    def of(self, fleet: Fleet | LocalFleet, *states: str) -> Iterator[KeptPage]:
+        """Yield those of a fleet, in these states or in all that are chosen."""
+        return filter(self.where.has, fleet.kept(states or self.states))
+
+
+def _choosing(function: Callable[..., Any]) -> Any:
+    """Give a command the options that say which pages it is about; it gets them as ``_Chosen``, its second argument."""
+
+    @wraps(function)
+    def command(
+        target: Target,
+        *,
+        since: float | None,
+        before: float | None,
+        given_up: bool,
+        left: bool = False,
+        **more: Any,
+    ) -> Any:
+        now = time.time()
+        where = Where(
+            reason=more.pop("reason"),
+            host=more.pop("host"),
+            url=more.pop("match"),
+            since=0 if since is None else now - since,
+            before=0 if before is None else now - before,
+        )
+        states = [LEFT] * left + [GIVEN_UP] * given_up or [FAILED, GIVEN_UP]
+        return function(target, _Chosen(where, states, bool(where) or given_up or left), **more)
+
+    return _filters(command)
+
+
+def _pattern(flag: str, metavar: str, what: str) -> options.Decorator:
+    return click.option(flag, metavar=metavar, default="", type=options.text_of, help=what)
+
+
+_filters = options.all_of(
+    _pattern("--reason", "REASON", "that failed so: status/503, or status; * and ? are wildcards"),
+    _pattern("--host", "HOST", "of this host, or pattern"),
+    _pattern("--match", "URL", "with such a URL, a pattern"),
+    click.option(
+        "--since", metavar="AGE", type=numbers.age, help="that failed within this time, such as 2h"
+    ),
+    click.option(
+        "--before", metavar="AGE", type=numbers.age, help="that failed longer ago, such as 30d"
+    ),
+    click.option("--given-up", "given_up", is_flag=True, help="only those that are given up"),
+)
+_left = click.option("--left", is_flag=True, help="those that are left, in place of failed ones")
+_all = click.option("--all", "everything", is_flag=True, help="all of them, without a filter")
+
+
+@click.command(cls=Command, extra="scrapy", example="tbloom failed shop --reason status --since 2h")
+@of_fleet()
+@_choosing
+@_left
+@click.option(
+    "--json-lines",
+    "as_lines",
+    is_flag=True,
+    help="all of them, a request as JSON in each line, as tbloom push takes it",
+)
+def failed(target: Target, chosen: _Chosen, *, as_lines: bool) -> None:
+    """Show which pages of a Scrapy spider have failed, and why.
+
+    By state, reason and host, then the newest. The next crawl that starts takes the failed ones; given-up ones are for a link, or
+    tbloom retry. SPIDER is as of tbloom queue. Without --json-lines, at most 10,000 pages of each state are shown.
+    """
+    if as_lines:
+        _print_lines(chain.from_iterable(map(chosen.of, target.fleets)))
+        return
+    for n, fleet in enumerate(target.fleets):
+        output.line("\n" * bool(n) + formats.printable(target.title(fleet)) + "\n")
+        _show_failed(fleet, chosen)
+
+
+def _print_lines(pages: Iterator[KeptPage]) -> None:
+    others = 0
+    for page in pages:
+        fields = page.fields
+        if "url" in fields:
+            about = {"_state": page.state, "_reason": page.reason, "_tries": page.tries}
+            line = {**fields, **about, "_failed_at": page.failed_at}
+            sys.stdout.write(f"{json.dumps(line)}\n")
+        else:
+            others += 1
+    if others:
+        output.say(f"{formats.counted(others, 'note')} of another program: no request")
+
+
+def _show_failed(fleet: Fleet | LocalFleet, chosen: _Chosen) -> None:
+    pages, more = list[KeptPage](), list[str]()
+    for state in chosen.states:
+        found = [*islice(chosen.of(fleet, state), _MOST_READ + 1)]
+        more += [state] * (len(found) > _MOST_READ)
+        pages += found[:_MOST_READ]
+    if not pages:
+        output.line(
+            f"no pages are {' or '.join(chosen.states)}" + ", or match" * bool(chosen.where)
+        )
+        return
+    now = time.time()
+    groups = [_group_row(group, now) for group in grouped(pages)]
+    output.line(output.table(groups, left=("state", "reason", "host", "callback")))
+    newest = nlargest(_SHOWN, pages, key=lambda page: page.failed_at or 0)
+    rows = [_page_row(page, now) for page in newest]
+    output.line("\n" + output.table(rows, left=("state", "reason", "URL")))
+    for state in more:
+        output.say(f"there are more than {_MOST_READ:,} {state} pages; --json-lines has all")
+
+
+def _group_row(group: Group, now: float) -> dict[str, str]:
+    return {
+        "state": group.state,
+        "reason": group.reason,
+        "host": group.host,
+        "pages": f"{group.number:,}",
+        "newest": _ago(group.newest, now),
+        "oldest": _ago(group.oldest, now),
+        "callback": ", ".join(group.callbacks),
+    }
+
+
+def _page_row(page: KeptPage, now: float) -> dict[str, str]:
+    return {
+        "newest": _ago(page.failed_at, now),
+        "state": page.state,
+        "reason": page.reason,
+        "tries": str(page.tries),
+        "URL": page.url,
+    }
+
+
+def _ago(at: float | None, now: float) -> str:
+    return "" if at is None else formats.age(max(0.0, now - at))
+
+
+@click.command(
+    cls=Command,
+    extra="scrapy",
+    example="tbloom retry shop --reason unreadable --callback parse_item",
+)
+@of_fleet()
+@_choosing
+@click.option(
+    "--callback",
+    metavar="NAME",
+    default="",
+    type=options.text_of,
+    help="the method of the spider that gets their responses, in place of that with which they were kept",
+)
+@_all
+@options.yes
+@options.as_json
+def retry(target: Target, chosen: _Chosen, callback: str, *, everything: bool) -> None:
+    """Give a Scrapy spider's failed pages to its crawlers.
+
+    A crawler takes them once it has nothing else to fetch: one that runs, or else the next one that starts. The tries of a page
+    begin again. Without a filter or --all, nothing is done. SPIDER is as of tbloom queue.
+    """
+    _expect_filter(chosen, everything=everything)
+    fleet, new_note = target.one(), _new_note(target, callback)
+    _move(fleet, chosen, ("Retry", "Retried"), partial(fleet.retry, new_note=new_note))
+
+
+def _new_note(target: Target, callback: str) -> NewNote:
+    from tbloom.scrapy.extras.pushing import with_callback  # noqa: PLC0415 - needs Scrapy
+
+    if not callback:
+        return kept_note
+    if target.spider:
+        return target.spider.with_callback(callback)
+    return partial(with_callback, name=callback)
+
+
+@click.command(
+    cls=Command, extra="scrapy", example="tbloom drop shop --reason status/403 --before 30d"
+)
+@of_fleet()
+@_choosing
+@_left
+@_all
+@options.yes
+@options.as_json
+def drop(target: Target, chosen: _Chosen, *, everything: bool) -> None:
+    """Forget a Scrapy spider's failed pages.
+
+    Each is new to the next link. Without a filter or --all, nothing is done. SPIDER is as of tbloom queue.
+    """
+    _expect_filter(chosen, everything=everything)
+    fleet = target.one()
+    _move(fleet, chosen, ("Drop", "Dropped"), fleet.drop)
+
+
+def _expect_filter(chosen: _Chosen, *, everything: bool) -> None:
+    """Raise CommandError unless the command says which pages are meant."""
+    if not (chosen.is_narrow or everything):
+        raise CommandError("expected a filter, such as --reason status/503 or --host, or --all")
+
+
+def _move(
+    fleet: Fleet | LocalFleet,
+    chosen: _Chosen,
+    verbs: tuple[str, str],
+    move: Callable[[Iterator[KeptPage]], Moved],
+) -> None:
+    """Move the pages, after a question that says how many they are; say what became of them."""
+    ask, done = verbs
+    spider, moved = words_of(fleet.queue), Moved()
+    pages = chosen.of(fleet)
+    first = next(pages, None)
+    if first is not None:
+        if not output.is_on("yes"):
+            number = 1 + sum(1 for _ in _counted(pages))
+            what = f"{formats.counted(number, 'page')} of {spider!r}, for example {first.url}"
+            output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")
+            first, pages = None, chosen.of(fleet)
+        moved = move(_counted(chain([first] if first else [], pages)))
+    shown = f"{done} {formats.counted(moved.moved, 'page')} of {spider!r}"
+    if moved.gone:
+        shown += f"; {moved.gone:,} were no longer there: a link, or a crawl, came first"
+    output.show({"moved": moved.moved, "gone": moved.gone}, lambda: formats.printable(shown))
+
+
+def _counted(pages: Iterator[KeptPage]) -> Iterator[KeptPage]:
+    """Yield the pages, and show on a terminal how many there were so far."""
+    with progress.bar("pages", 0) as advance:
+        for page in pages:
+            yield page
+            advance(1)
+
+
+# push
+
+
+@click.command(cls=Command, extra="scrapy", example="tbloom push shop urls.txt -a country=de")
+@of_fleet(of_project=True)
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="fetch those now that were seen, are left, have failed or are given up, with the requests that are kept",
+)
+@click.option(
+    "--from-scrapy-redis",
+    "old_key",
+    metavar="[KEY]",
+    is_flag=False,
+    flag_value="",
+    type=options.text_of,
+    help="move the requests in scrapy-redis' queue (by SCHEDULER_QUEUE_KEY)",
+)
+@options.as_json
+def push(target: Target, file: BinaryIO, old_key: str | None, *, again: bool) -> int:
+    """Give URLs to the crawlers of a Scrapy spider.
+
+    Run it in the project's folder. The project needs tbloom's add-on. Each line of the file, or of standard input, is a URL,
+    or a request as a JSON object with the fields url, callback, errback, method, headers, body, cookies, priority, meta, cb_kwargs
+    and others of Scrapy's; tbloom failed --json-lines prints such lines. A new one waits in the spider's filter for the next
+    crawler with the same arguments that has nothing to fetch. What becomes of the others is counted. Lines are pushed 1,000 at a
+    time; if one is wrong, none of its 1,000 is pushed.
+
+    With --from-scrapy-redis, the requests come from the queue of the spider's scrapy-redis crawlers, which must have ended, and
+    are removed from it once they are pushed. Do this before tbloom import --from-set: requests that were seen stay in the old
+    queue. So do those that can't be pushed, which are named. Exit code 1: some have stayed. The requests are pickles, unless
+    SCHEDULER_SERIALIZER is set: whoever can write to that Redis can run code here.
+    """
+    assert target.spider is not None  # noqa: S101 - of_fleet has looked
+    if old_key is None:
+        _push_lines(target.spider, file, again=again)
+        return 0
+    source = click.get_current_context().get_parameter_source("file")
+    if source is ParameterSource.COMMANDLINE or again:
+        raise CommandError("expected one of FILE, --again, --from-scrapy-redis")
+    with target.spider.old_queue(old_key) as old:
+        return _move_old(target.spider, old)
+
+
+#: What a line is that is not new, as the summary has it; those that --again fetches come first.
+_KINDS = {
+    "done": "done already",
+    LEFT: "left already",
+    FAILED: "failed",
+    GIVEN_UP: "given up",
+    "claimed": "claimed by a crawler",
+    ELSEWHERE: "kept for other arguments",
+    "repeated": "repeated",
+}
+_AGAIN = "done", LEFT, FAILED, GIVEN_UP
+
+
+def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool) -> None:
+    total, found = 0, Counter[str]()
+    lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape")
+    numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
+    given = ((number, line) for number, line in numbered if line)
+    queue.bury()
+    with progress.bar("lines", 0) as advance:
+        while batch := [*islice(given, _BATCH)]:
+            try:
+                found += queue.push(batch, again=again)
+            except ConfigError:
+                raise
+            except TBloomError as error:  # the server's memory is full, or it is away
+                before = _pushed(total, found, again=again)
+                raise CommandError(f"{error}; before that: {before}") from None
+            total += len(batch)
+            advance(len(batch))
+    value = {"lines": total, "new": found["new"], **{kind: found[kind] for kind in _KINDS}}
+    output.show(
+        {name.replace(" ", "_"): number for name, number in value.items()},
+        lambda: _pushed(total, found, again=again),
+    )
+
+
+def _pushed(total: int, found: Counter[str], *, again: bool) -> str:
+    def counts(kinds: Sequence[str]) -> str:
+        return ", ".join(f"{found[kind]:,} {_KINDS[kind]}" for kind in kinds if found[kind])
+
+    parts = [f"{formats.counted(total, 'line')}: {found['new']:,} new"]
+    others = [kind for kind in _KINDS if not (again and kind in _AGAIN)]
+    if again and (fetched := counts(_AGAIN)):
+        parts.append(f"fetched again: {fetched.replace(' already', '')}")
+    if not_new := counts(others):
+        may_fetch = not again and any(found[kind] for kind in _AGAIN)
+        parts.append(f"not new: {not_new}" + " (--again fetches them now)" * may_fetch)
+    return "; ".join(parts)
+
+
+def _move_old(queue: SpiderQueue, old: OldQueue) -> int:
+    """Move the requests of scrapy-redis' queue, and return the exit code."""
+    total = new = repeats = seen = refused = 0
+    with progress.bar("requests", old.size()) as advance:
+        while moved := queue.move(old, seen + refused, _BATCH):
+            total += moved.read
+            new += moved.new
+            repeats += moved.repeats
+            seen += moved.seen
+            refused += len(moved.refused)
+            for each in moved.refused:
+                output.say(f"stays in {old.key!r}: {each}")
+            advance(moved.read)
+    value = {"requests": total, "new": new, "seen": seen, "refused": refused}
+    others = total - new - seen - refused
+    shown = f"{formats.counted(total, 'request')}: {new:,} new, {others:,} not new"
+    output.show(value, lambda: shown)
+    if repeats:
+        output.say(
+            f"{repeats:,} of those that are not new have dont_filter: pages that wait already are fetched once"
+        )
+    if seen:
+        output.say(
+            f"{formats.counted(seen, 'request')} of pages that count as seen stay in {old.key!r}: "
+            "scrapy-redis' set is imported after its queue is moved"
+        )
+    return errors.FAILED if seen or refused else 0

@@ -1,0 +1,372 @@
+"""The page of ``tbloom watch``: what it shows of a fleet and its filter, and its server, which only reads."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from heapq import nlargest
+from http import HTTPStatus
+from ipaddress import ip_address
+from socketserver import ThreadingMixIn
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlencode
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from redis import RedisError
+from redis.exceptions import RedisClusterException
+
+from tbloom.bloom.claims.fleet import (
+    FAILED,
+    GIVEN_UP,
+    LIVING,
+    WORKS,
+    Crawler,
+    Fleet,
+    Group,
+    KeptPage,
+    Pages,
+    Where,
+    crawlers_of,
+    grouped,
+    numbers_of,
+)
+from tbloom.bloom.info import FilterInfo
+from tbloom.cli.commands.listing import advice, window_text
+from tbloom.cli.kit import formats
+from tbloom.cli.kit.errors import CommandError, one_line
+from tbloom.engine.retries import as_redis_error
+from tbloom.errors import TBloomError
+from tbloom.version import __version__
+
+#: So many failed pages are read at once, and so many crawlers, groups of pages, and pages are shown.
+MOST_PAGES, MOST_CRAWLERS, MOST_GROUPS, MOST_NEWEST = 10_000, 200, 50, 50
+#: The states whose pages are listed.
+LISTED = FAILED, GIVEN_UP
+#: What a query may have, and how much of it is read.
+FIELDS = ("state", "reason", "host")
+_LONGEST = 300
+#: A connection that says nothing for so long is closed (s).
+_SILENT_FOR = 10
+_HEADERS = [
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+]
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+))(?::\d+)?")
+_USERINFO = re.compile(r"\A([^/?#]*//)[^/?#]*@")
+#: What a look at the server may raise. (RedisClusterException is no RedisError.)
+_ERRORS = (RedisError, RedisClusterException, TBloomError, CommandError)
+#: What a query asks for: values by ``FIELDS``.
+Query = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a page is about: some queues of a filter, or all of them."""
+
+    #: What was asked for: a spider with its arguments, or a filter.
+    name: str
+    #: The filter and its server.
+    place: str
+    seen: Any
+    #: Returns the queues.
+    queues: Callable[[], Sequence[str]]
+    #: Whether these are all queues of the filter.
+    is_whole: bool
+    #: Returns the name of a queue, as people read it.
+    title_of: Callable[[str], str]
+    #: Returns the words that name a queue on a command line; None: there are none. The number is that of the fleet's queues.
+    words_of: Callable[[str, int], list[str] | None]
+
+
+class Kept(NamedTuple):
+    """Failed pages of one queue."""
+
+    queue: str
+    page: KeptPage
+
+
+class Row(NamedTuple):
+    """A group of failed pages, its queue, the links to it, and the command that gives its pages to the crawlers again."""
+
+    queue: str
+    group: Group
+    link_of_reason: str
+    link_of_host: str
+    #: Its words, quoted for a shell.
+    retry: list[str]
+
+
+class Look(NamedTuple):
+    """What was found of a fleet at a moment."""
+
+    info: FilterInfo
+    crawlers: list[Crawler]
+    pages: Pages
+    #: The failed pages, or those that were read of them.
+    kept: list[Kept]
+    #: Whether there are more.
+    is_cut: bool
+    queues: list[str]
+
+
+def look_at(watched: Watched, earlier: Look | None = None) -> Look:
+    """Return what the server tells. The result of an ``earlier`` look saves it the counting of what has not changed."""
+    seen, queues = watched.seen, [*watched.queues()]
+    fleets = [Fleet(seen, queue) for queue in queues]
+    crawlers = crawlers_of(seen)
+    if watched.is_whole:
+        numbers = numbers_of(seen)
+        pages = numbers.pages if numbers else Pages()
+    else:
+        crawlers = [each for each in crawlers if any(fleet.has(each) for fleet in fleets)]
+        counted = [fleet.pages(filter(fleet.has, crawlers)) for fleet in fleets]
+        pages = Pages(*map(sum, zip(*counted, strict=True)))
+    kept, is_cut = list[Kept](), False
+    for fleet in fleets if pages.failed or pages.given_up else ():
+        for state in LISTED:
+            room = min(MOST_PAGES - len(kept), MOST_PAGES // len(LISTED))
+            found = [Kept(fleet.queue, page) for page in fleet.kept([state], room + 1)]
+            is_cut |= len(found) > room
+            kept += found[:room]
+    return Look(seen.info(earlier and earlier.info), crawlers, pages, kept, is_cut, queues)
+
+
+class Looks:
+    """Looks at a fleet that all viewers share, at most one in so many seconds."""
+
+    def __init__(self, watched: Watched, every: float) -> None:
+        self.watched = watched
+        self.every = every
+        self._lock = threading.Lock()
+        self._look: Look | None = None
+        self._error: Exception | None = None
+        self._again_at = 0.0
+
+    def look(self) -> Look:
+        """Return the newest look. Raise what the server's answer was, if it was an error."""
+        with self._lock:
+            if time.monotonic() >= self._again_at:
+                self._error = None
+                try:
+                    self._look = look_at(self.watched, self._look)
+                except _ERRORS as error:
+                    self._error = error
+                self._again_at = time.monotonic() + self.every
+            if self._error is not None or self._look is None:
+                raise self._error or RuntimeError
+            return self._look
+
+
+def html_of(
+    watched: Watched,
+    look: Look | None,
+    query: Query | None = None,
+    *,
+    refresh: int = 0,
+    trouble: str = "",
+) -> bytes:
+    """Return the page, in UTF-8.
+
+    :param look: None: the server can't be read, because of a ``trouble``.
+    :param query: which failed pages to show: their state, reason and host.
+    :param refresh: the browser asks again after so many seconds; 0: never.
+    """
+    # Values are escaped: URLs, hosts and reasons are strangers' text. A character that turns the text around it would show another
+    # command than the one that is copied.
+    environment = Environment(
+        loader=PackageLoader("tbloom.cli", "commands"),
+        autoescape=True,
+        finalize=lambda value: formats.printable(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # An older version of tbloom tells only a hash of its queue.
+    now, known = time.time(), look.queues if look else ()
+    environment.filters |= {
+        "number": "{:,}".format,
+        "size": formats.size,
+        "rate": formats.rate,
+        "moment": formats.moment,
+        "counted": formats.counted,
+        "age": lambda seconds: "" if seconds is None else formats.age(seconds),
+        "since": lambda at: "" if at is None else formats.age(max(0, now - at)),
+        "words": lambda queue: watched.title_of(queue) if queue in known else "",
+        "why": lambda failed: ", ".join(f"{reason} {n:,}" for reason, n in failed.items()),
+        "without_userinfo": lambda url: _USERINFO.sub(r"\1", url),
+    }
+    shown = _shown(watched, look, query or {}) if look else {}
+    html = environment.get_template("watch.html").render(
+        name=watched.name,
+        place=watched.place,
+        look=look,
+        refresh=refresh,
+        trouble=trouble,
+        made=datetime.now(UTC),
+        version=__version__,
+        advice=advice,
+        window_text=window_text,
+        most=lambda info: max(slice.items / info.made_for(slice) for slice in info.slices),
+        **shown,
+    )
+    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8
+
+
+def _shown(watched: Watched, look: Look, query: Query) -> dict[str, Any]:
+    """Return what the template shows of a look."""
+    where = Where(reason=query.get("reason", ""), host=query.get("host", ""))
+    states = [query["state"]] if query.get("state") in LISTED else LISTED
+    kept = [each for each in look.kept if each.page.state in states and where.has(each.page)]
+    rows = sorted(
+        (
+            _row(watched, queue, group, len(look.queues))
+            for queue in look.queues
+            for group in grouped(each.page for each in kept if each.queue == queue)
+        ),
+        key=lambda row: -row.group.number,
+    )
+    living = [each for each in look.crawlers if each.state in LIVING]
+    states_of_crawlers = Counter(each.state for each in look.crawlers)
+    return {
+        "is_fleet": bool(look.crawlers or any(look.pages)),
+        "has_queues": len(look.queues) > 1,
+        "living": len(living),
+        "states": ", ".join(f"{n:,} {state}" for state, n in states_of_crawlers.items()),
+        "per_minute": sum(each.record.per_minute for each in living if each.state == WORKS),
+        "crawlers": look.crawlers[:MOST_CRAWLERS],
+        "rows": rows[:MOST_GROUPS],
+        "number_of_rows": len(rows),
+        "newest": nlargest(
+            MOST_NEWEST, (each.page for each in kept), key=lambda page: page.failed_at or 0
+        ),
+        "number": len(kept),
+        "where": ", ".join(f"{field} {query[field]}" for field in FIELDS if query.get(field)),
+    }
+
+
+def _row(watched: Watched, queue: str, group: Group, queues: int) -> Row:
+    words = watched.words_of(queue, queues)
+    if words is not None:
+        words = ["tbloom", "retry", *words, "--reason", group.reason, "--host", group.host]
+        words += ["--given-up"] * (group.state == GIVEN_UP)
+    of_reason = {"state": group.state, "reason": group.reason}
+    # Quoted, because it is copied into a shell, and the host is strangers' text.
+    retry = [*map(shlex.quote, words)] if group.reason and words else []
+    return Row(
+        queue,
+        group,
+        f"?{urlencode(of_reason)}" if group.reason else "",
+        f"?{urlencode({'host': group.host})}",
+        retry,
+    )
+
+
+def query_of(text: str) -> dict[str, str]:
+    """Return what a query asks for, of what a page can show; the rest is ignored."""
+    try:
+        given = parse_qs(text[: _LONGEST * 20], max_num_fields=20)
+    except ValueError:
+        return {}
+    return {field: given[field][0][:_LONGEST] for field in FIELDS if field in given}
+
+
+def is_known(host: str, names: Iterable[str]) -> bool:
+    """Return whether a request's Host is an address, or one of these names.
+
+    Any other name may be a stranger's, which leads here to let a stranger's page read this one (DNS rebinding).
+    """
+    if not (found := _HOST.fullmatch(host)):
+        return False
+    address, name = found.groups()
+    try:
+        ip_address(address or name)
+    except ValueError:
+        return bool(name) and name.lower() in names
+    return True
+
+
+def application(looks: Looks, names: Iterable[str]) -> Any:
+    """Return the WSGI application; ``names`` are the names of this machine that a request's Host may have."""
+    known = {name.lower() for name in ("localhost", *names)}
+
+    def answer(environ: Mapping[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        status, kind, body, more = _answer(looks, known, environ)
+        headers = [
+            *_HEADERS,
+            *more,
+            ("Content-Type", f"text/{kind}; charset=utf-8"),
+            ("Content-Length", f"{len(body)}"),
+        ]
+        start(f"{status.value} {status.phrase}", headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+    return answer
+
+
+def _answer(
+    looks: Looks, names: Iterable[str], environ: Mapping[str, Any]
+) -> tuple[HTTPStatus, str, bytes, list[tuple[str, str]]]:
+    """Return the status, the kind of text, the body, and further headers."""
+    if not is_known(environ.get("HTTP_HOST", ""), names):
+        text = b"Unknown host: take the address of this machine, or start tbloom watch with --host NAME.\n"
+        return HTTPStatus.FORBIDDEN, "plain", text, []
+    if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        allowed = [("Allow", "GET, HEAD")]
+        return HTTPStatus.METHOD_NOT_ALLOWED, "plain", b"This page is only read.\n", allowed
+    if environ["PATH_INFO"] not in ("", "/"):
+        return HTTPStatus.NOT_FOUND, "plain", b"There is one page: /\n", []
+    # A browser takes less than a second for none.
+    watched, refresh = looks.watched, max(1, round(looks.every))
+    try:
+        look = looks.look()
+    except _ERRORS as error:
+        trouble = one_line(as_redis_error(error))
+        html = html_of(watched, None, refresh=refresh, trouble=trouble)
+        return HTTPStatus.SERVICE_UNAVAILABLE, "html", html, []
+    query = query_of(environ.get("QUERY_STRING", ""))
+    return HTTPStatus.OK, "html", html_of(watched, look, query, refresh=refresh), []
+
+
+class PageServer(ThreadingMixIn, WSGIServer):
+    """Serves a page, each request in a thread of its own."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, looks: Looks) -> None:
+        self.address_family, *_, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        super().__init__((str(address[0]), int(address[1])), _Quiet)
+        self.set_app(application(looks, [host]))
+
+    @property
+    def url(self) -> str:
+        """The page's address."""
+        host = str(self.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has gone away; of a bug, all."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = _SILENT_FOR
+
+    def log_message(self, *_: Any) -> None:
+        """Log no request."""

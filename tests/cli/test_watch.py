@@ -1,0 +1,473 @@
+"""``tbloom watch``: a page of a fleet and its filter, as a program gets it, and as a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from html import escape, unescape
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from shutil import which
+from typing import Self
+from urllib.parse import urlencode
+
+import pytest
+import redis
+
+from bench import watch_picture
+from tbloom import ExactFilter, TimeBloom
+from tbloom.bloom.claims.fleet import Fleet
+from tbloom.cli.kit import formats
+from tests.bloom.test_fleet import claimed, failed, kill, told
+from tests.helpers.browser import in_browser
+from tests.helpers.commands import refused, started, tbloom, tbloom_in
+from tests.helpers.localredis import OLDEST, LocalRedis
+from tests.helpers.making import missing, needed
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
+SCRIPT = "<script>document.title='changed'</script>"
+#: What only the request has, and the page must not show.
+SECRET = "hunter2"  # noqa: S105 - it is none
+#: Shows the page in a frame of a phone's width, and measures it.
+PHONE = """<!DOCTYPE html><meta charset="utf-8"><iframe src="page.html" style="border: 0; height: 800px; width: 390px"></iframe><script>
+const frame = document.querySelector("iframe")
+frame.onload = () => {
+    const page = frame.contentDocument
+    const boxes = [...page.querySelectorAll(".scroll")].map((each) => each.scrollWidth > each.clientWidth)
+    const found = {title: page.title, width: page.documentElement.scrollWidth, boxes}
+    document.body.append(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(found)}))
+}
+</script>"""
+
+
+class Page:
+    """``tbloom watch`` in a process of its own, at a port of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._running = started("watch", *arguments, "--port", "0", text=True)
+        first_line = self._running.stderr.readline()
+        [port] = re.findall(r"^Serving http://[\w.\[:\]]+:(\d+)/ until Ctrl-C$", first_line)
+        self.port = int(port)
+
+    def ask(self, method: str = "GET", path: str = "/", host: str = "127.0.0.1") -> HTTPResponse:
+        """Return the answer, whose body has been read."""
+        asking = HTTPConnection("127.0.0.1", self.port)
+        asking.request(method, path, headers={"Host": host})
+        answer = asking.getresponse()
+        answer.text = answer.read().decode()  # type: ignore[attr-defined]
+        asking.close()
+        return answer
+
+    def html(self, **query: str) -> str:
+        answer = self.ask(path=f"/?{urlencode(query)}")
+        assert 200 == answer.status
+        return str(answer.text)  # type: ignore[attr-defined]
+
+    def end(self, number: int) -> tuple[int, str]:
+        """The exit code, and what was said since."""
+        self._running.send_signal(number)
+        _, said = self._running.communicate()
+        return self._running.returncode, said
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.kill()
+        self._running.communicate()
+
+
+def text_of(html: str) -> str:
+    body = html[html.index("<body>") :]
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def once(url: str, *words: str) -> str:
+    done = tbloom("watch", *words, "--url", url, "--once", "-")
+    assert (0, "") == (done.returncode, done.stderr)
+    return done.stdout
+
+
+def commands(html: str) -> list[str]:
+    """The commands of the page, as one copies them."""
+    return [
+        unescape(re.sub("<[^>]*>", "", code)) for code in re.findall("<code>(.*?)</code>", html)
+    ]
+
+
+@pytest.fixture
+def fleet(url: str, name: str) -> Iterator[TimeBloom]:
+    """A crawler at work with failed and given-up pages, whose URLs are hostile, one that waits, and one that was killed."""
+    with ExitStack() as stack:
+        works, waits, dies = (
+            stack.enter_context(TimeBloom.from_url(url, name, capacity=1000)) for _ in range(3)
+        )
+        works.take(0, "shop", idle=False)
+        claimed(works, *(f"http://a.example/{n}" for n in range(9)))
+        hostile = f"http://user:{SECRET}@x{SCRIPT}.example/?q={SCRIPT}", "http://[::1]:80/a b'$(c)"
+        request = {"headers": {"Cookie": [SECRET]}, "cookies": {"a": SECRET}, "body": SECRET}
+        claimed(works, *hostile, callback="parse_item", **request)
+        now = int(time.time())
+        failures = {
+            **{f"http://a.example/{n}": failed(at=now - n) for n in range(3)},
+            "http://a.example/3": failed("callback/KeyError", failures=3, at=now),
+            **{each: failed("status/403", at=now) for each in hostile},
+        }
+        works.note_history(failures)
+        works.leave_many(failures)
+        about = {
+            "done": 1234,
+            "per_minute": 56,
+            "failed": {"status/503": 3, "callback/KeyError": 1},
+        }
+        told(works, **about, up=7300)
+        waits.take(1, "shop")
+        told(waits, pid=8)
+        dies.take(0, "shop", idle=False)
+        claimed(dies, *(f"http://b.example/{n}" for n in range(17)))
+        told(dies, pid=9, ttl=2.0)
+        kill(dies)
+        yield works
+
+
+# What it shows
+
+
+def test_the_fleet_is_shown(url: str, fleet: TimeBloom) -> None:
+    html = once(url, fleet.name)
+    text = text_of(html)
+    assert "claimed 5 left 0 of dead crawlers 17 failed 5 given up 1 pages a minute 56" in text
+    assert "Crawlers 1 works, 1 waits, 1 dead" in text
+    assert re.search(
+        r"crawl-01:7 works 2 h \d+ s 5 1,234 56 0 0 4 status/503 3, callback/KeyError 1", text
+    ), text
+    assert re.search(r"crawl-01:9 dead .* 17 ", text)
+    assert "failed status/503 a.example 3 " in text
+    assert "given up callback/KeyError a.example 1 " in text
+    assert "The newest 6 of 6" in text
+    assert "http://[::1]:80/a b'$(c)" in text
+    assert f"<title>{fleet.name}: 2 crawlers, 5 failed</title>" in html
+
+
+def test_the_command_of_a_group_frees_its_pages(url: str, fleet: TimeBloom) -> None:
+    """And no others, whatever the host is: the line is for a shell."""
+    looks = Fleet(fleet, "shop")
+    before = {page.url: page.state for page in looks.kept()}
+    lines = commands(once(url, fleet.name))
+    assert 4 == len(lines)
+    [address] = [line for line in lines if "[::1]" in line]
+    assert f"tbloom retry {fleet.name} --url {url} --reason status/403 --host '[::1]:80'" == address
+    [hostile] = [line for line in lines if "document" in line]
+    for line in (address, hostile):
+        done = tbloom(*shlex.split(line)[1:], "--yes")
+        assert (0, "") == (done.returncode, done.stderr)
+        assert done.stdout.startswith("Retried 1 page ")
+    freed = {page.url for page in looks.kept() if before[page.url] != page.state}
+    assert {each for each in before if "[::1]" in each or "document" in each} == freed
+
+
+def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        for queue in ("shop", "shop\n[('country', 'de')]", "project:news"):
+            claimed(seen, queue)
+            told(seen, queue=queue)
+            seen.note_history({queue: failed()._replace(queue=f"{queue}\nfailed")})
+        html = once(url, name)
+        assert "failed 3" in text_of(html)
+        for words in ("shop", "shop -a country=de", "project:news"):
+            line = f"tbloom retry {words} -s TBLOOM_KEY={name} --url {url} --reason status/503 --host '?'"
+            assert line in commands(html)
+            done = tbloom(*shlex.split(line)[1:], "--yes")
+            assert (0, "") == (done.returncode, done.stderr)
+            assert done.stdout.startswith("Retried 1 page "), words
+
+
+def test_no_secret_is_shown(own: redis.Redis, own_url: str) -> None:
+    """Of no request, and not the server's password."""
+    own.execute_command("ACL", "SETUSER", "viewer", "reset", "on", f">{SECRET}", "~*", "+@all")
+    url = own_url.replace("//", f"//viewer:{SECRET}@")
+    with TimeBloom.from_url(url, "shop:tbloom", capacity=1000) as seen:
+        page = f"http://user:{SECRET}@a.example/?b"
+        claimed(seen, page, headers={"Cookie": [SECRET]}, cookies={"a": SECRET}, body=SECRET)
+        seen.note_history({page: failed()})
+        told(seen)
+        html = once(url, "shop:tbloom")
+        assert SECRET not in html
+        assert "http://a.example/?b" in html
+        assert ["tbloom retry shop:tbloom --reason status/503 --host a.example"] == commands(html)
+
+
+def test_a_query_chooses_failed_pages(url: str, fleet: TimeBloom) -> None:
+    """What is not known, or too long, chooses nothing."""
+    with Page(fleet.name, "--url", url) as page:
+        links = re.findall(r'<a href="([^"]*)"', page.html())
+        assert {"?state=failed&amp;reason=status%2F503", "?host=%5B%3A%3A1%5D%3A80"} <= {*links}
+        for query, number in (
+            ({"host": "[::1]:80"}, 1),
+            ({"reason": "status/503"}, 3),
+            ({"reason": "status"}, 5),
+            ({"state": "given up"}, 1),
+            ({"state": "failed", "reason": "callback/KeyError"}, 0),
+            ({"host": SCRIPT}, 0),
+            ({"state": SCRIPT}, 6),
+            ({"other": "a"}, 6),
+            ({f"{n}": "a" for n in range(30)}, 6),
+            ({"reason": "x" * 9000}, 0),
+        ):
+            html = page.html(**query)
+            assert f"The newest {number} of {number} " in text_of(html), query
+            assert SCRIPT not in html
+            assert len(html) < 30_000
+
+
+def test_a_filter_without_a_fleet_has_its_slices(url: str, name: str) -> None:
+    """Totals, parameters, a row for each slice, warnings; time, version and server. It loads nothing."""
+    with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
+        seen.add_many(map(str, range(2345)))
+        info = seen.info()
+    html = once(url, name)
+    text = text_of(html)
+    newest = info.slices[-1]
+    assert all(f'<th scope="row">{slice.label}' in html for slice in info.slices)
+    for part in (
+        *(
+            f"{name} '{name}', ",
+            "items remembered 2,345",
+            f"{formats.rate(info.error_rate)}, at most ",
+        ),
+        *(f"bits of a slice {info.bits:,}", f"{newest.label} ({newest.parts} parts)"),
+        *("2,345 235 %", formats.size(info.bytes), " UTC · tbloom "),
+    ):
+        assert part in text, part
+    assert 'high="1" max="2.345" value="2.345"' in html
+    assert not re.search("Crawlers|Failed|claimed|every", text)
+    with TimeBloom.from_url(url, f"{name}-2", capacity=100, grow=False) as fixed:
+        fixed.add_many(map(str, range(100)))
+    assert "100 % full, and doesn't grow" in text_of(once(url, fixed.name))
+    assert not re.search(r"<script|src=|href=|url\(|@import|http-equiv=.refresh", html)
+
+
+def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
+    url: str, name: str
+) -> None:
+    with TimeBloom.from_url(url, name, granularity=None) as seen:
+        seen.add("a")
+    text = text_of(once(url, name))
+    assert f"{name}: never forgets items remembered 1" in text
+    assert "capacity of a slice grows" in text
+    assert "None" not in text
+
+
+def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
+    """A filter's name can't add HTML to the page."""
+    with TimeBloom.from_url(url, name + HOSTILE, capacity=1000) as seen:
+        seen.add("a")
+    html = once(url, name + HOSTILE)
+    assert HOSTILE not in html
+    assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
+
+
+def test_no_text_is_turned_around(url: str, name: str) -> None:
+    """A host that is shown from right to left would hide what is copied (CVE-2021-42574)."""
+    page = "http://evil\u202e.example/\x9b2J"
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        claimed(seen, page)
+        seen.note_history({page: failed()})
+        told(seen)
+        html = once(url, name)
+    assert html.replace("\n", "").isprintable()
+    assert r"http://evil\u202e.example/\x9b2J" in html
+
+
+def test_a_spider_is_found_in_its_project(url: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
+    (tmp_path / "spiders.py").write_text(
+        "import scrapy\n\nclass Shop(scrapy.Spider):\n    name = 'shop'\n"
+    )
+    settings = {
+        "SPIDER_MODULES": ["spiders"],
+        "ADDONS": {"tbloom.scrapy.Addon": 500},
+        "REDIS_URL": url,
+        "TBLOOM_KEY": name,
+    }
+    lines = (f"{key} = {value!r}\n" for key, value in settings.items())
+    (tmp_path / "settings.py").write_text("".join(lines))
+    assert 0 == tbloom_in(tmp_path, "watch", "shop", "--once", "page.html").returncode
+    assert "items remembered 0" in text_of((tmp_path / "page.html").read_text())
+    with TimeBloom.from_url(url, name) as seen:
+        claimed(seen, "http://a.example/")
+        seen.note_history({"http://a.example/": failed()})
+        told(seen, project="scrapybot")
+        done = tbloom_in(tmp_path, "watch", "shop", "--once", "-")
+    assert ["tbloom retry shop --reason status/503 --host a.example"] == commands(done.stdout)
+
+
+# How it is served
+
+
+def test_only_known_hosts_are_answered(url: str, name: str) -> None:
+    """A stranger's name may lead here (DNS rebinding; CVE-2022-30034 of flower is of this kind); an address may not."""
+    TimeBloom.from_url(url, name).add("a")
+    with Page(name, "--url", url, "--host", "0.0.0.0") as page:  # noqa: S104 - the test is about it
+        for host, status in (
+            *(
+                (host, 200)
+                for host in (
+                    "127.0.0.1",
+                    "localhost:9999",
+                    "LOCALHOST",
+                    "[::1]:80",
+                    "10.1.2.3:8140",
+                )
+            ),
+            *(
+                (host, 403)
+                for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "")
+            ),
+            *(
+                (host, 403)
+                for host in ("evil.example@localhost", "localhost:80:80", "[::1", "1", "::1")
+            ),
+        ):
+            answer = page.ask(host=host)
+            assert status == answer.status, host
+            assert (name in answer.text) == (status == 200)  # type: ignore[attr-defined]
+    with Page(name, "--url", url, "--host", "localhost") as page:
+        assert 200 == page.ask(host="localhost").status
+
+
+def test_the_page_is_only_read(url: str, name: str) -> None:
+    TimeBloom.from_url(url, name).add("a")
+    with Page(name, "--url", url) as page:
+        got, head = page.ask(), page.ask("HEAD")
+        assert (200, 200, "") == (got.status, head.status, head.text)  # type: ignore[attr-defined]
+        assert len(got.text) <= int(head.headers["Content-Length"])  # type: ignore[attr-defined]
+        answers = [page.ask(method) for method in ("POST", "PUT", "DELETE", "OPTIONS", "BREW")]
+        assert [405] * 5 == [answer.status for answer in answers]
+        assert {"GET, HEAD"} == {answer.headers["Allow"] for answer in answers}
+        assert 404 == page.ask(path="/favicon.ico").status
+        refused = page.ask(host="evil.example"), page.ask(path="/favicon.ico")
+        for answer in (got, head, *answers, *refused):
+            policy = answer.headers["Content-Security-Policy"]
+            assert (
+                "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+                "frame-ancestors 'none'"
+            ) == policy
+            assert ("nosniff", "no-referrer", "no-store") == tuple(
+                answer.headers[name]
+                for name in ("X-Content-Type-Options", "Referrer-Policy", "Cache-Control")
+            )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it(number: int, url: str, name: str) -> None:
+    """Also while a browser keeps a connection open."""
+    TimeBloom.from_url(url, name).add("a")
+    with Page(name, "--url", url) as page:
+        asking = HTTPConnection("127.0.0.1", page.port)
+        asking.connect()
+        assert 200 == page.ask().status
+        assert (0, "") == page.end(number)
+        asking.close()
+        with pytest.raises(ConnectionError):
+            page.ask()
+
+
+def test_viewers_share_a_look(own: redis.Redis, own_url: str) -> None:
+    """Redis is asked at most once in --every seconds."""
+    TimeBloom(own, "news").add("a")
+    with Page("news", "--url", own_url, "--every", "3600") as page:
+        assert "items remembered 1" in text_of(page.html())
+        own.config_resetstat()
+        assert "every 3600 s" in text_of(page.html())
+        assert {"cmdstat_config|resetstat", "cmdstat_info"} >= own.info("commandstats").keys()
+
+
+def test_a_redis_that_goes_away_is_said_until_it_is_back() -> None:
+    with LocalRedis(needed(OLDEST)) as server:
+        TimeBloom.from_url(server.url, "news").add("a")
+        with Page("news", "--url", server.url, "--every", "0.001") as page:
+            assert 200 == page.ask().status
+            server.stop()
+            for _ in range(2):
+                answer = page.ask()
+                assert 503 == answer.status
+                assert "Connection refused" in text_of(answer.text)  # type: ignore[attr-defined]
+                assert 'http-equiv="refresh"' in answer.text  # type: ignore[attr-defined]
+            server.start()
+            assert 200 == page.ask().status
+            assert (0, "") == page.end(signal.SIGINT)
+
+
+def test_what_can_not_be_served_is_an_error_at_the_start(own: redis.Redis, own_url: str) -> None:
+    TimeBloom(own, "news").add("a")
+    ExactFilter(own, "exact").add("a")
+    refused(tbloom("watch", "exact", "--url", own_url), "'exact'", "is an exact filter")
+    refused(tbloom("watch", "none", "--url", own_url), "no filter 'none:tbloom' or 'none'")
+    own.set("{news}:crawlers", "another program's")
+    refused(tbloom("watch", "news", "--url", own_url), "another program has written to a key")
+    own.delete("{news}:crawlers")
+    with Page("news", "--url", own_url) as page:
+        words = "--url", own_url, "--port", str(page.port)
+        refused(tbloom("watch", "news", *words), f"--port {page.port}: Address already in use")
+    words = "--url", own_url, "--host", "no.such.host.invalid"
+    refused(tbloom("watch", "news", *words), "--host no.such.host.invalid --port 8140: ")
+
+
+def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
+    """The ACL SETUSER line of docs/operating.md for the exporter, with what the page says that this one needs too."""
+    own.flushall()
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    rules = re.search(r"^ACL SETUSER metrics (.*)$", page, re.MULTILINE)[1].replace("PASSWORD", "p")
+    [more] = re.findall(r"`tbloom watch` needs `(.*?)`", page)
+    own.execute_command("ACL", "SETUSER", "viewer", "reset", *rules.split(), *more.split())
+    with TimeBloom(own, "news", capacity=1000, shards=3) as seen:
+        claimed(seen, *(f"http://a/{n}" for n in range(20)))
+        seen.note_history({f"http://a/{n}": failed() for n in range(10)})
+        told(seen)
+        url = f"redis://viewer:p@127.0.0.1:{own.get_connection_kwargs()['port']}/0"
+        assert "The newest 10 of 10" in text_of(once(url, "news"))
+
+
+# In a browser
+
+
+@pytest.mark.check
+def test_a_browser_runs_no_strangers_text(url: str, fleet: TimeBloom, tmp_path: Path) -> None:
+    with Page(fleet.name, "--url", url, "--every", "3600") as page:
+        html = in_browser(f"http://127.0.0.1:{page.port}/", tmp_path, scripts=False)
+    assert f"<title>{fleet.name}: 2 crawlers, 5 failed</title>" in html
+    assert escape(f"http://x{SCRIPT}.example/?q={SCRIPT}", quote=False) in html
+
+
+@pytest.mark.check
+def test_the_page_fits_a_phone(url: str, fleet: TimeBloom, tmp_path: Path) -> None:
+    """Tables are scrolled in their boxes."""
+    (tmp_path / "page.html").write_text(once(url, fleet.name))
+    host = tmp_path / "host.html"
+    host.write_text(PHONE)
+    options = ["--hide-scrollbars", "--allow-file-access-from-files"]
+    html = in_browser(host.as_uri(), tmp_path / "profile", *options)
+    found = json.loads(unescape(re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)[0]))
+    assert (390, f"{fleet.name}: 2 crawlers, 5 failed") == (found["width"], found["title"])
+    assert [True] * 4 == found["boxes"]
+
+
+@pytest.mark.check
+def test_the_picture_of_the_documents_can_be_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if which("chromium") is None:
+        missing("Debian's package chromium")
+    monkeypatch.setattr(watch_picture, "PICTURE", tmp_path / "watch.png")
+    watch_picture.main()
+    size = struct.pack(">II", *watch_picture.SIZE)
+    for picture in (tmp_path / "watch.png", ROOT / "docs" / "watch.png"):
+        assert size == picture.read_bytes()[16:24]
