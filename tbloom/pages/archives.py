@@ -157,9 +157,9 @@ class _Reader:
         """Return the next record and its offset; None at the end. Raise _EndsEarly if that is not the end of the input."""
         given = next(self._records, None)
         if given is None:
-            damage = self.source.damage
-            if damage is None or self.end < damage.begin:
-                _check(self.source.not_blank_behind(self.end))
+            left_out, damage = self.source.not_blank_behind(self.end), self.source.damage
+            if damage is None or left_out < damage.begin:
+                _check(left_out)
             return None
         begin = self._base + given.stream_pos
         _check(self.source.not_blank(self.end, begin))
@@ -255,26 +255,28 @@ class Archive:
         self._stop = None
         source = Unpacked(self._next_bytes, offset, self._dictionary)
         # Where FastWARC is: in the decompressed bytes, and in the file.
-        reader, begin, at = _Reader(source), 0, offset
+        reader, reached, at = _Reader(source), 0, offset
         # Not a name, which would keep a long block in memory while its page is stored.
         held = list[Record]()
         try:
             while (found := reader.next()) is not None:
                 if held:
                     yield held.pop()
-                at = source.where(found[1])
-                held.append(self._record(found[0], at))
-                del found
+                given, reached = found
+                at = source.where(reached)
+                held.append(self._record(given, at))
+                reached = reader.end
+                del found, given
         except _EndsEarly as error:
             end = source.where(error.begin) - self.begin
             self._stop = _Stop(f"at {end}: FastWARC ended there, and the file does not", None)
         except (Damaged, OSError) as error:
             self._stop = self._stop_at(at, error, held)
-        if source.damage is not None:
-            offset, begin, why, is_torn = source.damage
-            self._stop = _Stop(f"at {offset - self.begin}: {why}", offset + 1)
+        # Else it was read ahead, and FastWARC has stopped before it.
+        if (damage := source.damage) and source.not_blank(reached, damage.begin) < 0:
+            self._stop = _Stop(f"at {damage.offset - self.begin}: {damage.why}", damage.offset + 1)
             # What was decompressed before the damage may be wrong.
-            if held and reader.end > begin and not (is_torn or held[0].digests.is_whole):
+            if held and reached > damage.begin and not (damage.is_torn or held[0].digests.is_whole):
                 held.clear()
         if held:
             yield held.pop()

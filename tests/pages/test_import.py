@@ -536,6 +536,20 @@ def test_a_changed_member_costs_one_record(
         assert len(done.damaged) <= 1
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, with_checksum])
+@pytest.mark.parametrize("wrong", [b"1", b"900", b"x"])
+def test_damage_that_was_read_ahead_hides_no_records_before_it(
+    store: PageStore, compress: Callable[[bytes], bytes], wrong: bytes
+) -> None:
+    """FastWARC stops at a wrong length, and damage behind it was read already."""
+    bad = re.sub(rb"(Content-Length: )\d+", rb"\g<1>" + wrong, PAGES[1])
+    parts = [compress(page) for page in (PAGES[0], bad, *PAGES[2:])]
+    parts[4] = parts[4][:300] + bytes(9) + parts[4][309:]
+    done = import_warc(store, BytesIO(b"".join(parts)))
+    assert {url(n) for n in (0, 2, 3, 5)} <= set(store) <= {url(n) for n in (0, 1, 2, 3, 5)}
+    assert {"damaged": 2} == done.skipped
+
+
 def test_an_equal_field_twice_is_no_damage(store: PageStore) -> None:
     """warcio#121, #131, warcreate#17"""
     assert PagesImported(2, 0, {}, ()) == import_warc(store, REPORTED / "len-twice-same.warc")
