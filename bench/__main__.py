@@ -46,7 +46,13 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
-    "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2, "windows": [10_000]},
+    "pages": {
+        "sizes": [1000, 5000],
+        "gets": 1000,
+        "rounds": 2,
+        "windows": [10_000],
+        "imported": 1000,
+    },
     "replay": {
         "folder": "java.base/java/util/concurrent/",
         "packages": ["openjdk-17-doc"],

@@ -14,9 +14,13 @@
     reading.py      reads pages by address, or all; stats() and verify()
     sync.py         PageStore
     exporting.py    writes pages into a WARC file
-    importing.py    stores the pages of WARC files of any tool
-    archives.py     reads their records, by FastWARC, and goes on behind damage
+    importing.py    stores the pages of WARC files of any tool; finds the bodies of revisits
+    findings.py     what becomes of each record: one table
+    responses.py    reads the responses, and says of all else what it is
+    archives.py     reads records by FastWARC, counts what it reads, and goes on behind damage
+    unpacking.py    decompresses for FastWARC
     message.py      the HTTP message in a record: digests, headers, chunks
+    coding.py       content codings of bodies
 """
 
 from tbloom.errors import StoreLocked

@@ -1,4 +1,7 @@
-"""Reads the records of WARC files of any tool with FastWARC. It stops at damage; here, reading goes on behind it."""
+"""Reads the records of WARC files of any tool with FastWARC. It stops at damage; here, reading goes on behind it.
+
+Where FastWARC ends without an error, its records must fill the file (see ``_Reader``): its word alone is not taken for the end.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from fastwarc.warc import ArchiveIterator, WarcRecord
 
-from tbloom.pages.message import is_whole
+from tbloom.pages.members import zstd
+from tbloom.pages.message import NO_DIGESTS, Digests, digests_of
 from tbloom.pages.page import Pairs
+from tbloom.pages.unpacking import Unpacked, dictionary_in
 
 Given = str | os.PathLike[str] | BinaryIO
 #: The limit of a record's fields (bytes). Parsed, they take a hundred times as much memory.
@@ -24,11 +29,14 @@ MAX_FIELDS = 1 << 16
 #: How a gzip member, a zstd frame and a record begin. Only what a file has at its start is looked for behind damage, because
 #: pages may hold the others. A record may begin within a line, where the one before it was cut.
 _GZIP, _ZSTD, _PLAIN = rb"\x1f\x8b\x08", rb"\x28\xb5\x2f\xfd", rb"WARC/\d\.\d+[ \t]*\r?\n"
-_DICTIONARY = b"\x5d\x2a\x4d\x18"
-_STARTS = {b"\x1f\x8b": _GZIP, b"\x28\xb5\x2f\xfd": _ZSTD, _DICTIONARY: _ZSTD, b"WARC/": _PLAIN}
+_STARTS = {
+    b"\x1f\x8b": _GZIP,
+    b"\x28\xb5\x2f\xfd": _ZSTD,
+    b"\x5d\x2a\x4d\x18": _ZSTD,
+    b"WARC/": _PLAIN,
+}
+_LZ4 = b"\x04\x22\x4d\x18"
 _ANY_START = b"|".join([_GZIP, _ZSTD, _PLAIN])
-#: The longest dictionary of zstd frames that is given again (bytes).
-_MAX_DICTIONARY = 1 << 24
 #: Bytes that are searched at once for such a start, and how far one may reach beyond them.
 _PIECE, _OVER = 1 << 16, 1 << 7
 #: Behind damage, bytes are read again: at most so many of a file, and so many times its length, because a wrong length costs
@@ -44,6 +52,7 @@ _IS_WARC = re.compile(r"\.w?arc(\.\w+)?$", re.IGNORECASE)
 _REPAIR = "repair it with zip -FF FILE --out NEW first"
 #: The errors of zipfile for arbitrary bytes.
 _ZIP_ERRORS = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError)
+_LENGTH = re.compile(rb"(?im)^content-length(?=[ \t]*:)")
 _ONCE = ("warc-record-id", "warc-target-uri", "warc-date", "content-length")
 #: Lengths have fewer digits; so many characters of a wrong value are shown.
 _DIGITS, _SHOWN = 19, 40
@@ -64,17 +73,21 @@ class Fields:
         """Raise Damaged if they can't be those of one record."""
         pairs = given.headers.items_bytes()
         try:
-            self.pairs: Pairs = tuple((name.decode(), value.decode()) for name, value in pairs)
+            self.pairs: Pairs = tuple([(name.decode(), value.decode()) for name, value in pairs])
         except UnicodeDecodeError:
-            self.pairs = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs)  # fmt: skip
+            self.pairs = tuple([(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs])  # fmt: skip
         self._known = dict[str, str]()
         for name, value in self.pairs:
             known = name.lower()
+            if known not in self._known:
+                self._known[known] = value
             # A head that is cut is followed by another record's. An equal field twice is none, except the first of most heads.
-            if known == "warc-type" and known in self._known:
+            elif known == "warc-type":
                 raise Damaged("another record begins within its header")
-            if self._known.setdefault(known, value) != value and known in _ONCE:
+            elif known in _ONCE and self._known[known] != value:
                 raise Damaged("it has a field twice, with two values")
+        #: The type of the record, in small letters; empty if it has none.
+        self.kind: str = self.get("WARC-Type").lower()
         length = self.get("Content-Length")
         self.length: int = given.content_length
         # FastWARC takes anything that is no length for 0.
@@ -97,8 +110,8 @@ class Record(NamedTuple):
 
     fields: Fields
     block: bytes
-    #: Whether it has a digest, and that is right; None: it has none, or the block was not read.
-    is_whole: bool | None
+    #: What its digests say, if the whole block was read.
+    digests: Digests
     #: The file and the offset.
     where: str
 
@@ -107,14 +120,75 @@ class Damage(NamedTuple):
     """A place that can't be read."""
 
     where: str
+    #: True: FastWARC has ended there without an error, and the file is not read on.
+    is_end: bool
 
 
 class _Stop(NamedTuple):
-    """Damage behind which FastWARC does not read on."""
+    """Why FastWARC did not read on."""
 
     why: str
-    #: The next record begins there or later.
-    offset: int
+    #: The next record begins there or later; None: it is not looked for.
+    offset: int | None
+
+
+class _EndsEarly(Exception):
+    """FastWARC has left something out."""
+
+    def __init__(self, begin: int) -> None:
+        """``begin`` is its offset."""
+        super().__init__(begin)
+        self.begin = begin
+
+
+class _Reader:
+    """FastWARC's records, each with the offset at which it begins, and what our account says of them.
+
+    The records must follow each other without a gap, and the last one must end where the input does.
+    """
+
+    def __init__(self, source: Unpacked) -> None:
+        self.source = source
+        #: The offset at which the last record ends.
+        self.end = 0
+        self._records, self._base = self._from(source), 0
+
+    def next(self) -> tuple[WarcRecord, int] | None:
+        """Return the next record and its offset; None at the end. Raise _EndsEarly if that is not the end of the input."""
+        given = next(self._records, None)
+        if given is None:
+            left_out, damage = self.source.not_blank_behind(self.end), self.source.damage
+            if damage is None or left_out < damage.begin:
+                _check(left_out)
+            return None
+        begin = self._base + given.stream_pos
+        _check(self.source.not_blank(self.end, begin))
+        end = self.source.end_of_head(begin)
+        if end < 0:
+            raise Damaged("it is cut")
+        # FastWARC knows the length by one name only, though their letters may be small or large (ISO 28500).
+        if not given.content_length and _as_known(self.source.kept(begin), end - begin):
+            self.source.give_again(begin, lambda data: _as_known(data, end - begin) or data)
+            self._records, self._base, self.end = self._from(self.source), begin, begin
+            return self.next()
+        self.end = end + given.content_length
+        return given, begin
+
+    @staticmethod
+    def _from(source: Unpacked) -> Iterator[WarcRecord]:
+        return iter(ArchiveIterator(source, parse_http=False, max_header_len=MAX_FIELDS, stream_detect=False))  # type: ignore[arg-type]  # fmt: skip
+
+
+def _check(left_out: int) -> None:
+    """Raise _EndsEarly if there is an offset of something that FastWARC has left out."""
+    if left_out >= 0:
+        raise _EndsEarly(left_out)
+
+
+def _as_known(data: bytes, head: int) -> bytes | None:
+    """Return the data with FastWARC's name of the length in its first bytes; None if they have it already, or no length."""
+    changed = _LENGTH.sub(b"Content-Length", data[:head], count=1)
+    return None if changed == data[:head] else changed + data[head:]
 
 
 class Archive:
@@ -132,16 +206,13 @@ class Archive:
         self.name = name
         self._file, self._wanted = file, wanted
         self.begin, self._end = begin, end
-        start = self.bytes_at(begin, 8)
-        found = (pattern for first, pattern in _STARTS.items() if start.startswith(first))
+        self._start = self.bytes_at(begin, 8)
+        found = (pattern for first, pattern in _STARTS.items() if self._start.startswith(first))
         self._starts = re.compile(next(found, _ANY_START))
-        self.dictionary: bytes = b""
-        size = len(start) + int.from_bytes(start[4:], "little")
-        if start.startswith(_DICTIONARY) and size <= _MAX_DICTIONARY:
-            self.dictionary = self.bytes_at(begin, size)
         #: The offset up to which the file was read, and the error that ended this.
         self.bytes_read: int = begin
         self.error: OSError | None = None
+        self._dictionary: zstd.ZstdDict | None = None
         self._stop: _Stop | None = None
         self._is_empty, self._read, self._reread = True, 0, 0
 
@@ -152,21 +223,27 @@ class Archive:
 
     def records(self) -> Iterator[Record | Damage]:
         """Yield the records. Raise Unreadable if there is none. ``error`` says whether the file could not be read on."""
+        if self._start.startswith(_LZ4):
+            raise Unreadable("it is compressed with LZ4: decompress it with lz4 -d first")
+        try:
+            self._dictionary = dictionary_in(lambda size: self.bytes_at(self.begin, size))
+        except ValueError as error:
+            raise Unreadable(f"Invalid dictionary: {error}") from None
         run = self._run(self.begin)
         while True:
             yield from run
             if self._stop is None:
                 break
             why, offset = self._stop
-            first = None
-            while first is None and (offset := self._find(offset)) >= 0:
+            first, on = None, "what follows was not read"
+            while first is None and offset is not None and (offset := self._find(offset)) >= 0:
                 run = self._run(offset)
-                first = next(run, None)
+                if first := next(run, None):
+                    on = f"read on at {offset - self.begin}"
                 offset += 1
             if first is None and self._is_empty:
                 raise Unreadable(f"nothing of it can be read ({why})")
-            on = f"read on at {offset - 1 - self.begin}" if first else "what follows was not read"
-            yield Damage(f"{self.name}: {why}; {on}")
+            yield Damage(f"{self.name}: {why}; {on}", is_end=offset is None)
             if first is None:
                 break
             yield first
@@ -175,38 +252,53 @@ class Archive:
 
     def _run(self, offset: int) -> Iterator[Record]:
         """Yield the records from an offset on, up to damage or the end. Each waits for the next: behind a wrong length is none."""
-        self._stop, view = None, _View(self, offset)
+        self._stop = None
+        source = Unpacked(self._next_bytes, offset, self._dictionary)
+        # Where FastWARC is: in the decompressed bytes, and in the file.
+        reader, reached, at = _Reader(source), 0, offset
         # Not a name, which would keep a long block in memory while its page is stored.
         held = list[Record]()
         try:
-            found = ArchiveIterator(view, parse_http=False, max_header_len=MAX_FIELDS)  # type: ignore[arg-type]
-            while (given := next(found, None)) is not None:
+            while (found := reader.next()) is not None:
                 if held:
                     yield held.pop()
-                offset = view.origin + given.stream_pos
-                held.append(self._record(given, offset))
-            if held:
-                yield held.pop()
-        except Damaged as error:
-            self._stop = _Stop(f"at {offset - self.begin}: {error}", offset + 1)
-        except OSError as error:
-            at = offset - self.begin
-            if not held:
-                why = "no WARC record begins there" if str(error) == _NO_RECORD else f"{error}"
-                self._stop = _Stop(f"at {at}: {why}", offset + 1)
-            elif str(error) == _NO_RECORD and not held[0].is_whole:
-                why = f"at {at}: no record follows where it should end"
-                self._stop = _Stop(why, offset + 1)
-            else:
-                # A record in the body of a whole one is none of the file's.
-                over = held[0].fields.length if self._starts.pattern == _PLAIN else 1
-                yield held.pop()
-                why = f"behind the record at {at}: {error}"
-                self._stop = _Stop(why, offset + over)
+                given, reached = found
+                at = source.where(reached)
+                held.append(self._record(given, at))
+                reached = reader.end
+                del found, given
+        except _EndsEarly as error:
+            end = source.where(error.begin) - self.begin
+            self._stop = _Stop(f"at {end}: FastWARC ended there, and the file does not", None)
+        except (Damaged, OSError) as error:
+            self._stop = self._stop_at(at, error, held)
+        # Else it was read ahead, and FastWARC has stopped before it.
+        if (damage := source.damage) and source.not_blank(reached, damage.begin) < 0:
+            self._stop = _Stop(f"at {damage.offset - self.begin}: {damage.why}", damage.offset + 1)
+            # What was decompressed before the damage may be wrong.
+            if held and reached > damage.begin and not (damage.is_torn or held[0].digests.is_whole):
+                held.clear()
+        if held:
+            yield held.pop()
         if self.error is not None:
             self._stop = None
-        if self._stop is not None:
-            self._reread += max(0, view.at - self._stop.offset) + self._read
+        if self._stop is not None and self._stop.offset is not None:
+            self._reread += max(0, source.at - self._stop.offset) + self._read
+
+    def _stop_at(self, offset: int, error: Exception, held: list[Record]) -> _Stop:
+        """Return the place of an error behind the record that is held; of the record there, if none is held. Drop one that may be wrong."""
+        at = offset - self.begin
+        is_no_record = str(error) == _NO_RECORD
+        if not held:
+            return _Stop(
+                f"at {at}: {'no WARC record begins there' if is_no_record else error}", offset + 1
+            )
+        if is_no_record and not held[0].digests.is_whole:
+            held.clear()
+            return _Stop(f"at {at}: no record follows where it should end", offset + 1)
+        # A record in the body of a whole one is none of the file's.
+        over = held[0].fields.length if self._starts.pattern == _PLAIN else 1
+        return _Stop(f"behind the record at {at}: {error}", offset + over)
 
     def _record(self, given: WarcRecord, offset: int) -> Record:
         fields = Fields(given)
@@ -215,9 +307,21 @@ class Archive:
         self._read = len(block) + given.reader.consume()
         if self._read < fields.length:
             raise Damaged("it is cut")
-        known = is_whole(fields.get, block) if size == fields.length else None
+        digests = NO_DIGESTS
+        if size == fields.length:
+            digests = digests_of(fields.get, block, is_revisit=fields.kind == "revisit")
         where, self._is_empty = f"{self.name}: at {offset - self.begin}", False
-        return Record(fields, block, known, where)
+        return Record(fields, block, digests, where)
+
+    def _next_bytes(self, offset: int, size: int) -> bytes:
+        """Return the bytes at an offset for FastWARC, which would call an error of the disk damage."""
+        data = b""
+        try:
+            data = self.bytes_at(offset, size)
+        except OSError as error:
+            self.error = error
+        self.bytes_read = max(self.bytes_read, offset + len(data))
+        return data
 
     def _find(self, offset: int) -> int:
         """Return the offset at which a member, frame or record may begin, not before this one; -1: none."""
@@ -230,46 +334,34 @@ class Archive:
         return -1
 
 
-class _View:
-    """The bytes of an archive from an offset on, as FastWARC reads them."""
+class Source:
+    """A file that may be read more than once. A pipe is copied into a temporary file, because behind damage bytes are read again."""
 
-    def __init__(self, archive: Archive, offset: int) -> None:
-        self._archive, self.at = archive, offset
-        #: Frames behind damage need the dictionary, too.
-        self._front = b"" if offset == archive.begin else archive.dictionary
-        #: The offset of FastWARC's position 0.
-        self.origin: int = offset - len(self._front)
+    def __init__(self, given: Given) -> None:
+        #: The path; empty: an open file was given.
+        self.path = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
+        self.name = self.path or f"{getattr(given, 'name', 'the file')}"
+        self._file = None if isinstance(given, str | os.PathLike) else given
+        self._copies = ExitStack()
+        self._begin: int | None = None
 
-    def tell(self) -> int:
-        """Return 0: FastWARC counts from there, and uses a dictionary only if that is the place."""
-        return 0
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open the file at its begin."""
+        with ExitStack() as stack:
+            file = self._file or stack.enter_context(open(self.path, "rb"))  # noqa: PTH123
+            if not file.seekable():
+                self._file = self._copies.enter_context(TemporaryFile())
+                shutil.copyfileobj(file, self._file)
+                self._begin, file = 0, self._file
+            if self._begin is None:
+                self._begin = file.tell()
+            file.seek(self._begin)
+            yield file
 
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        if data := self._front[:size]:
-            self._front = self._front[size:]
-            return data
-        try:
-            data = self._archive.bytes_at(self.at, size)
-        except OSError as error:  # FastWARC would call it damage
-            self._archive.error = error
-        self.at += len(data)
-        self._archive.bytes_read = max(self._archive.bytes_read, self.at)
-        return data
-
-
-@contextmanager
-def opened(given: Given) -> Iterator[BinaryIO]:
-    """Open a file. Copy a pipe into a temporary file: FastWARC panics without an offset, and behind damage, bytes are read again."""
-    with ExitStack() as stack:
-        if isinstance(given, str | os.PathLike):
-            given = stack.enter_context(open(given, "rb"))  # noqa: PTH123
-        if not given.seekable():
-            copy = stack.enter_context(TemporaryFile())
-            shutil.copyfileobj(given, copy)
-            copy.seek(0)
-            given = copy
-        yield given
+    def close(self) -> None:
+        """Remove the copy."""
+        self._copies.close()
 
 
 def archives_in(

@@ -214,6 +214,7 @@ class Index:
             self.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._check_same()
                 self.execute("COMMIT")
             except BaseException:
                 self.abort()
@@ -243,10 +244,13 @@ class Index:
         return sum(file.stat().st_blocks * 512 for file in files if file.exists())
 
     def _current(self) -> sqlite3.Connection:
-        """Return the connection; a new one after a fork, or if a rebuild has replaced the index."""
+        """Return the connection; a new one after a fork, or in a reader, if a rebuild has replaced the index."""
         known = self._connection
-        if known is not None and (self._writes or self._is_same()):
+        # A transaction is checked at its end.
+        if known is not None and (known.in_transaction or self._is_same()):
             return known
+        if self._writes and self._file is not None:  # also after a fork, for which it was closed
+            self._check_same()
         if not self._is_open:  # closed while the caller iterates over its pages
             raise TBloomError(f"the page store {str(self.root)!r} is closed")
         self._disconnect()
@@ -277,6 +281,14 @@ class Index:
         except OSError:
             return False
         return self._file is not None and os.path.samestat(now, self._file)
+
+    def _check_same(self) -> None:
+        """Raise TBloomError if a writer's database is gone, or has been replaced: what it writes would be lost."""
+        if not self._is_same():
+            raise TBloomError(
+                f"the index {str(self._path)!r} was deleted or replaced while it was written: close the store, and run "
+                "'tbloom pages rebuild', which finds all pages that were put"
+            )
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -12,9 +12,9 @@ from isal import igzip_lib, isal_zlib
 from tbloom.errors import ConfigError
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd  # noqa: PLC0414 - other modules have it from here
 else:
-    from backports import zstd
+    from backports import zstd as zstd  # noqa: PLC0414
 
 #: ISA-L's levels are 0 to 3. For pages of 96 KB, zlib takes 3 times as long for its fastest level, whose output is larger.
 LEVEL = 2
@@ -30,7 +30,8 @@ _OPTIONS: dict[int, int] = {
 }
 #: A frame of 1 KB may ask for a window of a GB. Those that tbloom writes ask for 2 MB at most.
 _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
-_ERRORS = (
+#: The errors of decompressors for bytes that can not be decompressed.
+ERRORS: tuple[type[Exception], ...] = (
     cast("type[Exception]", isal_zlib.error),  # isal's types declare an instance
     cast("type[Exception]", zstd.ZstdError),
 )
@@ -74,7 +75,7 @@ def content_at(fd: int, offset: int, end: int, most: int) -> tuple[bytes, int]:
         decompressor = decompressor or _decompressor(data)
         try:
             parts.append(decompressor.decompress(data))
-        except _ERRORS as error:
+        except ERRORS as error:
             raise Damaged(str(error)) from None
         at += len(data)
         most -= len(parts[-1])
@@ -88,7 +89,7 @@ def start_at(fd: int, offset: int) -> bytes:
     data = os.pread(fd, _START, offset)
     try:
         return _decompressor(data).decompress(data, _START)
-    except _ERRORS as error:
+    except ERRORS as error:
         raise Damaged(str(error)) from None
 
 

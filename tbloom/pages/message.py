@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import b32encode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
+from tbloom.pages.coding import codings_in, is_piece
 from tbloom.pages.page import Pairs
 
 #: The limit of HTTP headers (bytes). Parsed, short ones take a hundred times as much memory.
@@ -31,8 +33,15 @@ _CHUNK, _CHUNK_END = (
     re.compile(rb"([0-9A-Fa-f]{1,32})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
     re.compile(rb"\r\n|\r?\Z"),
 )
+#: Longer ones are no length.
+_LENGTH = re.compile(r"[0-9]{1,18}")
 #: From base64's alphabet to the one for URLs.
 _URLSAFE = str.maketrans("+/", "-_")
+#: From the letters of base 32 to the digits of ``int``.
+_LETTERS, _VALUES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "0123456789abcdefghijklmnopqrstuv"
+_DIGITS = str.maketrans(
+    _LETTERS + _LETTERS[:26].lower() + "0189_+- ", _VALUES + _VALUES[:26] + "!" * 8
+)
 
 
 class Message(NamedTuple):
@@ -41,16 +50,37 @@ class Message(NamedTuple):
     status: int
     headers: Pairs
     body: bytes
+    #: True: it ends before its headers, its last chunk or its Content-Length.
+    is_cut: bool
+    #: True: the body is as it was in the block, so that the digest of one is that of the other.
+    is_raw: bool
 
 
-def message_of(block: bytes, digest: str, *, is_plain: bool) -> Message | str:
+class Digests(NamedTuple):
+    """Whether the digests of a record are right; None: there is none, it can't be compared, or another one was enough."""
+
+    payload: bool | None
+    block: bool | None
+
+    @property
+    def is_whole(self) -> bool | None:
+        """True if one of them is right, False if the block's is wrong; None: they don't tell.
+
+        One is enough: ``warcio recompress`` writes headers anew, and keeps the block's digest. That of the payload alone does
+        not tell of damage: tools disagree about what a payload is.
+        """
+        return self.payload or self.block
+
+
+NO_DIGESTS = Digests(None, None)
+
+
+def message_of(block: bytes, *, is_plain: bool) -> Message | str:
     """Return the response in a block, without the lengths of chunks; or why there is none.
 
-    :param digest: the payload's.
-    :param is_plain: True: there are neither interim responses nor chunks.
+    :param is_plain: True: there are neither interim responses nor chunks, and a length may be that of another body.
     """
-    interim = None if is_plain else _INTERIM.match(block, 0, MAX_HEADERS)
-    start = interim.end() if interim else 0
+    start = 0 if is_plain else _begin(block)
     status = _STATUS.match(block, start)
     if status is None:
         return "not HTTP"
@@ -62,54 +92,71 @@ def message_of(block: bytes, digest: str, *, is_plain: bool) -> Message | str:
     pairs = (line.partition(":") for line in lines)
     headers = tuple((name.strip(_SPACE), value.strip(_SPACE)) for name, colon, value in pairs if colon)  # fmt: skip
     body = block[begin:]
-    if not is_plain and any(
+    if is_plain:
+        return Message(int(status[1]), headers, body, is_cut=False, is_raw=True)
+    is_chunked = any(
         name.lower() == "transfer-encoding" and "chunked" in value.lower()
         for name, value in headers
-    ):
-        body = without_chunks(body, digest)
-    return Message(int(status[1]), headers, body)
+    )
+    if is_chunked:
+        body, is_cut = without_chunks(body)
+    else:
+        is_cut = _is_short(headers, body)
+    return Message(int(status[1]), headers, body, is_cut or blank is None, not is_chunked)
 
 
-def without_chunks(body: bytes, digest: str) -> bytes:
-    """Return the body without the lengths of its chunks, even if it is cut; unchanged if a tool has removed them.
+def _begin(block: bytes) -> int:
+    """Return the offset behind interim responses."""
+    interim = _INTERIM.match(block, 0, MAX_HEADERS)
+    return interim.end() if interim else 0
 
-    A body may only look like chunks, without a last one. Then it stays unchanged if the digest is that of the body as it is.
-    (Some tools compute the digest of a chunked body with the lengths, others without.)
+
+def without_chunks(body: bytes) -> tuple[bytes, bool]:
+    """Return the body without the lengths of its chunks, and True if it is cut; unchanged if a tool has removed them.
+
+    What begins as chunks do, and ends before the last one, is cut, whatever its digest: wget makes that of the piece.
     """
     joined = bytearray()
     at, size = 0, -1
     while at < len(body) and size:
         chunk = _CHUNK.match(body, at)
-        if chunk is None or not (joined or chunk[0].endswith(b"\n")):
-            return body
-        size = int(chunk[1], 16)
-        at = min(chunk.end() + size, len(body))
+        if chunk is None:
+            return body, False
+        # Without its line's end, a length may be the first digits of another one.
+        size = int(chunk[1], 16) if chunk[0].endswith(b"\n") else -1
+        at = min(chunk.end() + max(size, 0), len(body))
         joined += body[chunk.end() : at]
         end = _CHUNK_END.match(body, at)
         if size and end is None:
-            return body
+            return body, False
         at = end.end() if end else at
-    is_cut = size != 0
-    return body if is_cut and joined != body and is_digest(digest, body) else bytes(joined)
+    return bytes(joined), size != 0
 
 
-def is_whole(field: Callable[[str], str], block: bytes) -> bool | None:
-    """Return True if the digest of the block or of the payload is right, False if the block's is wrong; None: it has none.
+def _is_short(headers: Pairs, body: bytes) -> bool:
+    """Return True if the body is shorter than its Content-Length, and not because a tool has decoded it."""
+    lengths = [value for name, value in headers if name.lower() == "content-length"]
+    if not lengths or not all(_LENGTH.fullmatch(length) for length in lengths):
+        return False
+    return len(body) < min(map(int, lengths)) and is_piece(body, codings_in(headers))
 
-    One is enough: ``warcio recompress`` writes headers anew, and keeps the block's digest.
+
+def digests_of(field: Callable[[str], str], block: bytes, *, is_revisit: bool) -> Digests:
+    """Return what the digests of a record of a response or revisit say.
 
     :param field: returns the value of a field of the record.
+    :param is_revisit: True: the payload is that of another record.
     """
-    is_block = is_digest(field("WARC-Block-Digest"), block)
-    if is_block:
-        return True
-    digest, blank = field("WARC-Payload-Digest"), _BLANK_LINE.search(block)
-    body = block[blank.end() :] if blank and digest else b""
-    is_payload = any(is_digest(digest, one) for one in (body, without_chunks(body, "")))
-    return is_payload or is_block
+    digest, is_payload = field("WARC-Payload-Digest"), None
+    blank = _BLANK_LINE.search(block, _begin(block)) if digest else None
+    if blank and not is_revisit:
+        is_payload = is_digest(digest, memoryview(block)[blank.end() :])
+        if is_payload is False:  # some tools hash a chunked body with the lengths, others without
+            is_payload = is_digest(digest, without_chunks(block[blank.end() :])[0])
+    return Digests(is_payload, None if is_payload else is_digest(field("WARC-Block-Digest"), block))
 
 
-def is_digest(digest: str, data: bytes) -> bool | None:
+def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
     """Return True if the digest is that of the data, in any notation that WARC files use; None if it can't be compared."""
     algorithm, _, value = digest.partition(":")
     try:
@@ -117,8 +164,10 @@ def is_digest(digest: str, data: bytes) -> bool | None:
     except (ValueError, TypeError):  # TypeError: an algorithm whose digests have any length
         return None
     value, bits = value.rstrip("="), 8 * len(found)
-    if len(value) == -(-bits // 5):
-        return value.upper() == b32encode(found).decode().rstrip("=")
+    if len(value) == -(-bits // 5):  # by its number: Python encodes base 32 letter by letter
+        with suppress(ValueError):
+            return int(value.translate(_DIGITS), 32) == int.from_bytes(found) << -bits % 5
+        return False
     if len(value) == bits // 4:
         return value.lower() == found.hex()
     if len(value) == -(-bits // 6):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-import brotli
-
 from tbloom.arguments import Item, check_at, encode, fingerprint
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import ConfigError
+from tbloom.pages.coding import codings_in, decoded, may_have
 
 #: Names and values: a mapping, or pairs.
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
@@ -32,9 +29,6 @@ _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NOT_IN_URL = re.compile(r"[\s\x00-\x1f\x7f]")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
-_GZIP = {"gzip", "x-gzip"}
-#: Errors of gzip and zlib for bytes that are cut, or are no gzip.
-_CODING_ERRORS = (OSError, EOFError, zlib.error)
 #: Fields that the store writes itself, or that belong to other types of records, and would mislead a reader.
 _RESERVED = re.compile(
     r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest|Filename|Segment-.*|Profile)"
@@ -71,27 +65,16 @@ class Page:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     def decoded(self) -> bytes:
-        """Return the body without its Content-Encoding, as a browser shows it. Ignore "gzip" if the body is not gzipped.
+        """Return the body without its Content-Encoding, as a browser shows it. Ignore "gzip" and "zstd" if the body has no such start.
 
         The result may be a thousand times as long as the body: be careful with pages that you don't trust.
 
-        :raises TBloomError: if the encoding is none of gzip, deflate and br, or the body is not encoded so, or is cut.
+        :raises TBloomError: if the encoding is none of gzip, deflate, br and zstd, or the body is not encoded so, or is cut.
         """
-        named = [value for name, value in self.headers if name.lower() == "content-encoding"]
-        codings = ", ".join(named)
-        if not self.body or not header_matches_body("content-encoding", codings, self.body):
-            return self.body
-        body = self.body
-        for coding in reversed([one.strip().lower() for one in codings.split(",")]):
-            if coding not in _DECODERS:
-                why = f"the Content-Encoding is {coding!r}, and only gzip, deflate and br are decoded here"
-                raise TBloomError(why)
-            try:
-                body = _DECODERS[coding](body)
-            except (*_CODING_ERRORS, brotli.error) as error:
-                why = f"the Content-Encoding is {coding!r}, and the body is not: {error}"
-                raise TBloomError(why) from None
-        return body
+        codings = codings_in(self.headers)
+        return (
+            decoded(self.body, codings) if self.body and may_have(self.body, codings) else self.body
+        )
 
 
 def checked(page: Page) -> Page:
@@ -141,8 +124,7 @@ def header_matches_body(name: str, value: str, body: bytes) -> bool:
     """Return False if the header describes another encoding or length than the stored body has."""
     known = name.lower()
     if known == "content-encoding":
-        outermost = value.rpartition(",")[2].strip().lower()
-        return outermost not in _GZIP or body.startswith(b"\x1f\x8b")
+        return may_have(body, codings_in([(name, value)]))
     if known == "content-length":
         return value == str(len(body))
     return known != "transfer-encoding"  # bodies are stored without it
@@ -203,13 +185,18 @@ def _checked_fields(fields: Headers | None) -> Pairs:
 
 def _fault(name: str, value: str) -> tuple[object, str] | None:
     """Return the wrong part of a field and what it should be; None if the field is right."""
-    if not _TOKEN.fullmatch(name):
+    if not _is_token(name):
         return name, "a name of letters, digits, and !#$%&'*+-.^_`|~"
     if is_reserved(name):
         return name, "no field that the store writes itself, or that a page's record can't have"
     if not value or not _VALUE.fullmatch(value):
         return (name, value), "text without line breaks that is not empty"
     return None
+
+
+@lru_cache(1000)
+def _is_token(name: str) -> bool:
+    return _TOKEN.fullmatch(name) is not None
 
 
 def _text(text: str | bytes, encoding: str) -> str:
@@ -221,20 +208,3 @@ def _text(text: str | bytes, encoding: str) -> str:
     elif not text.isascii():
         text.encode(encoding)
     return text.strip(" \t")
-
-
-def _inflate(body: bytes) -> bytes:
-    """Decode "deflate", with zlib's header and checksum as the standard has it, or without, as some servers send it."""
-    try:
-        return zlib.decompress(body)
-    except zlib.error:
-        return zlib.decompress(body, -15)
-
-
-#: The decoder of each Content-Encoding.
-_DECODERS: dict[str, Callable[[bytes], bytes]] = {
-    **dict.fromkeys(("", "identity"), bytes),
-    **dict.fromkeys(("gzip", "x-gzip"), gzip.decompress),
-    "deflate": _inflate,
-    "br": brotli.decompress,
-}

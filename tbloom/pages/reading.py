@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from operator import attrgetter, itemgetter
+from pathlib import Path
 from typing import TypeVar
 
 from tbloom.arguments import Item
@@ -19,11 +21,12 @@ from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, Place, Row
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, fingerprint_of, micros
-from tbloom.pages.segments import Gap, Segment
+from tbloom.pages.segments import Found, Gap, Segment
 from tbloom.window import from_ms
 
 logger: logging.Logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_SECOND = 1_000_000
 _COUNTED = ("pages", "records", "segments", "bytes")
 
 
@@ -73,6 +76,11 @@ class PagesInfo:
     records: int
     segments: int
     bytes: int
+
+
+def _current(index: Index, config: PagesConfig, fingerprint: bytes) -> Page | None:
+    place = index.find(fingerprint, config.since())
+    return None if place is None else _page(index, config, place, fingerprint)
 
 
 def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
@@ -140,6 +148,38 @@ def _each(
                     logger.warning("%s: the record at %d is damaged, or missing", path, row.offset)
             else:
                 yield found
+
+
+def fetched_in(index: Index, config: PagesConfig, seconds: Collection[int]) -> Iterator[Page]:
+    """Yield the pages that were fetched in these seconds, also those that were replaced, but none that was deleted."""
+    deleted, replaced = dict[bytes, int](), list[tuple[Path, Found]]()
+    for segment in index.segments(config.since()):
+        for one in _all_in(index, segment):
+            if isinstance(one, Row):
+                if one.at // _SECOND in seconds:
+                    with suppress(TBloomError):
+                        yield from filter(None, [_current(index, config, one.fingerprint)])
+            elif one.head.kind == "metadata":
+                last = deleted.get(one.head.fingerprint, 0)
+                deleted[one.head.fingerprint] = max(last, one.head.sequence)
+            elif one.head.kind == "response" and one.head.at // _SECOND in seconds:
+                replaced.append((index.root / segment.name, one))
+    for path, one in replaced:
+        if one.head.sequence > deleted.get(one.head.fingerprint, 0):
+            with suppress(Damaged, FileNotFoundError):  # its slice may have left meanwhile
+                yield record.page_of(segments.content(path, one.offset, one.length))
+
+
+def _all_in(index: Index, segment: Segment) -> Iterator[Row | Found]:
+    """Yield the current pages of a segment as the index has them, and the records between them, which it does not have."""
+    path, at = index.root / segment.name, 0
+    for row in chain(index.rows(segment.number), [Row(segment.size, 0, 0, b"")]):
+        if row.offset > at:
+            with suppress(FileNotFoundError):
+                yield from (one for one in segments.walk(path, at, row.offset) if isinstance(one, Found))  # fmt: skip
+        at = row.offset + row.length
+        if row.length:
+            yield row
 
 
 def stats(index: Index, config: PagesConfig) -> PagesInfo:

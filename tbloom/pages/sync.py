@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tbloom.arguments import Item, check_at, check_items
 from tbloom.engine.forks import NotCopied, call_in_child
@@ -19,6 +19,8 @@ from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, checked, fingerprint_of
 from tbloom.pages.reading import PagesInfo, PagesReport
 from tbloom.pages.writer import SEGMENT_BYTES, Writer, batches
+
+_T = TypeVar("_T")
 
 
 class PageStore(NotCopied):
@@ -191,7 +193,7 @@ class PageStore(NotCopied):
 
     def __iter__(self) -> Iterator[str | bytes]:
         """Yield the address of each page, its URL or key, in the order of ``pages``. Bodies are not read."""
-        return reading.addresses(self._reading(), self._config)
+        return self._while_open(reading.addresses(self._reading(), self._config))
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """Yield all pages, slice by slice, in the order of the files.
@@ -203,7 +205,14 @@ class PageStore(NotCopied):
         :param until: only pages that were fetched before.
         """
         times = check_at(since, "since"), check_at(until, "until")
-        return reading.pages(self._reading(), self._config, *times)
+        return self._while_open(reading.pages(self._reading(), self._config, *times))
+
+    def fetched_in(self, seconds: Collection[int]) -> Iterator[Page]:
+        """Yield the pages that were fetched in these seconds since the epoch, also those that were replaced, but none that was deleted.
+
+        Each place in the index is looked at, and each record of a replaced page is read: it takes seconds for each million.
+        """
+        return self._while_open(reading.fetched_in(self._reading(), self._config, seconds))
 
     def check_parameters(
         self,
@@ -250,6 +259,10 @@ class PageStore(NotCopied):
         if getattr(self, "_is_open", False):
             with suppress(Exception):  # at the end of the process, modules may be gone
                 self.close()
+
+    def _while_open(self, found: Iterator[_T]) -> Iterator[_T]:
+        """Yield what is found. The generator refers to the store, so that ``for url in PageStore(path)`` does not close it."""
+        yield from found
 
     def _reading(self) -> Index:
         if not self._is_open:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import PageStore
+from tbloom.pages import PageStore, record
+from tbloom.pages.index import NAME
 from tests.helpers.localredis import again_and_again
 from tests.helpers.making import Child, Partner, missing
 from tests.helpers.pagestores import bodies, body_of, die, mounted, url
@@ -180,3 +182,47 @@ def test_a_reader_goes_on_after_a_rebuild(path: Path) -> None:
         filled(path, 51, b"new")
         assert {b"new"} == {*bodies(reader).values()}
         assert 51 == len(reader)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_an_index_that_is_lost_while_it_is_written_is_noticed(
+    path: Path, *, is_replaced: bool
+) -> None:
+    """Deleted, or replaced by another one: the next call says so, and a rebuild finds what was put before."""
+    store = PageStore(path)
+    store.put(url(1), b"1")
+    other = path.parent / "other"
+    PageStore(other).close()
+    if is_replaced:
+        (other / NAME).replace(path / NAME)
+    else:
+        (path / NAME).unlink()
+    says = r"was deleted or replaced while it was written.*'tbloom pages rebuild'"
+    verbs: list[Callable[[], object]] = [
+        lambda: store.put(url(2), b"2"),
+        lambda: store.delete(url(1)),
+        store.flush,
+        lambda: store.get(url(1)),
+        lambda: [*store],
+        store.close,
+    ]
+    for verb in verbs:
+        with pytest.raises(TBloomError, match=says):
+            verb()
+    store.close()
+    PageStore.rebuild(path)
+    assert {url(1): b"1"} == bodies(PageStore(path))
+
+
+def test_an_index_that_is_lost_within_a_change_is_noticed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_page(*given: Any) -> bytes:
+        (path / NAME).unlink(missing_ok=True)
+        return written(*given)
+
+    store, written = PageStore(path), record.of_page
+    monkeypatch.setattr(record, "of_page", of_page)
+    for verb in (lambda: store.put(url(1), b"1"), store.close):
+        with pytest.raises(TBloomError, match="was deleted or replaced"):
+            verb()

@@ -17,6 +17,7 @@ import pytest
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import Page, PageStore
+from tbloom.pages.members import zstd
 from tests.helpers.pagestores import CODECS, DAY, NOON
 
 URL = "https://example.com/a"
@@ -119,6 +120,17 @@ def test_a_closed_store_says_so(store: PageStore) -> None:
                 verb(URL)
 
 
+def test_a_store_without_a_name_is_open_while_its_pages_are_listed(path: Path) -> None:
+    """Only the iterator refers to it."""
+    with PageStore(path) as store:
+        store.put_many(_pages(range(300)))
+    assert 300 == sum(1 for _ in PageStore(path, readonly=True))
+    assert 300 == sum(1 for _ in PageStore(path, readonly=True).pages())
+    for _ in PageStore(path):  # the lock goes with it
+        break
+    PageStore(path).close()
+
+
 def _pages(numbers: Iterable[int]) -> Iterator[Page]:
     return (Page(f"http://a/{n}", 200, (), b"%d" % n, AT) for n in numbers)
 
@@ -216,14 +228,19 @@ NOT_GZIP, NOT_DEFLATE = "is 'gzip', and the body is not: ", "is 'deflate', and t
         (["br"], brotli.compress(b"<p>body"), None),
         (["gzip, br"], brotli.compress(GZIPPED), None),
         (["br"], brotli.compress(b"<p>body")[:-1], "is 'br', and the body is not"),
-        (["zstd"], b"body", "is 'zstd', and only gzip, deflate and br are decoded"),
+        (["zstd"], zstd.compress(b"<p>bo") + zstd.compress(b"dy"), None),
+        (["zstd"], b"<p>body", None),
+        (["deflate, zstd"], zstd.compress(DEFLATED), None),
+        (["zstd"], zstd.compress(b"<p>body")[:-1], "is 'zstd', and the body is not"),
+        (["UTF-8"], b"<p>body", None),
+        (["compress"], b"body", "is 'compress', and only gzip, deflate, br and zstd are decoded"),
         (["gzip"], GZIPPED[:-1], NOT_GZIP),
         (["deflate"], DEFLATED[:-1], NOT_DEFLATE),
         (["deflate"], b"<p>body", NOT_DEFLATE),
     ],
 )
 def test_a_body_is_decoded(codings: list[str], body: bytes, error: str | None) -> None:
-    """Once for each Content-Encoding, the last one first. One that is not gzip at all is taken as it is."""
+    """Once for each Content-Encoding, the last one first. One that is neither gzip nor zstd at all is taken as it is. (jwarc#98, wabac.js#191)"""
     headers = tuple(("CONTENT-encoding", coding) for coding in codings)
     found = Page(URL, 200, headers, body, AT)
     if error is None:

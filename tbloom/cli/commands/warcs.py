@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -37,7 +38,8 @@ def import_pages(*, path: str, sources: tuple[str, ...], max_body: int, **like: 
 
     A source is a WARC or WACZ file, or - for standard input. A page that the store has, fetched at the
     same time or later, stays; so after an interruption, the same command goes on. Damaged places are printed, and a file is
-    read on behind them; so are sources that can't be read, and the others are imported. Exit code 1: there are some.
+    read on behind them; so are sources that can't be read, or not to their end, and the others are imported. Exit code 1:
+    there are some.
     """
     from tbloom.pages import PageStore, import_warc  # noqa: PLC0415 - the help does without isal
 
@@ -52,15 +54,19 @@ def import_pages(*, path: str, sources: tuple[str, ...], max_body: int, **like: 
         )
     found = {
         name: getattr(done, name)
-        for name in ("stored", "present", "skipped", "damaged", "replaced")
+        for name in ("stored", "present", "skipped", "damaged", "replaced", "noted")
     }
     output.show(found, lambda: output.lines(done.damaged))
-    kinds = Counter(done.skipped).most_common()
-    skipped = ", ".join(f"{number:,} {kind}" for kind, number in kinds) or "nothing"
+    skipped, noted = _counted(done.skipped) or "nothing", _counted(done.noted)
     stored = formats.counted(done.stored, "page")
     replaced = f" {done.replaced:,} replaced," if done.replaced else ""
-    output.summary(f"{stored} stored,{replaced} {done.present:,} already there; skipped: {skipped}")
+    summary = f"{stored} stored,{replaced} {done.present:,} already there; skipped: {skipped}"
+    output.summary(f"{summary}; not skipped: {noted}" if noted else summary)
     return 1 if done.damaged else 0
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {kind}" for kind, number in Counter(kinds).most_common())
 
 
 @click.command(cls=Command, example="tbloom pages export pages -o june.warc.gz --since 2026-06-01")

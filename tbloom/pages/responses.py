@@ -1,0 +1,247 @@
+"""Reads the responses in archives, and says of each record what was found (see ``findings``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tbloom.pages import findings, record
+from tbloom.pages.archives import Archive, Damage, Fields, Record, Source, Unreadable, archives_in
+from tbloom.pages.coding import codings_in, unknown_in
+from tbloom.pages.findings import Account
+from tbloom.pages.message import MAX_HEADERS, Message, message_of
+from tbloom.pages.page import Page, as_fields, as_headers, as_url
+
+#: So many requests are remembered: the response is near. Of each, so many bytes are read to find its method.
+_REQUESTS, _METHOD_BYTES = 100, 32
+_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
+#: The longest warcinfo that is read.
+_MAX_INFO = 1 << 16
+_OURS = f"software: {record.SOFTWARE}".encode()
+#: Responses without the whole page: interim responses, partial content, not modified.
+_NO_PAGES = {*range(100, 200), 206, 304}
+#: So many characters of a wrong date or encoding are shown.
+_SHOWN = 40
+_EXPORT = "export a page store with tbloom pages export, and import that file"
+#: Dates as warcio reads them: any signs between the numbers, which may have one digit. Python reads other forms, such as zones.
+_DATE = re.compile(r"(\d{4})\D(\d\d?)\D(\d\d?)(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:[.,](\d*))?[Zz]*", re.ASCII)  # fmt: skip
+
+
+class Response(NamedTuple):
+    """A response in a file."""
+
+    page: Page
+    fields: Fields
+    #: Of a revisit, whose page has no body: the URL of the record that has it, if it is known.
+    refers_to: str | None
+    #: True: the digest of its payload was found to be that of the page's body.
+    is_confirmed: bool
+
+    @property
+    def digest(self) -> str:
+        """The digest of its payload; empty if it has none."""
+        return self.fields.get("WARC-Payload-Digest")
+
+
+class _NoPage(Exception):
+    """Why a record is no page."""
+
+    def __init__(self, kind: str, why: str = "", once: str = "") -> None:
+        """``why`` says more if it is printed; of equal ``once`` in a file, only the first is."""
+        super().__init__(kind)
+        self.kind, self.why, self.once = kind, why, once
+
+
+class _Requests:
+    """The last requests of a file. A request stands before its response, or behind it."""
+
+    def __init__(self) -> None:
+        #: By the ID of each and that of its response: True for a GET.
+        self._found = dict[str, bool]()
+
+    def add(self, one: Record) -> None:
+        """Remember a record if it is a request."""
+        if one.fields.kind == "request" and (method := _METHOD.match(one.block)):
+            for identity in one.fields.concurrent:
+                is_get = self._found.pop(identity, True) and method[1] == b"GET"
+                self._found[identity] = is_get
+            while len(self._found) > 2 * _REQUESTS:
+                del self._found[next(iter(self._found))]
+
+    def is_get(self, response: Fields) -> bool:
+        """Return True unless the request is known and no GET."""
+        return all(self._found.get(identity, True) for identity in response.concurrent)
+
+
+class Responses:
+    """The responses of sources. All else that is found is counted in an account."""
+
+    def __init__(self, account: Account, max_body: int, progress: Callable[[int], object]) -> None:
+        self._account, self._max_body, self._progress = account, max_body, progress
+
+    def of(self, source: Source) -> Iterator[Response]:
+        """Yield the responses of a source."""
+        reported, name = 0, source.name
+        try:
+            with source.opened() as file:
+                for archive in archives_in(file, name, self._wanted):
+                    if isinstance(archive, Unreadable):
+                        self._account.add(findings.UNREADABLE, f"{archive}")
+                        continue
+                    for response in self._answers_to_get(archive):
+                        yield response
+                        if source.path and archive.bytes_read > reported:
+                            self._progress(archive.bytes_read - reported)
+                            reported = archive.bytes_read
+        except IsADirectoryError:
+            why = f"{name}: it is a folder: give its WARC files; {_EXPORT}"
+            self._account.add(findings.UNREADABLE, why)
+        except OSError as error:
+            self._account.add(findings.UNREADABLE, f"{name}: {error.strerror or error}")
+        except Unreadable as error:
+            self._account.add(findings.UNREADABLE, f"{name}: {error}")
+
+    def _answers_to_get(self, archive: Archive) -> Iterator[Response]:
+        """Yield the responses of a file, unless their request is known and no GET."""
+        requests, is_ours = _Requests(), False
+        waiting: Response | None = None
+        try:
+            for one in archive.records():
+                if isinstance(one, Damage):
+                    kind = findings.UNFINISHED if one.is_end else findings.DAMAGED
+                    self._account.add(kind, one.where)
+                    continue
+                _refuse_segment(one.fields)
+                requests.add(one)
+                if one.fields.kind == "warcinfo":
+                    is_ours = any(line.startswith(_OURS) for line in one.block.splitlines())
+                found, where = None, one.where
+                try:
+                    found = self._response(one, is_ours=is_ours)
+                except _NoPage as no:
+                    once = no.once and f"{archive.name}: {no.once}"
+                    self._account.add(no.kind, f"{where}: {no.why}", once=once)
+                del one  # a long block is not kept in memory while its page is stored
+                if found:
+                    yield from self._passed(waiting, requests)
+                    waiting = found
+        except Unreadable as error:
+            self._account.add(findings.UNREADABLE, f"{archive.name}: {error}")
+        yield from self._passed(waiting, requests)
+        if archive.error:
+            raise archive.error
+
+    def _passed(self, response: Response | None, requests: _Requests) -> Iterator[Response]:
+        if response and requests.is_get(response.fields):
+            yield response
+        elif response:
+            self._account.add("not GET")
+
+    def _wanted(self, fields: Fields) -> int:
+        """Return how many bytes of a record's block are read."""
+        if fields.kind == "warcinfo":
+            return _MAX_INFO
+        if fields.kind == "request":
+            return _METHOD_BYTES
+        return 0 if self._of_fields(fields) else self._max_body + MAX_HEADERS
+
+    def _of_fields(self, fields: Fields) -> str:
+        """Return what the fields of a record tell; empty if it may be a page."""
+        kind = fields.kind
+        if kind != "response" and not _is_revisit(fields):
+            return kind if kind in findings.KINDS else "other"
+        if not _url(fields, "WARC-Target-URI").lower().startswith(("http://", "https://")):
+            return findings.NOT_HTTP
+        if fields.get("WARC-Segment-Number"):
+            return "in several records"
+        if fields.get("WARC-Truncated") and kind == "response":
+            return findings.TRUNCATED
+        return findings.TOO_LONG if fields.length > self._max_body + MAX_HEADERS else ""
+
+    def _response(self, one: Record, *, is_ours: bool) -> Response:
+        """Return the response of a record. Raise _NoPage if there is none."""
+        fields = one.fields
+        if kind := self._of_fields(fields):
+            raise _NoPage("own warcinfo" if is_ours and kind == "warcinfo" else kind)
+        if one.digests.is_whole is False:
+            raise _NoPage(findings.DAMAGED, "its digest does not match its content")
+        given = fields.get("WARC-Date")
+        if (at := date_of(given)) is None:
+            raise _NoPage(findings.DAMAGED, f"its date {given[:_SHOWN]!r} is not one of a day")
+        key = _key_of(fields)
+        url, kept = _url(fields, "WARC-Target-URI"), as_fields(fields.pairs)
+        refers_to = _url(fields, "WARC-Refers-To-Target-URI") if _is_revisit(fields) else None
+        if refers_to is not None and not one.block:  # headers and body are those of another record
+            return Response(Page(url, 0, (), b"", at, key, kept), fields, refers_to, False)  # noqa: FBT003 - a tuple
+        found = message_of(one.block, is_plain=is_ours)
+        if isinstance(found, str):
+            raise _NoPage(found)
+        if not is_ours:  # what a store has can be stored
+            _check(found, is_revisit=refers_to is not None)
+        if len(found.body) > self._max_body:
+            raise _NoPage(findings.TOO_LONG)
+        headers = as_headers(found.headers)
+        if is_ours:
+            headers = tuple((name.removeprefix(record.ORIGINAL), value) for name, value in headers)
+        if one.digests.payload is False:
+            self._account.add(findings.DENIED)
+        page = Page(url, found.status, headers, found.body, at, key, kept)
+        is_confirmed = found.is_raw and one.digests.payload is True
+        return Response(page, fields, refers_to, is_confirmed)
+
+
+def _key_of(fields: Fields) -> bytes | None:
+    """Return the key of a page that tbloom has exported; None: it has none."""
+    given = fields.get(record.KEY)
+    try:
+        return bytes.fromhex(given) or None
+    except ValueError:
+        raise _NoPage(findings.DAMAGED, f"its key {given[:_SHOWN]!r} can't be read") from None
+
+
+def _check(found: Message, *, is_revisit: bool) -> None:
+    """Raise _NoPage if a message is not a whole page that can be decoded."""
+    if found.status in _NO_PAGES:
+        raise _NoPage(f"status {found.status}")
+    if found.is_cut and not is_revisit:
+        raise _NoPage(findings.TRUNCATED)
+    coding = unknown_in(codings_in(found.headers)) if found.body or is_revisit else None
+    if coding is not None:
+        why = (
+            f"the Content-Encoding {coding[:_SHOWN]!r} can't be decoded: no page with it is stored"
+        )
+        raise _NoPage(findings.CODING, why, coding)
+
+
+def date_of(text: str) -> datetime | None:
+    """Return the time of a WARC-Date; None if it is less than a day, or can't be read."""
+    with suppress(ValueError, OverflowError):
+        if found := _DATE.fullmatch(text.strip()):
+            year, month, day, *time, fraction = found.groups()
+            hour, minute, second = (int(number or 0) for number in time)
+            part = int(f"{(fraction or '')[:6]:0<6}")
+            return datetime(int(year), int(month), int(day), hour, minute, second, part, UTC)
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    return None
+
+
+def _refuse_segment(fields: Fields) -> None:
+    """Raise Unreadable for a record that a page store has written: another may have replaced or deleted its page."""
+    if fields.get(record.SEQUENCE):
+        raise Unreadable(f"it is a file of a page store: {_EXPORT}")
+
+
+def _is_revisit(fields: Fields) -> bool:
+    """Return True if the body is that of another record."""
+    is_same = "identical-payload-digest" in fields.get("WARC-Profile")
+    return is_same and fields.kind == "revisit"
+
+
+def _url(fields: Fields, name: str) -> str:
+    """Return a URL, quoted, without the angle brackets of Wget before 1.21."""
+    url = fields.get(name)
+    return as_url(url[1:-1] if url.startswith("<") and url.endswith(">") else url)
