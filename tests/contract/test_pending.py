@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -68,6 +69,25 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
         assert not pending.lost
         assert not pending.new
         assert [not was_executed, False] == [other.add("x"), seen.add("x")]
+
+
+@both
+def test_an_answer_is_forgotten_two_hours_after_the_first_try(
+    store: Any, clockwork: Any, wait: Any, name: str
+) -> None:
+    """Not after the last one: the server may have executed the first, and keeps its answer from then on."""
+    with store.from_url(clockwork.server.url, name) as seen:
+        seen.add("before")
+        flow = flow_of(seen, "add", "x")
+        replies_to(seen.client, next(flow))
+        wait(3600)  # while it is retried
+        with suppress(redis.ConnectionError):
+            flow.throw(redis.ConnectionError())
+        pending = seen._dispatcher.pending_answers
+        wait(3500)
+        assert 1 == len(pending.lost_in({0}))
+        wait(200)
+        assert [] == pending.lost_in({0})
 
 
 @pytest.mark.parametrize("store", STORES, ids=str)
