@@ -1,5 +1,5 @@
 #!/bin/sh
-# Guess: warcio 1.8.1 and FastWARC 2.0.1 read every WARC-Date that WARC/1.1 allows, both as the same time.
+# Guess: FastWARC 2.0.1 reads the dates of RFC 3339 and no others; warcio 1.8.1 reads these, too, and drops their zones.
 # Instead: FastWARC gives None for a date alone (2019-06-03, which WARC/1.1 allows) and for a time without a zone; warcio
 # takes the zone +0200 for 20 milliseconds, and raises TypeError for +02:00, which FastWARC reads.
 set -eu
