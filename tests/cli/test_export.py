@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import re
 import shlex
 import signal
@@ -36,6 +37,21 @@ LEFT_OUT = re.compile(r":claims$|:sessions$")
 MB = 1 << 20
 ITEMS = [f"item {i}" for i in range(3000)]
 DAMAGED = "damaged, or not a file by 'tbloom export' in format 5; nothing was restored"
+
+
+def test_an_exported_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
+    url: str, filled: TimeBloom, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash of the machine may leave neither: the name is written before the bytes."""
+    steps = list[str]()
+
+    def noting(step: Any) -> Any:
+        return lambda *given: (steps.append(step.__name__), step(*given))[1]
+
+    monkeypatch.setattr(os, "fsync", noting(os.fsync))
+    monkeypatch.setattr(Path, "replace", noting(Path.replace))
+    assert tbloom("export", "--url", url, filled.name, file).returncode == 0
+    assert ["fsync", "replace"] == steps
 
 
 @pytest.fixture

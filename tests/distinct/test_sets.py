@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 from importlib.util import find_spec
 from itertools import count, product
@@ -27,6 +27,8 @@ from pyroaring import BitMap
 
 from tbloom import ConfigError, TBloomError
 from tbloom.distinct import DistinctCounter
+from tbloom.distinct.sets import SetVerbs
+from tests.helpers.flows import run
 from tests.helpers.making import Make, missing
 
 CHUNK = 65_536
@@ -219,6 +221,32 @@ def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
         monkeypatch.setattr(reader, "read", interrupted)
         assert after[0] not in counter.members()  # before[0] has its id now, and is counted
         assert after[0] not in counter.members()  # it has the id of before[0], which was counted
+
+
+def test_a_counter_that_is_cleared_between_two_commands_is_read_again(url: str, name: str) -> None:
+    """The names of its chunks were read before the clear, and their ids are to be read after it."""
+    with DistinctCounter.from_url(url, name, None) as counter:
+        counter.add(1)
+        was_cleared = False
+
+        def reading() -> Iterator[Any]:
+            """The set's flow, whose counter is cleared before its chunks are read."""
+            nonlocal was_cleared
+            flow, replies = SetVerbs.bitmap.flow(counter.members()), None
+            while True:
+                try:
+                    calls = flow.send(replies)
+                except StopIteration as end:
+                    return end.value
+                if not was_cleared and any("HMGET" in call.command for call in calls):
+                    was_cleared = True
+                    counter.clear()
+                    counter.add_many([2, 5 * CHUNK])
+                replies = yield calls
+
+        ids, _ = run(counter.client, reading())
+        assert was_cleared
+        assert BitMap([2, 5 * CHUNK]) == ids
 
 
 def test_only_sets_of_one_mapping_can_be_combined(url: str, name: str) -> None:

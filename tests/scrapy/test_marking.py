@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,9 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
+from tests.helpers.crawl import start
 from tests.helpers.projects import Project
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import DONE, end
 
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.crawl.Fates": 300}}
@@ -26,6 +31,35 @@ def marked(url: str, name: str, site: str) -> Any:
             return [page for page in pages if fingerprint(Request(f"{site}{page}")) in seen]
 
     return marked
+
+
+class HoldsBack(Proxy):
+    """Holds back what is said of one page, for a while, and asks meanwhile."""
+
+    page: bytes
+    ask: Callable[[], object]
+    answers: list[object]
+
+    def _pick(self, data: bytes) -> Fault | None:
+        if self.page in data and not self.answers:
+            time.sleep(0.5)  # pages that end are marked after a tenth of a second
+            self.answers.append(self.ask())
+        return super()._pick(data)
+
+
+def test_a_page_is_not_marked_before_its_links_have_their_answers(
+    marked: Any, url: str, name: str, site: str, tmp_path: Path
+) -> None:
+    """Else a crawler that dies now would lose the links of a page that nobody fetches again."""
+    own = {"size": 9, "fetched_file": str(tmp_path / "fetched")}  # page 1 has one link, to page 8
+    with HoldsBack(url, lambda _: None) as proxy:
+        proxy.page, proxy.answers = f"{site}8".encode(), []
+        proxy.ask = partial(marked, "1")
+        settings = {"REDIS_URL": proxy.url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 1000}
+        ended = start("tree", site, {**DONE, **settings}, **own).result()
+    assert "finished" == ended["finish_reason"]
+    assert [[]] == proxy.answers
+    assert ["1", "8"] == marked("1", "8")
 
 
 def items(*fates: str) -> dict[str, Any]:
