@@ -20,7 +20,7 @@ from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
 
 try:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "prometheus_client":
@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 
 #: Each filter's name with its Reading, or the error that it raises; none of a filter whose server is known not to answer.
 Readings = Iterator[tuple[str, Reading | Exception]]
-Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily
+_Family: TypeAlias = GaugeMetricFamily | CounterMetricFamily
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: Default of ``max_age`` (seconds).
@@ -128,7 +128,7 @@ class FilterCollector(Collector):
         self._names: Sequence[str] = names
         self._max_age = max_age
         self._lock = threading.Lock()
-        self._found: list[Family] = []
+        self._found: list[_Family] = []
         self._read_again_at = 0.0
         self._troubles: dict[str, type[Exception]] = {}
 
@@ -141,11 +141,11 @@ class FilterCollector(Collector):
         made._readings, made._names = readings, names
         return made
 
-    def describe(self) -> list[Family]:
+    def describe(self) -> Sequence[Metric]:
         """Return the families without values, for a registry that needs their names while Redis may be down."""
         return [*_families().values()]
 
-    def collect(self) -> list[Family]:
+    def collect(self) -> Sequence[Metric]:
         """Return the families; the registry calls this for each scrape."""
         with self._lock:
             if time.monotonic() >= self._read_again_at:
@@ -153,7 +153,7 @@ class FilterCollector(Collector):
                 self._read_again_at = time.monotonic() + self._max_age
             return self._found
 
-    def _read(self) -> list[Family]:
+    def _read(self) -> list[_Family]:
         families, troubles, answered = _families(), dict[str, Exception](), True
         read = set[str]()
         try:
@@ -184,7 +184,7 @@ class FilterCollector(Collector):
         self._troubles = {what: type(error) for what, error in troubles.items()}
 
 
-def _families() -> dict[str, Family]:
+def _families() -> dict[str, _Family]:
     """Return the metric families by name, without values."""
     helps = [
         ("tbloom_up", "1 if Redis answered when the filters were last read, else 0.", []),
@@ -204,7 +204,7 @@ def _families() -> dict[str, Family]:
     }
 
 
-def _add(families: dict[str, Family], filter: str, found: Reading | None) -> None:
+def _add(families: dict[str, _Family], filter: str, found: Reading | None) -> None:
     """Add a filter's samples. If it can't be read, or the server refuses to tell, there are no values."""
     labels = {"filter": filter}
     families["tbloom_filter_up"].add_sample("tbloom_filter_up", labels, found is not None)

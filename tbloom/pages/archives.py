@@ -339,8 +339,8 @@ class Source:
 
     def __init__(self, given: Given) -> None:
         #: The path; empty: an open file was given.
-        self.path = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
-        self.name = self.path or f"{getattr(given, 'name', 'the file')}"
+        self.path: str = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
+        self.name: str = self.path or f"{getattr(given, 'name', 'the file')}"
         self._file = None if isinstance(given, str | os.PathLike) else given
         self._copies = ExitStack()
         self._begin: int | None = None

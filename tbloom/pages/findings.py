@@ -62,9 +62,10 @@ class Account:
     """Counts findings by name, as the table says."""
 
     def __init__(self) -> None:
-        self.skipped, self.noted = Counter[str](), Counter[str]()
+        self.skipped: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
         #: What is printed.
-        self.places = list[str]()
+        self.places: list[str] = []
         self._said = set[str]()
 
     def add(self, kind: str, where: str = "", *, once: str = "") -> None:

@@ -53,7 +53,8 @@ class Unpacked:
     ) -> None:
         """``read_at`` returns the bytes of the file at an offset, fewer or none at its end."""
         self._read_at, self._dictionary = read_at, dictionary
-        self._offset = self.at = offset
+        self.at: int = offset
+        self._offset = offset
         start = read_at(offset, _MAGIC_BYTES)
         self._is_plain = not (start.startswith(_GZIP) or _ZSTD.match(start))
         self.damage: PackingDamage | None = None
