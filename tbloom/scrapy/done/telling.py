@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections import Counter, deque
+from threading import Lock
 
 from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Session
@@ -25,6 +26,7 @@ class Telling:
         self._began = time.monotonic()
         #: What earlier sessions had counted at the begin of each session, by its name; and what was told last.
         self._before, self._last = dict[str, Counter[str]](), Counter[str]()
+        self._lock = Lock()
         self._done = deque([(self._began, 0)], maxlen=_BEATS)
         #: Why the crawl has ended; "": it runs.
         self.ended: str = ""
@@ -32,8 +34,13 @@ class Telling:
     def __call__(self, session: Session) -> Record:
         """Return the session's record as it is now."""
         all_counts = self._crawl.counts.copy()
-        counts = all_counts - self._before.setdefault(session.name, self._last)
-        self._last = all_counts
+        with self._lock:
+            begun = self._before.setdefault(session.name, self._last)
+            # A lost session may tell once more when the next one has begun: its counts end there.
+            later = [*self._before.values()][[*self._before].index(session.name) + 1 :]
+            counts = (later[0] if later else all_counts) - begun
+            if not later:
+                self._last = all_counts
         failed = Counter[str]()
         for stat, number in counts.items():
             for prefix in (_LEFT, _GIVEN_UP):
