@@ -344,8 +344,8 @@ class WindowAccount(Account):
 
     def _periods(self, op: Op, item: str) -> int:
         """After how many slices a call without an answer is made anew. (The server keeps no answer of an import, so that may be
-        executed in each of two slices.)"""
-        return 1 if kind_of(op) == "import" else op.arguments[item].get("keep") or SLICES
+        executed in each of two slices. A push keeps its answer no longer than what it has found there, which may expire.)"""
+        return 1 if kind_of(op) in {"import", "push"} else op.arguments[item].get("keep") or SLICES
 
     def at_another_time(self, state: Window) -> Iterable[Window]:
         live = {s for s in state.slices if s + SLICES > self.current}
