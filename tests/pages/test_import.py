@@ -750,7 +750,7 @@ def test_no_archive_in_a_zip_file_is_passed_over(store: PageStore) -> None:
 
 @pytest.mark.parametrize("flags", [4 | 8, 2, 2 | 4 | 8])
 def test_a_gzip_header_may_lie_across_two_readings(store: PageStore, flags: int) -> None:
-    """isal 1.9.1 loses its place in one with a checksum, or with an extra field (of the Internet Archive) and a name."""
+    """Given in two parts, one with a checksum, or an extra field (of the Internet Archive) and a name, is too much for isal 1.9.1."""
     head = bytes([31, 139, 8, flags, 0, 0, 0, 0, 0, 255])
     if flags & 4:
         head += struct.pack("<H2sHII", 12, b"sl", 8, 0, 1)
