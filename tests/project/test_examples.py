@@ -271,8 +271,11 @@ def test_a_celery_task_is_done_once_though_a_worker_is_killed(
 def test_an_rq_job_is_done_once_though_it_fails_or_its_worker_is_killed(
     own: redis.Redis, own_url: str
 ) -> None:
-    """Enqueued twice, and once more after each of the two; a failure does not refuse its key, as ``unique=True`` does."""
+    """django-rq#517, arq#167. Enqueued twice, and once more after each of the two; a failure does not refuse its key, as ``unique=True`` does."""
     needs("rq")
+    from rq import Queue  # noqa: PLC0415 - as below
+    from rq.exceptions import DuplicateJobError  # noqa: PLC0415
+
     own.flushall()
     enqueue = partial(start, "rq_once.py", url=own_url)
     worker = partial(
@@ -297,6 +300,18 @@ def test_an_rq_job_is_done_once_though_it_fails_or_its_worker_is_killed(
             time.sleep(0.2)
         os.killpg(other.pid, signal.SIGKILL)
     assert sorted(map(str.encode, orders)) == sorted(own.lrange("paid", 0, -1))
+    own.set("closed", "")
+    jobs = Queue(connection=own)
+    unique = partial(jobs.enqueue, "rq_once.charge", "other", job_id="other", unique=True)
+    unique()
+    with worker() as other:
+        while not own.lpos("asked", "other"):
+            time.sleep(0.2)
+        while own.exists("rq:wip:default"):
+            time.sleep(0.2)
+        os.killpg(other.pid, signal.SIGKILL)
+    with pytest.raises(DuplicateJobError):
+        unique()
 
 
 async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str) -> None:

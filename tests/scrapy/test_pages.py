@@ -262,7 +262,7 @@ def test_an_encoding_that_is_not_the_bodys_is_dropped(
 
 
 def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
-    """Whatever the URL of the response. Other requests, and those with other fingerprints than Scrapy's, by their fingerprints."""
+    """scrapy#900. Whatever the URL of the response. Other requests, and those with other fingerprints than Scrapy's, by these."""
     led, verbatim = f"{URL}?y=1&x=2#part", Request(f"{URL}?b&a", meta={"verbatim_url": True})
     others = [Request(URL, method=method, body="a") for method in ("POST", "HEAD", "GET")]
     with Opened(tmp_path) as opened:

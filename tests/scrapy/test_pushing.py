@@ -357,7 +357,7 @@ def test_what_is_wrong_with_the_project_is_named(
 
 
 def test_push_makes_the_fingerprints_of_a_crawl(project: Project, site: str) -> None:
-    """Also if the fingerprinter asks the crawl for its middlewares and its stats."""
+    """zyte-spider-templates-project#28. Also if the fingerprinter asks the crawl for its middlewares and its stats."""
     addons = {**DONE["ADDONS"], f"{FINGERPRINTERS}.Addon": 600}
     project.settings |= {"ADDONS": addons, "MARK": "a"}
     project.write()
