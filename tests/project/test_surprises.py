@@ -17,6 +17,7 @@ from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 from scrapy_redis.queue import PriorityQueue
 from scrapy_redis.spiders import RedisSpider
+from w3lib.url import url_query_cleaner
 
 from tbloom import LocalBloom
 
@@ -40,6 +41,14 @@ def test_scrapy_redis_queue_gives_the_shortest_request_first(url: str, name: str
         for each in urls:
             queue.push(Request(each))
         assert urls[::-1] == [queue.pop().url for _ in urls]
+
+
+def test_w3lib_drops_a_parameter_that_comes_twice() -> None:
+    """w3lib#137, in another of its functions. The recipe keeps both."""
+    url = f"{URL}?tag=a&tag=b&utm_source=c"
+    assert f"{URL}?tag=a" == url_query_cleaner(url, ["utm_source"], remove=True)
+    kept = url_query_cleaner(url, ["utm_source"], remove=True, unique=False)
+    assert f"{URL}?tag=a&tag=b" == kept
 
 
 def test_crawlee_takes_urls_in_small_and_capital_letters_for_one() -> None:
