@@ -28,7 +28,7 @@ from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBlo
 from tbloom.distinct import DistinctCounter
 from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
-from tbloom.scrapy.dupefilter import summarize
+from tbloom.scrapy.dupefilter import described, summarize
 from tbloom.scrapy.extras.doctor import examine
 from tbloom.scrapy.options import address_of, error_line, make_client, make_store, server_settings
 from tbloom.scrapy.settings import KNOWN
@@ -37,6 +37,7 @@ from tests.helpers import crawl
 from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
+from tests.helpers.fingerprinters import ByCallback, RefusesLater, WithoutSession
 from tests.helpers.forked import Forked
 from tests.helpers.hostile import anything
 from tests.helpers.proxy import Fault, Proxy
@@ -116,7 +117,7 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     [warning] = said(other, "WARNING")
     expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.ScrapyRedis"
     assert expected in warning
-    assert f"was filled with the fingerprints of {SCRAPYS}: to this" in warning
+    assert f"filled with other fingerprints, by {SCRAPYS}: to this crawl, every page" in warning
 
 
 def test_the_log_names_the_session_of_the_crawler(
@@ -216,7 +217,7 @@ def test_the_line_of_a_filter_of_every_kind(
     crawls = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **own})
     with make_store(crawls, "shop") as seen:
         seen.add("a")
-        text, warnings = summarize(seen, RequestFingerprinter())
+        text, warnings = summarize(seen, described(RequestFingerprinter()))
     assert text.startswith(f"filter {name!r}: ")
     assert expected.replace("PATH", str(tmp_path)) in text
     assert [] == warnings
@@ -263,8 +264,30 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
 
 
 def finds(seen: Any, fingerprinter: Any) -> str:
-    """The warning about another fingerprinter."""
-    return "".join(summarize(seen, fingerprinter)[1])
+    """The warning about other fingerprints."""
+    return "".join(summarize(seen, described(fingerprinter))[1])
+
+
+def test_a_warning_says_which_fingerprints_are_others(url: str, name: str) -> None:
+    """Whatever their class, which may make others: by a setting, an add-on below it, or an update."""
+    seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop")
+    seen.add("a")
+    assert "" == finds(seen, RequestFingerprinter())
+    assert "" == finds(
+        seen, ByCallback(plain="parse")
+    )  # Scrapy's fingerprints, from now on by this class
+    every, some = (
+        "every page is new",
+        "requests such as <GET https://example.com/> to parse are new",
+    )
+    assert f"by tests.helpers.fingerprinters.ByCallback: to this crawl, {every}" in finds(
+        seen, ScrapyRedisFingerprinter()
+    )
+    assert f"by the same class: to this crawl, {some}" in finds(seen, ByCallback())
+    assert "such as <GET https://example.com/?b=2&a=1&utm_source" in finds(seen, WithoutSession())
+    assert "" == finds(seen, RefusesLater())  # its own requests may be right
+    assert "" == finds(seen, RequestFingerprinter())
+    seen.close()
 
 
 def test_the_fingerprinter_stays_with_what_is_in_the_filter(
@@ -281,7 +304,7 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
         wider.reconfigure()
     seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SLICES": 14}), "shop")
     assert "" == finds(seen, scrapys)
-    assert f"fingerprints of {SCRAPYS}" in finds(seen, other)
+    assert f"other fingerprints, by {SCRAPYS}" in finds(seen, other)
     seen.clear()
     assert [] == keys_of(client, f"{{{name}}}")
 

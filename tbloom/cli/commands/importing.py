@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tbloom import TimeBloom
-from tbloom.bloom.fingerprinter import note
+from tbloom.bloom.fingerprinter import differing, maker_of, note
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
@@ -20,8 +20,11 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import text
 
-#: What has made the fingerprints in the set of scrapy-redis' dupefilter.
-_SCRAPY_REDIS = "tbloom.scrapy.ScrapyRedisFingerprinter"
+#: What has made the fingerprints in the set of scrapy-redis' dupefilter, as a crawl describes it.
+_SCRAPY_REDIS = (
+    "tbloom.scrapy.ScrapyRedisFingerprinter e7a1a3b442f04ec8 e7a1a3b442f04ec8 "
+    "17f8436648dd4615 89f2bba308396ead"
+)
 #: Fingerprints per batch; per SSCAN, they take less than a millisecond of the server's time.
 _AT_ONCE = 1000
 #: The bytes of the length before each fingerprint in requests.seen since Scrapy 2.19, and the longest that is plausible.
@@ -83,7 +86,7 @@ def command(
     output.summary(_counts(read, new))
     if other:
         output.say(
-            f"Warning: {name!r} was filled with the fingerprints of {other}, these are {_SCRAPY_REDIS}'s: "
+            f"Warning: {name!r} was filled with the fingerprints of {other}, these are {maker_of(_SCRAPY_REDIS)}'s: "
             "to a crawl, only those of its own REQUEST_FINGERPRINTER_CLASS are seen"
         )
 
@@ -93,12 +96,12 @@ def _counts(read: int, new: int) -> str:
 
 
 def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
-    """Note which class made the fingerprints. Return the class that has filled the filter before, if it is another one."""
+    """Note which fingerprints these are. Return the class that has filled the filter before, if it made others."""
     keys = target.config.keys
     left = int(target.client.pttl(keys.root))
     noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
     known = target.run(noting)
-    return None if known == _SCRAPY_REDIS else known
+    return maker_of(known) if differing(known, _SCRAPY_REDIS) else None
 
 
 def _in_set(server: Server, key: str) -> tuple[Iterator[bytes], int]:
