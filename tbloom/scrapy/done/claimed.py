@@ -54,6 +54,7 @@ class ClaimedRequests(PendingRequests):
         super().__init__(crawl, scheduler)
         crawler = crawl.crawler
         self._seen = seen
+        self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
         self._failures = Failures(crawler.settings, crawl.count)
@@ -281,7 +282,11 @@ class ClaimedRequests(PendingRequests):
         while (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
-                return request
+                if request.dont_filter or not self._has_jobdir:
+                    return request
+                # A crawl without tbloom has left it in the JOBDIR.
+                token = Token("0", (self.crawl.fingerprint(request).hex(),))
+                token.write(request)
             if token.session == self._seen.session and self._seen.owns(token.items[0]):
                 self._sharing.queue_changes += 1
                 self._without_note.discard(token.fingerprints[0])
