@@ -335,7 +335,11 @@ class ClaimedRequests(PendingRequests):
         self._enter(PendingRequest(request, token.items[0], arguments, token=token, note=note))
 
     def _put_back(self, request: Request) -> None:
-        self._put(request, Claim.NEW)
+        """Put a request back into the queue. If that fails, its claim is left to the next crawl, with its note."""
+        try:
+            self._put(request, Claim.NEW)
+        except Exception:
+            logger.exception("%s could not be put back into the queue", request)
 
     def _givable(self, request: Request) -> bool:
         """Return whether Redis has all that another crawler needs of a queued request.
