@@ -675,3 +675,66 @@ def test_forms_and_items_over_several_pages_are_taken_over_as_they_were(
     assert sorted(paths) == sorted(crawls[1].fetched)
     assert [] == crawls[2].fetched
     assert {"first": "item-1", "second": "item-2"} in crawls[1].items
+
+
+# A callback whose output has collections in it
+
+
+class YieldsCollections(Project):
+    """In the first crawl: lists of items or requests in place of these, as one that calls another one and forgets "from"."""
+
+    pages = ("items", "requests", "generator", "tuple", "returned", "fine", "stored")
+
+    def parse(self, response: Response) -> Any:
+        page = path_of(response)
+        items, requests = [{"page": page}], [response.follow(f"/{page}-link", self.link)]
+        output: Any = {
+            "items": items,
+            "requests": requests,
+            "generator": response.follow_all([f"/{page}-link"], self.link),
+            "tuple": (items[0], requests[0]),
+            "returned": items,
+        }.get(page, items[0])
+        if page == "stored":
+            response.meta["tbloom_done"] = True
+            return [items]
+        if page == "fine" or not self.number:
+            return [output]
+        return output
+
+    def link(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+    def closed(self, _: str) -> None:
+        self.items.clear()  # a generator can't be sent to the test
+
+
+class Passes(Part):
+    """A pipeline that takes anything."""
+
+    def process_item(self, item: Any) -> Any:
+        return item
+
+
+@MARKS
+@pytest.mark.parametrize("stores", ["nothing", "pipeline", "feed"])
+def test_a_page_whose_callback_yields_a_collection_has_failed(
+    project: Any, tmp_path: Path, mark: str, stores: str
+) -> None:
+    """phpBB-forum-scraper#5, scrapy#7119: Scrapy takes it for one item, and a feed at most says so."""
+    more: dict[str, Any] = {
+        "nothing": {},
+        "pipeline": {"ITEM_PIPELINES": {Passes: 1}},
+        "feed": {"FEEDS": {str(tmp_path / "feed"): {"format": "jsonlines"}}},
+    }[stores]
+    first, second = project(*[YieldsCollections] * 2, **marked(mark, tmp_path), **more)
+    assert names(YieldsCollections.pages) == names(first.fetched)
+    failed = ["generator", "items", "requests", "returned", "tuple"]
+    links = ["generator-link", "requests-link", "tuple-link"]
+    if stores == "feed":  # which has refused it, whatever the callback says
+        failed.append("stored")
+    assert sorted(failed + links) == names(second.fetched)
+    left = {stat: n for stat, n in first.stats.items() if stat.startswith("tbloom/left/output/")}
+    assert {"list": 3, "generator": 1, "tuple": 1} == {s.rpartition("/")[2]: n for s, n in left.items()}
+    [warning] = first.warnings("which Scrapy takes for one item")
+    assert "Use yield from" in warning
