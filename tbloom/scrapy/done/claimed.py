@@ -111,6 +111,12 @@ class ClaimedRequests(PendingRequests):
         self.committer.send()
         return not self.committer.is_pending and self._sharing.is_finished()
 
+    async def close(self) -> None:
+        """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
+        await super().close()
+        while self._scheduler.first:
+            self._put_back(self._scheduler.first.pop())
+
     def item_lost(self, response: Any, error: BaseException) -> None:
         """See ``Tracker.item_lost``."""
         self.tracker.item_lost(response, error)
