@@ -149,6 +149,8 @@ class _SeenFile:
         self.lines: int = 0
         self.records: int = 0
         self.waiting: int = 0
+        #: Why it is not known what waits.
+        self._unreadable = ""
         #: The fingerprints of those that wait; none if only the file is named.
         self._left_out = set[bytes]()
         unseen = set[bytes]()
@@ -176,8 +178,8 @@ class _SeenFile:
     @property
     def note(self) -> str:
         """What is to be said of the requests that wait; "": none do."""
-        if not self.waiting:
-            return ""
+        if self._unreadable or not self.waiting:
+            return self._unreadable
         holds = f"{self._queue} still holds {formats.counted(self.waiting, 'request')}"
         if self._is_jobdir:
             return f"{holds}. They are not imported: crawl with this JOBDIR to fetch them; without it, only links lead to them"
@@ -187,18 +189,19 @@ class _SeenFile:
         try:
             from tbloom.scrapy.extras import jobdir  # noqa: PLC0415 - needs Scrapy
 
-            if not self._is_jobdir:
-                return sum(1 for _ in jobdir.stored_requests(self._queue)), set()
-            if not any(jobdir.stored_requests(self._queue)):
-                return 0, set()
-            return jobdir.waiting(self._queue, settings_if_here())
+            number = sum(1 for _ in jobdir.stored_requests(self._queue))
+            is_to_tell = number and self._is_jobdir
+            return (
+                jobdir.waiting(self._queue, settings_if_here()) if is_to_tell else (number, set())
+            )
         except ImportError as error:
-            raise CommandError(
-                f"{self._queue}: to look for requests that wait needs {error.name}"
-            ) from None
+            why = f"{self._queue} can't be read without {error.name}"
         except TBloomError as error:
-            remedy = _REMEDY.format(self._path) if self._is_jobdir else ""
-            raise CommandError(f"{error}. {remedy}".strip(". ")) from None
+            why = str(error)
+        if self._is_jobdir:
+            raise CommandError(f"{why}. {_REMEDY.format(self._path)}")
+        self._unreadable = f"{why}. What waits there counts as seen"
+        return 0, set()
 
     def _read(self) -> Iterator[tuple[bytes, bool]]:
         """Yield each fingerprint, and whether it is a line. Like Scrapy, leave out a last one that was cut off."""
