@@ -287,6 +287,8 @@ def test_a_host_has_one_owner_at_a_time(
                 assert ended <= began
     print([len(pages) for pages in pages_in(tmp_path)], f"{moves=}")
     assert (crawlers > 1) == any(each.get("tbloom/taken", 0) for each in stats)
+    for each in stats:  # also of what was given
+        assert each["scheduler/enqueued"] == each["scheduler/dequeued"]
 
 
 class CountsIdles(Part):
