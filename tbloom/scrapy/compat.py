@@ -189,6 +189,8 @@ def host_queues(scheduler: Any) -> list[tuple[str, Callable[[], Any], int]] | No
         if not len(queue):
             del by_host[host]
             queue.close()
+        for stat in ("dequeued", "dequeued/memory"):  # as the scheduler counts
+            scheduler.stats.inc_value(f"scheduler/{stat}")
         return request
 
     return [(host, partial(pop, host), len(by_host[host])) for host in order]
