@@ -15,10 +15,10 @@ from typing import BinaryIO
 from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
-from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom.errors import TBloomError
+from tbloom.scrapy.compat import make_fingerprinter
 
 #: Files that hold no requests: of Scrapy's scheduler, of FIFO queues, and of SQLite.
 _OTHERS = re.compile(r"active\.json|info\.json|.*-(?:journal|wal|shm)")
@@ -95,8 +95,7 @@ def waiting(folder: Path, settings: Settings | None) -> tuple[int, set[bytes]]:
             if fingerprinter is None:
                 crawler = Crawler(Spider, settings)
                 crawler.addons.load_settings(crawler.settings)
-                kind = load_object(crawler.settings["REQUEST_FINGERPRINTER_CLASS"])
-                fingerprinter = build_from_crawler(kind, crawler)
+                fingerprinter = make_fingerprinter(crawler)
             is_pickle = stored[:1] == pickle.PROTO
             fields = pickle.loads(stored) if is_pickle else marshal.loads(stored)  # noqa: S301, S302 - the user's own
             # Without the spider, its methods can't be found.
