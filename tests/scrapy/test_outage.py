@@ -359,6 +359,30 @@ def test_a_try_that_fails_late_begins_no_outage(
     assert (False, []) == (away.is_on, backs)
 
 
+@pytest.mark.parametrize("limit", [5.0, 0.0])
+def test_a_try_that_began_within_the_limit_is_not_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, limit: float
+) -> None:
+    """It ended later, because the process was frozen; with the limit 0, there is no other try."""
+    away, tries = Outage("REDIS_URL", limit, lambda: False, lambda: None), list[int]()
+    away.answered()
+
+    def call() -> str:
+        tries.append(1)
+        if len(tries) == 2:
+            later = time.monotonic() + 3600
+            monkeypatch.setattr("time.monotonic", lambda: later)
+        if len(tries) <= 2:
+            raise redis.ConnectionError("lost")
+        return "done"
+
+    if limit:
+        assert "done" == away.wait_for(call)
+    else:
+        with pytest.raises(redis.ConnectionError, match="lost"):
+            away.wait_for(call)
+
+
 def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any, tmp_path: Path) -> None:
     """To mark its pages."""
     with without_its_server(server, start, tmp_path) as crawl:

@@ -41,8 +41,10 @@ from tests.helpers.crawl import Part
 from tests.helpers.fingerprinters import ByCallback, RefusesLater, WithoutSession
 from tests.helpers.forked import Forked
 from tests.helpers.hostile import anything
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import needed
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE, refusal
 from tests.helpers.website import Handler, served
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
@@ -228,6 +230,8 @@ def test_the_line_of_a_filter_of_every_kind(
     ("settings", "address", "named"),
     [
         ({"REDIS_URL": "rediss://u:secret@h:7/2"}, "h:7/2", "REDIS_URL is rediss://***@h:7/2"),
+        ({"REDIS_URL": "redis://:secret@h:7/2\n"}, "h:7/2", "REDIS_URL is redis://***@h:7/2"),
+        ({"REDIS_PARAMS": {"url": "redis://h:7/2\n"}}, "h:7/2", "REDIS_PARAMS['url'] is redis://h:7/2"),
         ({"REDIS_URL": "unix://:secret@/r.sock?db=3"}, "/r.sock/3", "REDIS_URL is unix://***@/r.sock"),
         ({"REDIS_HOST": "h", "REDIS_DB": 1, "REDIS_PARAMS": {"password": "secret"}}, "h:6379/1", "REDIS_HOST is h"),
         ({"REDIS_PARAMS": {"host": "h", "password": "secret"}}, "h:6379/0", "REDIS_PARAMS['host'] is h"),
@@ -348,6 +352,19 @@ def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) 
     found = examine(Settings({"REDIS_URL": url, **settings}))[0]
     assert len(found) == bool(expected)
     assert "".join(found).startswith(expected)
+
+
+def test_a_password_in_a_setting_that_nobody_reads_is_named(crawl: Any) -> None:
+    """By doctor, and by the crawl that can't begin; not if another one is refused (rq#809)."""
+    hint = "(REDIS_PASSWORD has no effect: put it into REDIS_PARAMS, as 'password')"
+    with LocalRedis(needed(), "--requirepass", "secret") as server:
+        given = {**ADDON, "REDIS_URL": server.url, "REDIS_PASSWORD": "secret"}
+        [fault], _ = examine(Settings(given))
+        assert fault.endswith(hint)
+        assert refusal(crawl("pages", given, ["a"])).endswith(hint)
+        [fault], _ = examine(Settings({**given, "REDIS_PARAMS": {"password": "other"}}))
+        assert hint not in fault
+        assert [] == examine(Settings({**given, "REDIS_PARAMS": {"password": "secret"}}))[0]
 
 
 def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str) -> None:
