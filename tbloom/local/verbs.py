@@ -16,7 +16,6 @@ from tbloom.errors import ConfigError
 from tbloom.local import info
 from tbloom.local.file import FileStore
 from tbloom.local.memory import MemoryStore
-from tbloom.local.merging import merge
 from tbloom.local.protocol import Protocol
 from tbloom.window import Period
 
@@ -94,22 +93,6 @@ class LocalVerbs:
     def info(self) -> Flow[FilterInfo]:
         """Return the contents of the filter, slice by slice; see ``TimeBloom.info``."""
         return _flow(lambda: info.overview(self._protocol))
-
-    @verb
-    def merge(self, *others: LocalVerbs) -> Flow[None]:
-        """Add the items of other filters' live slices, by OR of their bits.
-
-        Raise ConfigMismatch, with nothing changed, if their parameters differ. What does not fit into a slice's parts becomes
-        further parts of it; with ``grow=False``, raise ``FilterFull``. From then on, ``info()`` has estimates of the items,
-        which never exceed the sum of all filters' items. If more than two full filters are merged, the error rate may be above
-        the promised one. If the process is killed meanwhile, merge again. A merge takes a few times the filters' memory.
-        """
-        for i, other in enumerate(others):
-            if not isinstance(other, LocalVerbs):
-                raise ConfigError(
-                    f"others[{i}]", other, "a LocalBloom (LocalBloom(path=...) opens a file)"
-                )
-        return _flow(lambda: merge(self._protocol, [other._protocol for other in others]))  # noqa: SLF001 - filters too
 
     @verb
     def clear(self) -> Flow[None]:
