@@ -8,7 +8,5 @@
     shard.py     the parts of one shard's live slices, and an item's bits in them
     protocol.py  the work of the verbs
     info.py      info()
-    verbs.py     the verbs, each declared once
     sync.py      LocalBloom
-    aio.py       AsyncLocalBloom
 """

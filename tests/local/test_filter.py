@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from tbloom import (
-    AsyncLocalBloom,
     ConfigError,
     FilterFull,
     LocalBloom,
@@ -28,14 +26,14 @@ START = datetime(2019, 6, 3, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def set_day(seen: LocalBloom | AsyncLocalBloom, day: float) -> None:
+def set_day(seen: LocalBloom, day: float) -> None:
     """Lets the clock of a filter stand still, so many days after the start."""
     seen._protocol.clock = lambda: to_ms(START + day * DAY)
 
 
-def opened(path: Path | None = None, day: int = 0, kind: Any = LocalBloom, **given: Any) -> Any:
+def opened(path: Path | None = None, day: int = 0, **given: Any) -> Any:
     """A filter whose clock stands at a day."""
-    seen = kind(path=path, **{"slices": 3, "capacity": 300, **given})
+    seen = LocalBloom(path=path, **{"slices": 3, "capacity": 300, **given})
     set_day(seen, day)
     return seen
 
@@ -66,22 +64,6 @@ def test_a_slice_keeps_its_parts_though_the_clock_was_set_back(local: Callable[.
     seen.add_many(words("today", 500))
     set_day(seen, 3.5)
     assert all(seen.contains_many(words("tomorrow", 500)))
-
-
-async def test_other_tasks_run_while_one_adds(local: Callable[..., Any]) -> None:
-    """A cancelled call ends all the same: what it added without an answer is new to the next one, as on Redis."""
-    async with local(kind=AsyncLocalBloom, capacity=50_000) as seen:
-        items = [str(i) for i in range(20_000)]
-        adding = asyncio.create_task(seen.add_many(items))
-        for _ in range(5):
-            await asyncio.sleep(0)
-            assert not adding.done()
-        adding.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await adding
-        assert len(items) == (await seen.info()).items
-        assert all(await seen.add_many(items))
-        assert not any(await seen.add_many(items))
 
 
 def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
