@@ -1,5 +1,5 @@
-"""``tbloom clear``, ``reconfigure`` and ``import``: at a terminal, with two servers, and of crawls that change over to tbloom. (The
-rest: recorded/changing.txt, import.txt.)"""
+"""``tbloom clear``, ``reconfigure`` and ``migrate``: at a terminal, with two servers, and of crawls that change over to tbloom. (The
+rest: recorded/changing.txt, migrate.txt.)"""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_server_that_does_not_answer_is_refused_with_a_remedy(scheme: str) -> 
 def test_a_crawl_moves_over(
     crawl: Any, url: str, name: str, client: redis.Redis, tmp_path: Path, *, source: str
 ) -> None:
-    """A crawl of 40 pages is interrupted, changed over by one import, and continued: each page is fetched once.
+    """A crawl of 40 pages is interrupted, changed over by one command, and continued: each page is fetched once.
 
     Of scrapy-redis, the requests in the old crawl's queue are fetched too. The source stays as it is.
     """
@@ -137,7 +137,7 @@ def test_a_crawl_moves_over(
     halt = {"CLOSESPIDER_PAGECOUNT": 15, "CONCURRENT_REQUESTS": 2}
     first = crawl("pages", {**old, **halt}, pages)["fetched"]
     left = read()
-    done = tbloom("import", "--url", url, name, "--create", "--capacity", "1000", *option)
+    done = tbloom("migrate", "--url", url, name, "--create", "--capacity", "1000", *option)
     assert done.returncode == 0, done.stderr
     second = crawl("pages", {**old, **new}, pages)["fetched"]
     assert 15 <= len(first) < 40

@@ -1,4 +1,4 @@
-"""``tbloom import``: the requests that scrapy-redis or Scrapy has seen, into a filter."""
+"""``tbloom migrate``: the requests that scrapy-redis or Scrapy has seen, into a filter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _LENGTH_BYTES, _LONGEST = 2, 1024
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
-@click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
+@click.command(
+    cls=Command, example="tbloom migrate news:tbloom --create --from-set news:dupefilter"
+)
 @options.name
 @options.server
 @options.secret
@@ -49,9 +51,9 @@ def command(
     from_url: str | None,
     **parameters: Any,
 ) -> None:
-    """Import what scrapy-redis or Scrapy has seen.
+    """Migrate what scrapy-redis or Scrapy has seen.
 
-    The same import a second time adds nothing. So an interrupted import can be started again.
+    The same command a second time adds nothing. So it can be started again after an interrupt.
     """
     given, other = options.creation_parameters(parameters), None
     with ExitStack() as stack:
