@@ -23,7 +23,7 @@ OPERATIONS: dict[str, Callable[[Any, Any, int], int]] = {
     "`SETBIT`: `add(id)`, a seen one": lambda one, _, id: one.add(id),
     "`GETBIT`: `id in counter`": lambda one, _, id: id in one,
     "`BITCOUNT`: `count()`": lambda one, *_: one.count(),
-    "`BITPOS`: `members().min()`": lambda one, *_: one.members().min(),
+    "`BITPOS`: `members().bitmap().min()`": lambda one, *_: one.members().bitmap().min(),
     "`AND`: `count_and()`": lambda one, two, _: one.count_and(two),
     "`OR`: `count_or()`": lambda one, two, _: one.count_or(two),
     "`XOR`: `count_xor()`": lambda one, two, _: one.count_xor(two),

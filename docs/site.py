@@ -28,8 +28,6 @@ PROJECT = {
     "SECURITY.md": "security.md",
     "LICENSE": "license.txt",
     "tests/format_vectors.json": "format_vectors.json",
-    "examples/node/client.mjs": "client.mjs.txt",
-    "examples/node/format.mjs": "format.mjs.txt",
 }
 PROJECT |= {
     path.relative_to(ROOT).as_posix(): f"{path.relative_to(ROOT).as_posix()}.txt"

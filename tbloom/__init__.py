@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from tbloom.bloom.info import FilterInfo, SliceInfo
     from tbloom.bloom.sync import TimeBloom
     from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
-    from tbloom.local.aio import AsyncLocalBloom
     from tbloom.local.sync import LocalBloom
     from tbloom.window import Period
 
 __all__ = [
     "AsyncExactFilter",
-    "AsyncLocalBloom",
     "AsyncTimeBloom",
     "Claim",
     "ConfigError",
@@ -54,7 +52,6 @@ __all__ = [
 #: each other.
 _MODULES = {
     "AsyncExactFilter": "exact",
-    "AsyncLocalBloom": "local.aio",
     "AsyncTimeBloom": "bloom.aio",
     "Claim": "bloom.claims.calls",
     "ExactFilter": "exact",

@@ -167,7 +167,7 @@ def reading(file: BinaryIO | str) -> Iterator[Archive]:
 
 def _damaged(name: str) -> TBloomError:
     return TBloomError(
-        f"{name}: damaged, or not a file by 'tbloom export' in format {FORMAT}; nothing was restored"
+        f"{name}: damaged, or not a file by 'tbloom export' in format {FORMAT}; nothing was imported"
     )
 
 

@@ -29,7 +29,7 @@ _ENTRY = re.compile(
 )
 _VERSION = re.compile(r"(\d{16})(\.\d{16})?(?=;|$)", re.ASCII)
 # The limits of a stored layout. A slice whose parts double has far fewer parts; the text has room for 1024 such slices.
-MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
+_MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
 
 class Part(NamedTuple):
@@ -176,7 +176,7 @@ def _read(config: Config, text: str, shard: int) -> dict[str, list[Part]]:
     for entry in text.split(";") if len(text) <= _MAX_TEXT else [""]:
         match = _ENTRY.fullmatch(entry)
         texts = match[2].split(",") if match else []
-        if not match or len(texts) > MAX_PARTS:
+        if not match or len(texts) > _MAX_PARTS:
             raise damaged(config, text, shard)
         slices[match[1]] = parts = []
         for numbers in texts:

@@ -170,7 +170,7 @@ class Upload:
             raise self._begun()
         if status == Status.DAMAGED:
             raise TBloomError(
-                "the server dropped a key before the upload was complete; nothing was restored"
+                "the server dropped a key before the upload was complete; nothing was imported"
             )
         if status != Status.OK:
             raise refusal(self._config, status, payload)
@@ -181,5 +181,5 @@ class Upload:
 
     def _begun(self) -> TBloomError:
         return TBloomError(
-            f"a crawler has created filter {self._config.name!r} meanwhile; stop the crawlers, and restore it with --replace"
+            f"a crawler has created filter {self._config.name!r} meanwhile; stop the crawlers, and import it with --replace"
         )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
-from tbloom.arguments import Item, check_id
-from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
+from tbloom.arguments import Item
+from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.members import MemberPages, id_of
 from tbloom.distinct.reading import Found, Reader
 from tbloom.distinct.roaring import bitmaps
@@ -99,42 +98,6 @@ class SetVerbs(Countable):
         return number is not None and number in ids
 
     @verb
-    def min(self) -> Flow[int | None]:
-        """Return the lowest id, or None if the set is empty."""
-        ids = yield from self._evaluated()
-        return ids.min() if ids else None
-
-    @verb
-    def max(self) -> Flow[int | None]:
-        """Return the highest id, or None if the set is empty."""
-        ids = yield from self._evaluated()
-        return ids.max() if ids else None
-
-    @verb
-    def rank(self, id: int) -> Flow[int]:
-        """Return the number of ids from 0 up to and including this one."""
-        number = check_id(id, "id")
-        return (yield from self._evaluated()).rank(number)
-
-    @verb
-    def select(self, rank: int) -> Flow[int]:
-        """Return the id that has ``rank`` ids below it; 0 means the lowest one. Raise ConfigError if the set has too few."""
-        ids = yield from self._evaluated()
-        if type(rank) is not int or not 0 <= rank < len(ids):
-            raise ConfigError(
-                "rank", rank, f"a whole number from 0, less than the set's {len(ids)}"
-            )
-        return ids[rank]
-
-    @verb
-    def first_absent(self) -> Flow[int | None]:
-        """Return the lowest id that is not in the set, or None if all of 0 to 2^32 - 1 are."""
-        ids = yield from self._evaluated()
-        # Up to there, as many ids are in the set as there are.
-        absent = bisect_left(range(MAX_MEMBERS), x=True, key=lambda id: ids.rank(id) <= id)
-        return absent if absent < MAX_MEMBERS else None
-
-    @verb
     def isdisjoint(self, other: Countable) -> Flow[bool]:
         """Return whether no member is in both sets. The other one may be a counter; see ``count_and``."""
         return self._compared(lambda ours, theirs: ours.isdisjoint(theirs), other)
@@ -146,7 +109,7 @@ class SetVerbs(Countable):
 
     @verb
     def bitmap(self) -> Flow[BitMap]:
-        """Return a copy of the ids as pyroaring's ``BitMap``, which also has a ``jaccard_index``."""
+        """Return a copy of the ids as pyroaring's ``BitMap``, which also has ``min``, ``max``, ``rank`` and ``jaccard_index``."""
         return self._evaluated()
 
     @verb

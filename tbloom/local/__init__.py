@@ -7,9 +7,6 @@
     file.py      a store in a file: its format, and the order of writes that survives a crash
     shard.py     the parts of one shard's live slices, and an item's bits in them
     protocol.py  the work of the verbs
-    merging.py   merge()
     info.py      info()
-    verbs.py     the verbs, each declared once
     sync.py      LocalBloom
-    aio.py       AsyncLocalBloom
 """

@@ -18,7 +18,7 @@ from tbloom.bloom.layout import Layout
 from tbloom.bloom.view import View
 from tbloom.engine.flow import chunks
 from tbloom.engine.keys import by_shard
-from tbloom.engine.pending import Batch, PendingAnswers
+from tbloom.engine.pending import Batch, PendingAnswers, in_order
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigMismatch, FilterFull
 from tbloom.local.contents import PartEntry
@@ -47,8 +47,8 @@ class Protocol:
         self._shards: dict[tuple[int, int], Shard] = {}
         self._version = -1
 
-    def add_many(self, digests: list[bytes], within: int | None, keep: int | None) -> list[bytes]:
-        """Add the items, and return the new ones."""
+    def add_many(self, digests: list[bytes], within: int | None, keep: int | None) -> list[bool]:
+        """Add the items, and return for each whether it is new."""
         age = check_keep(keep, within, self.config.slices)
         within, pending = check_within(within, self.config.slices), self.pending_answers
         new: list[bytes] = []
@@ -68,11 +68,15 @@ class Protocol:
                         part.add(place)
                         if self._version != self.store.version:
                             shard = self._shard_to_add(now, number, age)
-        except BaseException:
-            self.keep_pending(new)
+            known = pending.known_new([Batch(digests, generation=self._generation)])
+            new += pending.take(known)
+            return in_order(dict.fromkeys(new, True), digests)
+        except (
+            BaseException
+        ):  # the caller gets no answers: the next call that asks does, as on Redis
+            unanswered = Batch(new, generation=self._generation, answers="1" * len(new))
+            pending.keep(unanswered, LANE_TTL_MS)
             raise
-        known = pending.known_new([Batch(digests, generation=self._generation)])
-        return [*new, *pending.take(known)]
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
         """Return whether each item has been seen."""
@@ -110,11 +114,6 @@ class Protocol:
         with self.store.guard:
             self.store.close()
             self._current, self._shards = None, {}  # they have views of the closed file
-
-    def keep_pending(self, new: list[bytes]) -> None:
-        """Keep the answers of a call whose caller did not get them, for the next call that asks."""
-        batch = Batch(new, generation=self._generation, answers="1" * len(new))
-        self.pending_answers.keep(batch, LANE_TTL_MS)
 
     # The store must be locked for all methods below.
 

@@ -102,8 +102,6 @@ COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
     "mapping": Setting("TBLOOM_COUNT_MAPPING"),
     "prefix": FILTER["prefix"],
-    "granularity": Setting("TBLOOM_COUNT_GRANULARITY"),
-    "slices": Setting("TBLOOM_COUNT_SLICES", int),
     "tz": FILTER["tz"],
     "max_members": Setting("TBLOOM_COUNT_MAX_MEMBERS", int),
     "retry_for": FILTER["retry_for"],

@@ -211,7 +211,7 @@ def test_without_a_window_only_lanes_have_a_ttl(
         assert {-1} == ttls(name)
     file, copy = str(tmp_path / "filter"), f"{name}-copy"
     assert tbloom("export", "--url", url, name, file).returncode == 0
-    assert tbloom("restore", "--url", url, file, "--name", copy).returncode == 0
+    assert tbloom("import", "--url", url, file, "--name", copy).returncode == 0
     with TimeBloom.open(client, copy) as restored:
         assert not any(restored.add_many([*ITEMS, "a", "b", "c"]))
         assert {-1} == ttls(copy)

@@ -1,4 +1,4 @@
-"""The storage format is that of docs/format.md, in Python and in Node.
+"""The storage format is that of docs/format.md.
 
 ``tests/format_vectors.json`` has examples for clients in any language. After a change of the format
 ``python -m tests.bloom.test_format`` makes it anew.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +25,9 @@ from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.window import window_of
 from tests.helpers.contents import block_of
-from tests.helpers.making import made_once, missing
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "format_vectors.json"
-NODE = ROOT / "examples" / "node"
 
 GENERATION = "1557273600000000"
 CHANGED = f"{GENERATION}.1557277200123456"
@@ -212,60 +208,6 @@ def test_a_slice_grows_once_its_part_is_full(
         assert (layout != before) is expected
         assert layout == before or re.fullmatch(rf"{GENERATION}\.\d{{16}};20190508=1:64:1", layout)
     client.delete(keys[1])
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The client of ``examples/node``, installed in a folder of its own."""
-    if shutil.which("npm") is None:
-        missing("npm")
-    place = Path("examples") / "node"
-
-    def install(root: Path) -> None:
-        shutil.copytree(NODE, root / place, ignore=shutil.ignore_patterns("node_modules"))
-        (root / "lua").symlink_to(ROOT / "lua")
-        (root / "tests").symlink_to(ROOT / "tests")
-        npm = ["npm", "install", "--no-audit", "--no-fund"]
-        done = subprocess.run(npm, cwd=root / place, capture_output=True, text=True, check=False)
-        if done.returncode:
-            missing(f"what npm installs ({done.stderr[-300:]})")
-
-    return made_once(tmp_path_factory, "checkout", install) / place / "main.mjs"
-
-
-@pytest.mark.check
-def test_node_agrees_with_the_examples(program: Path) -> None:
-    done = subprocess.run(
-        ["node", program, "--vectors"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("error_rate", [1e-9, 1e-12])
-def test_python_and_node_have_seen_what_the_other_one_adds(
-    program: Path, client: redis.Redis, url: str, name: str, error_rate: float
-) -> None:
-    """In a slice that grows, by one client and by the other."""
-    parameters = {"capacity": 500, "slices": 3, "error_rate": error_rate}
-
-    def node(verb: str, items: Iterable[str]) -> list[bool]:
-        done = subprocess.run(
-            ["node", program, url, name, json.dumps(parameters), verb],
-            input="".join(f"{item}\n" for item in items),
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert (0, "") == (done.returncode, done.stderr)
-        return [answer == "1" for answer in done.stdout.split()]
-
-    items = [f"https://site.example/{number}" for number in range(12_000)]
-    with TimeBloom(client, name, **parameters) as seen:
-        assert all(node("add", items[:4000]))
-        assert [False] * 4000 + [True] * 4000 == seen.add_many(items[:8000])
-        assert [False] * 8000 + [True] * 4000 == node("add", items)
-        assert not any(seen.add_many(items))
-        assert len(items) == seen.info().items
-    assert [True, False] == node("contains", [items[0], "never"])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""``tbloom clear``, ``reconfigure`` and ``import``: at a terminal, with two servers, and of crawls that change over to tbloom. (The
-rest: recorded/changing.txt, import.txt.)"""
+"""``tbloom clear``, ``reconfigure`` and ``migrate``: at a terminal, with two servers, and of crawls that change over to tbloom. (The
+rest: recorded/changing.txt, migrate.txt.)"""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_server_that_does_not_answer_is_refused_with_a_remedy(scheme: str) -> 
 def test_a_crawl_moves_over(
     crawl: Any, url: str, name: str, client: redis.Redis, tmp_path: Path, *, source: str
 ) -> None:
-    """A crawl of 40 pages is interrupted, changed over by one import, and continued: each page is fetched once.
+    """A crawl of 40 pages is interrupted, changed over by one command, and continued: each page is fetched once.
 
     Of scrapy-redis, the requests in the old crawl's queue are fetched too. The source stays as it is.
     """
@@ -143,7 +143,7 @@ def test_a_crawl_moves_over(
     halt = {"CLOSESPIDER_PAGECOUNT": 15, "CONCURRENT_REQUESTS": 2}
     first = crawl("pages", {**old, **halt}, pages)["fetched"]
     left = read()
-    done = tbloom("import", "--url", url, name, "--create", "--capacity", "1000", *option)
+    done = tbloom("migrate", "--url", url, name, "--create", "--capacity", "1000", *option)
     assert done.returncode == 0, done.stderr
     second = crawl("pages", {**old, **new}, pages)["fetched"]
     assert 15 <= len(first) < 40
@@ -156,7 +156,7 @@ def test_a_crawl_moves_over(
 def test_a_requests_seen_that_two_releases_wrote(url: str, name: str) -> None:
     """scrapy#7943: three lines of Scrapy 2.13, then three records of 2.19."""
     file = DATA / "lines-then-records.seen"
-    done = tbloom("import", "--url", url, name, "--create", "--from-seen", str(file), "--json")
+    done = tbloom("migrate", "--url", url, name, "--create", "--from-seen", str(file), "--json")
     assert done.returncode == 0, done.stderr
     counts = {"read": 6, "new": 6, "seen": 0, "lines": 3, "records": 3, "waiting": 0}
     assert counts == json.loads(done.stdout)
@@ -196,7 +196,7 @@ def test_what_waits_in_a_jobdir_is_fetched_by_the_next_crawl(
     )["fetched"]
     before = contents(tmp_path)
     waiting = 40 - len(first)
-    imports = "import", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    imports = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
     done = tbloom(*imports, str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
@@ -223,7 +223,7 @@ def test_a_jobdir_whose_waiting_requests_can_t_be_told_is_refused(
         "REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter",
     }
     crawl("pages", {**own, "CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1}, [*"abcdefgh"])
-    imports = "import", "--url", url, name, "--create", "--from-seen"
+    imports = "migrate", "--url", url, name, "--create", "--from-seen"
     refused(tbloom(*imports, tmp_path), "lacks", "run this in the project's folder")
     for file in (tmp_path / "requests.queue").rglob("0s"):
         for broken in [file] if file.is_file() else file.glob("q*"):

@@ -40,7 +40,7 @@ def test_planted_names_are_no_commands_to_a_terminal(
     own.hset(MappingKeys(f"mapping {odd}").counters(), b"bad\x1b[2J\xff", "{}")
     shows = ["count", "show", odd, "--mapping", f"mapping {odd}"]
     for words in (
-        *(["list"], ["info", odd], ["export", odd, file], ["restore", file, "--replace"]),
+        *(["list"], ["info", odd], ["export", odd, file], ["import", file, "--replace"]),
         *(["watch", odd, "--once", "-"], ["count", "list"], shows),
     ):
         done = tbloom(*words, "--url", own_url)

@@ -1,4 +1,4 @@
-"""``tbloom export`` and ``tbloom restore``, on servers of every kind. (The rest: recorded/export.txt.)"""
+"""``tbloom export`` and ``tbloom import``, on servers of every kind. (The rest: recorded/export.txt.)"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.helpers.making import needed
 LEFT_OUT = re.compile(r":claims$|:sessions$")
 MB = 1 << 20
 ITEMS = [f"item {i}" for i in range(3000)]
-DAMAGED = "damaged, or not a file by 'tbloom export' in format 5; nothing was restored"
+DAMAGED = "damaged, or not a file by 'tbloom export' in format 5; nothing was imported"
 
 
 def test_an_exported_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
@@ -120,7 +120,7 @@ def test_a_filter_moves_to_another_server(
         assert max(parts for _, _, parts, *_ in slices) > 1
         assert main(["export", "--url", here, name, file]) == 0
         seen.client.flushall()
-    done = process("restore", "--url", there, "-", "--quiet", input=Path(file).read_bytes())
+    done = process("import", "--url", there, "-", "--quiet", input=Path(file).read_bytes())
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     with TimeBloom.from_url(there, name, **parameters) as seen:
         assert (slices, pytest.approx(ends, abs=1)) == held(seen)
@@ -131,7 +131,7 @@ def test_a_filter_moves_to_another_server(
 
 def test_a_file_of_the_format_before_is_restored(url: str, name: str) -> None:
     old = Path(__file__).parents[1] / "data" / "format3.tbloom"
-    tbloom("restore", str(old), "--url", url, "--name", name)
+    tbloom("import", str(old), "--url", url, "--name", name)
     with TimeBloom.open(url, name) as seen:
         assert not any(seen.add_many(f"item {i}" for i in range(150)))
         assert sum(seen.add_many(f"other {i}" for i in range(100))) > 98
@@ -160,7 +160,7 @@ def test_the_file_has_all_items_added_before_the_export(url: str, name: str, fil
         finally:
             done.set()
         adding.result()
-    assert main(["restore", "--url", url, file, "--name", f"{name}-copy", "--quiet"]) == 0
+    assert main(["import", "--url", url, file, "--name", f"{name}-copy", "--quiet"]) == 0
     with TimeBloom.from_url(url, f"{name}-copy", **parameters) as seen:
         assert all(seen.contains_many(before))
         assert [] == seen.warnings()
@@ -189,10 +189,10 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
         wrong.append(changed)
     for data in wrong:
         Path(file).write_bytes(data)
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
+        refused(tbloom("import", "--url", url, file, "--quiet"), file, DAMAGED)
     assert [] == left_on_server(client, exported.name)
     Path(file).write_bytes(whole)
-    assert main(["restore", "--url", url, file]) == 0
+    assert main(["import", "--url", url, file]) == 0
 
 
 def test_a_forged_file_reaches_no_other_keys(
@@ -220,12 +220,12 @@ def test_a_forged_file_reaches_no_other_keys(
         *({**members, last: json.dumps({**values, field: it}).encode()} for field, it in fields),
     ):
         forge(file, wrong)
-        refused(tbloom("restore", "--url", url, file, "--quiet"))
+        refused(tbloom("import", "--url", url, file, "--quiet"))
         assert [] == left_on_server(client, exported.name)
     # Fields that this version does not know are ignored; the manifest may be anywhere.
     later = {**values, "comment": "of a later version"}
     forge(file, {last: json.dumps(later).encode(), part: members[part]})
-    assert main(["restore", "--url", url, file]) == 0
+    assert main(["import", "--url", url, file]) == 0
     assert (slices, pytest.approx(ends, abs=1)) == held(exported)
 
 
@@ -255,7 +255,7 @@ def large(url: str, client: redis.Redis, name: str, file: str) -> Iterator[str]:
 @contextlib.contextmanager
 def stopped(client: redis.Redis, url: str, file: str) -> Iterator[Any]:
     """A restore that has stopped in the middle; it goes on after the context."""
-    running = started("restore", "--url", url, file, "--quiet", text=True)
+    running = started("import", "--url", url, file, "--quiet", text=True)
     while not client.keys("*:incoming:*") and running.poll() is None:
         pass
     running.send_signal(signal.SIGSTOP)
@@ -291,7 +291,7 @@ def test_a_restore_that_ends_in_the_middle_installs_nothing(
         left = left_on_server(client, name)
         assert left
         assert all(":incoming:" in key and 0 < client.ttl(key) <= 3600 for key in left)
-        assert main(["restore", "--url", url, large]) == 0
+        assert main(["import", "--url", url, large]) == 0
         assert all(seen.contains_many(map(str, range(100))))
     client.delete(*left)
 
@@ -302,7 +302,7 @@ def test_ctrl_c_ends_a_restore_at_any_moment(
 ) -> None:
     """It crashed the interpreter, often while hiredis made the text of a lifetime in ms, after a megabyte: see ``Call.command``."""
     for pause in range(pauses):
-        words = ["restore", "--url", url, large, "--replace", "--quiet"]
+        words = ["import", "--url", url, large, "--replace", "--quiet"]
         running = started(*words, text=True)
         while not client.keys("*:incoming:*") and running.poll() is None:
             pass
@@ -318,7 +318,7 @@ def test_ctrl_c_ends_a_restore_at_any_moment(
 )
 def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str) -> None:
     """typer#1918. The limit of a file's size stands for the end of a disk."""
-    assert main(["restore", "--url", url, large]) == 0
+    assert main(["import", "--url", url, large]) == 0
     target = Path(large).with_name("second")
     target.write_bytes(b"before")
     words = ["export", "--url", url, name, str(target), "--quiet"]
@@ -344,7 +344,7 @@ def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, fi
     """The documented ACL with its documented additions, each of which is necessary."""
     text = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
     line, *_others = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
-    [extra] = re.findall(r"`tbloom restore` needs `(.*?)` too", text)
+    [extra] = re.findall(r"`tbloom import` needs `(.*?)` too", text)
     for_restore = extra.split()
     words = line.replace("NAME", name).replace("PASSWORD", "pw").split()
 
@@ -358,8 +358,8 @@ def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, fi
     for left_out in for_restore:
         own.flushall()
         url = user([word for word in for_restore if word != left_out])
-        error = refused(tbloom("restore", "--url", url, file, "--quiet"))
+        error = refused(tbloom("import", "--url", url, file, "--quiet"))
         assert re.search(r"permission|can't run", error), error
     own.flushall()
-    assert main(["restore", "--url", user(for_restore), file]) == 0
+    assert main(["import", "--url", user(for_restore), file]) == 0
     assert all(TimeBloom(own, name, capacity=500, shards=2).contains_many(ITEMS))

@@ -78,7 +78,7 @@ def test_an_import_needs_the_documented_rights_only(
     line = re.search(r"^ACL SETUSER crawler (.*)$", page, re.MULTILINE)[1]
     rights = line.replace("NAME", "news").replace("PASSWORD", "pw").split()
     if source == "--from-set":
-        [extra] = re.findall(r"`tbloom import --from-set KEY` needs `(.*?)`", page)
+        [extra] = re.findall(r"`tbloom migrate --from-set KEY` needs `(.*?)`", page)
         rights += extra.replace("KEY", "old").split()
     own.flushall()
     own.sadd("old", "0" * 40)
@@ -86,7 +86,7 @@ def test_an_import_needs_the_documented_rights_only(
     url = f"redis://importer:pw@127.0.0.1:{own.get_connection_kwargs()['port']}/0"
     (tmp_path / "seen").write_text("0" * 40 + "\n")
     place = {"--from-seen": tmp_path / "seen", "--from-set": "old"}[source]
-    done = tbloom("import", "news", "--create", source, place, "--url", url)
+    done = tbloom("migrate", "news", "--create", source, place, "--url", url)
     assert (0, "") == (done.returncode, re.sub("1 item read, 1 new.*", "", done.stderr).strip())
 
 

@@ -106,7 +106,7 @@ def test_commands_say_how_far_they_came(
     with full():
         added = tbloom("add", name, *url, stdin="x\ny\n")
         assert "script" not in refused(added, *WORDS, "before that: 0 lines answered, 0 new")
-        imported = tbloom("import", name, *url, "--from-seen", file)
+        imported = tbloom("migrate", name, *url, "--from-seen", file)
         refused(imported, *WORDS, "before that: 0 items read, 0 new")
         counted = tbloom("count", "add", "urls", *mapping, *url, stdin="y\n")
         refused(counted, *WORDS, "before that: 0 members read, 0 counted for the first time")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, LocalBloom, TBloomError, errors
+from tbloom import LocalBloom, TBloomError, errors
 from tbloom.pages import PageStore
 from tbloom.scrapy.done.local import ClaimsLocked
 from tbloom.scrapy.settings import UnknownSetting
@@ -40,7 +40,6 @@ async def test_a_store_on_a_server_is_not_copied(cls: Any, url: str, name: str) 
 
 
 def test_a_store_on_a_disk_is_not_copied(tmp_path: Path) -> None:
-    check_refused(AsyncLocalBloom(), *WAYS)
     with LocalBloom(path=tmp_path / "filter") as seen, closing(PageStore(tmp_path / "pages")) as p:
         check_refused(seen, *WAYS, lambda seen: pickle.dumps(seen.add))
         check_refused(p, *WAYS, lambda pages: pickle.dumps(pages.get))

@@ -10,12 +10,13 @@ import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, LocalBloom, TBloomError
+from tbloom import ConfigError, LocalBloom, TBloomError
 from tbloom.distinct import AsyncMemberSet, MemberSet
 from tbloom.engine.methods import verb
 from tests.helpers.making import Awaited
@@ -34,31 +35,30 @@ SERVED: dict[str, tuple[Store, dict[str, Any]]] = {
 }
 STORES = ["bloom", "exact", "local", "local file"]
 EVERY = [*STORES, "forever", "distinct"]
-with_contains = pytest.mark.parametrize("open_one", STORES, indirect=True)
+
+
+def opens(kind: str, url: str, name: str, tmp_path: Path) -> Callable[..., Any]:
+    """Opens a store of this kind, on one server or in one file."""
+    store, given = SERVED.get(kind, (None, WINDOW))
+    if store is not None:
+        return partial(store.open, url, name, **given)
+    path = {"path": tmp_path / "seen.tbloom"} if kind == "local file" else {}
+    return partial(LocalBloom, name=name, **path, **given)
 
 
 @pytest.fixture(params=EVERY)
 def open_one(
     request: pytest.FixtureRequest, url: str, name: str, tmp_path: Path
 ) -> Callable[..., Any]:
-    """Opens a store of this kind, on one server or in one file."""
-    store, given = SERVED.get(request.param, (None, WINDOW))
-
-    def open_one(driver: str = "sync", **parameters: Any) -> Any:
-        arguments = {**given, **parameters}
-        if store is not None:
-            return store.open(url, name, driver=driver, **arguments)
-        path = {"path": tmp_path / "seen.tbloom"} if request.param == "local file" else {}
-        made = AsyncLocalBloom if driver == "async" else LocalBloom
-        return made(name=name, **path, **arguments)
-
-    return open_one
+    return opens(request.param, url, name, tmp_path)
 
 
-@pytest.fixture(params=["sync", "async"])
-def seen(request: pytest.FixtureRequest, open_one: Callable[..., Any]) -> Any:
-    """A filter of each kind; its verbs are to be awaited."""
-    return Awaited(open_one()) if request.param == "sync" else open_one("async")
+@pytest.fixture(params=[*EVERY, *(f"{kind}, asyncio" for kind in SERVED)])
+def seen(request: pytest.FixtureRequest, url: str, name: str, tmp_path: Path) -> Any:
+    """A store of each kind; its verbs are to be awaited."""
+    kind, _, driver = request.param.partition(", ")
+    open_one = opens(kind, url, name, tmp_path)
+    return open_one(driver="async") if driver else Awaited(open_one())
 
 
 async def test_an_item_is_new_once(seen: Any) -> None:
@@ -92,7 +92,7 @@ async def test_a_batch_answers_in_order_and_a_repeat_is_seen(seen: Any) -> None:
     assert await seen.add_many([]) == []
 
 
-@with_contains
+@pytest.mark.parametrize("seen", [*STORES, "bloom, asyncio", "exact, asyncio"], indirect=True)
 async def test_items_are_looked_for_in_order_and_nothing_changes(seen: Any) -> None:
     assert [False, False] == [await seen.contains("a"), await seen.contains("a")]
     assert [True, True] == await seen.add_many(["a", "c"])
@@ -195,7 +195,6 @@ def test_only_the_exact_one_never_takes_an_item_for_another(
 PAIRS = [
     *((store.sync, store.aio) for store in (BLOOM, EXACT, DISTINCT)),
     (MemberSet, AsyncMemberSet),
-    (LocalBloom, AsyncLocalBloom),
 ]
 
 

@@ -10,7 +10,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import reduce
 from importlib.util import find_spec
@@ -94,16 +93,6 @@ def test_sets_answer_as_sets_of_python(
             some = next(iter(expected), 7)
             assert (some in expected) is (some in found)
             assert BitMap(expected) == BitMap.deserialize(found.to_roaring())
-            ordered, absent = sorted(expected), next(id for id in count() if id not in expected)
-            assert (min(ordered, default=None), max(ordered, default=None)) == (
-                found.min(),
-                found.max(),
-            )
-            assert absent == found.first_absent()
-            assert bisect_right(ordered, absent + 7) == found.rank(absent + 7)
-            for place in {0, len(ordered) // 2, len(ordered) - 1} if ordered else ():
-                assert ordered[place] == found.select(place)
-                assert place + 1 == found.rank(ordered[place])
         pairs = [(value(tree, sets), value(tree, truth)) for tree in (0, 1, *trees[:1])]
         pairs.append((sets[0] & sets[1], truth[0] & truth[1]))
         for (one, ours), (other, theirs) in product(pairs, repeat=2):
@@ -122,7 +111,7 @@ def test_sets_answer_as_sets_of_python(
 async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> None:
     """Also those that no counter has any more; so the complement is of all whom the mapping knows."""
     a, b = make_counter("a", keep_members=True), make_counter("b", keep_members=True)
-    assert (0, None) == (await a.everyone().count(), await a.everyone().min())
+    assert 0 == await a.everyone().count()
     await a.add_many(["x", "y", "z"])
     await b.add_many(["z", "new", "gone"])
     await b.discard("gone")
@@ -136,11 +125,7 @@ async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> N
     assert 5 == await a.members().count_or(everyone)
     assert 0 == await a.members().count_andnot(everyone)
     assert [True, False] == [await everyone.contains(one) for one in ("gone", "never")]
-    assert [2, 3, 4] == [
-        await (everyone - a.members()).count(),
-        await a.members().first_absent(),
-        await everyone.max(),
-    ]
+    assert 2 == await (everyone - a.members()).count()
     await a.clear(mapping=True)
     assert 0 == await everyone.count()
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, LocalBloom, TBloomError
+from tbloom import ConfigError, ConfigMismatch, LocalBloom, TBloomError
 from tbloom.local import file, shard
 from tbloom.window import to_ms
-from tests.helpers.making import Awaited, Child, Partner, missing
+from tests.helpers.making import Child, Partner, missing
 from tests.helpers.pagestores import mounted
 
 START = to_ms(datetime(2019, 6, 3, 12, tzinfo=UTC))
@@ -192,21 +192,16 @@ def _replace(path: Path, make: Callable[[Path], object]) -> None:
     new.replace(path)
 
 
-@pytest.mark.parametrize("cls", [LocalBloom, AsyncLocalBloom])
 @pytest.mark.parametrize(("lose", "error"), LOSSES)
-async def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call(
-    path: Path, cls: Any, lose: Callable[[Path], object], error: str
+def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call(
+    path: Path, lose: Callable[[Path], object], error: str
 ) -> None:
     """As by rm, rsync or logrotate; and of the end, where it was the last call. Nobody adds into nothing."""
-
-    def opened(**given: Any) -> Any:
-        seen = cls(path=path, capacity=1000, **given)
-        return seen if cls is AsyncLocalBloom else Awaited(seen)
-
+    opened = partial(LocalBloom, path=path, capacity=1000)
     seen, other, reader = opened(), opened(), opened(readonly=True)
-    await seen.add_many(["a", "b"])
-    assert await reader.contains("a")
-    assert not await other.add("a")
+    seen.add_many(["a", "b"])
+    assert reader.contains("a")
+    assert not other.add("a")
     lose(path)
     for call in (
         partial(seen.add, "c"),
@@ -215,13 +210,13 @@ async def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call
         partial(reader.last_seen, "a"),
         seen.info,
         seen.clear,
-        seen.aclose,
-        other.aclose,
+        seen.close,
+        other.close,
     ):
         with pytest.raises(TBloomError, match=error):
-            await call()
-    await seen.aclose()  # it is closed
-    await reader.aclose()  # it has nothing to lose
+            call()
+    seen.close()  # it is closed
+    reader.close()  # it has nothing to lose
 
 
 def test_a_file_that_is_cut_within_a_call_kills_the_process(
@@ -431,29 +426,24 @@ def _state(path: Path) -> tuple[bytes, int]:
     return path.read_bytes(), path.stat().st_mtime_ns
 
 
-@pytest.mark.parametrize("cls", [LocalBloom, AsyncLocalBloom])
-async def test_a_reader_changes_nothing(path: Path, cls: Any) -> None:
-    with LocalBloom(path=path) as writer, LocalBloom() as other:
+def test_a_reader_changes_nothing(path: Path) -> None:
+    with LocalBloom(path=path) as writer:
         writer.add("a")
         before = _state(path)
-        opened = cls(path=path, readonly=True)
-        reader = opened if cls is AsyncLocalBloom else Awaited(opened)
+        reader = LocalBloom(path=path, readonly=True)
         for change in (
             partial(reader.add, "a"),
             partial(reader.add_many, ["b"]),
-            partial(reader.merge, other),
             reader.clear,
         ):
             with pytest.raises(TBloomError, match=f"^'{path}' was opened to be read only$"):
-                await change()
-        assert [True, False] == await reader.contains_many(["a", "b"])
-        assert (await reader.info()).items == 1
-        assert await reader.last_seen("a")
-        other.merge(opened)
-        assert "a" in other
+                change()
+        assert [True, False] == reader.contains_many(["a", "b"])
+        assert reader.info().items == 1
+        assert reader.last_seen("a")
         assert before == _state(path)
-        assert opened._protocol.store._view.readonly
-        await reader.aclose()
+        assert reader._protocol.store._view.readonly
+        reader.close()
 
 
 def test_a_reader_makes_no_file(path: Path) -> None:

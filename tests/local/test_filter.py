@@ -1,10 +1,7 @@
-"""A filter without a server: its answers, which are those of a filter on Redis; and ``merge``: the items of several filters in one,
-by OR of their bits.
-"""
+"""A filter without a server: its answers, which are those of a filter on Redis."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,9 +13,7 @@ from typing import Any
 import pytest
 
 from tbloom import (
-    AsyncLocalBloom,
     ConfigError,
-    ConfigMismatch,
     FilterFull,
     LocalBloom,
     TimeBloom,
@@ -31,14 +26,14 @@ START = datetime(2019, 6, 3, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def set_day(seen: LocalBloom | AsyncLocalBloom, day: float) -> None:
+def set_day(seen: LocalBloom, day: float) -> None:
     """Lets the clock of a filter stand still, so many days after the start."""
     seen._protocol.clock = lambda: to_ms(START + day * DAY)
 
 
-def opened(path: Path | None = None, day: int = 0, kind: Any = LocalBloom, **given: Any) -> Any:
+def opened(path: Path | None = None, day: int = 0, **given: Any) -> Any:
     """A filter whose clock stands at a day."""
-    seen = kind(path=path, **{"slices": 3, "capacity": 300, **given})
+    seen = LocalBloom(path=path, **{"slices": 3, "capacity": 300, **given})
     set_day(seen, day)
     return seen
 
@@ -69,22 +64,6 @@ def test_a_slice_keeps_its_parts_though_the_clock_was_set_back(local: Callable[.
     seen.add_many(words("today", 500))
     set_day(seen, 3.5)
     assert all(seen.contains_many(words("tomorrow", 500)))
-
-
-async def test_other_tasks_run_while_one_adds(local: Callable[..., Any]) -> None:
-    """A cancelled call ends all the same: what it added without an answer is new to the next one, as on Redis."""
-    async with local(kind=AsyncLocalBloom, capacity=50_000) as seen:
-        items = [str(i) for i in range(20_000)]
-        adding = asyncio.create_task(seen.add_many(items))
-        for _ in range(5):
-            await asyncio.sleep(0)
-            assert not adding.done()
-        adding.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await adding
-        assert len(items) == (await seen.info()).items
-        assert all(await seen.add_many(items))
-        assert not any(await seen.add_many(items))
 
 
 def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
@@ -189,66 +168,3 @@ def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPat
 
 def words(machine: str, count: int) -> list[str]:
     return [f"{machine} {i}" for i in range(count)]
-
-
-@pytest.mark.parametrize("given", [{}, {"shards": 3}, {"granularity": None, "slices": 1}])
-def test_a_merged_filter_has_seen_what_any_has(tmp_path: Path, given: dict[str, Any]) -> None:
-    """Of one machine that saw little, one whose slices grew, and one that has a newer slice only; in memory and in files.
-    Items stay in their slices."""
-    little, much = opened(**given), opened(tmp_path / "much", **given)
-    little.add_many([*words("both", 50), *words("little", 50)])
-    much.add_many([*words("both", 50), *words("much", 2000)])
-    newer = opened(tmp_path / "newer", day=1, **given)
-    newer.add_many(words("newer", 400))
-    for seen in (little, much):
-        set_day(seen, 1)
-    total = 100 + 2050 + 400
-    union = [*words("both", 50), *words("little", 50), *words("much", 2000), *words("newer", 400)]
-    rate = sum(seen.info().error_rate for seen in (little, much, newer))
-    little.merge(much, newer)
-    assert all(little.contains_many(union))
-    assert sum(little.contains_many(words("never", 5000))) < 5
-    info = little.info()
-    assert 0.99 * len(union) < info.items <= total
-    assert info.error_rate <= 1.01 * rate
-    if "granularity" not in given:
-        for label, items in (("20190603", words("much", 2000)), ("20190604", words("newer", 400))):
-            assert {label} == {one.label for one in little.last_seen_many(items) if one}
-    new = little.add_many([*words("later", 3000), *words("much", 5)])
-    assert sum(new) >= 2999
-    assert not any(new[-5:])
-    assert little.info().error_rate <= 2 * info.promised_error_rate
-    assert not any(much.contains_many(words("little", 50)))
-
-
-def test_two_full_filters_keep_the_promised_rate() -> None:
-    one, other = opened(capacity=3000), opened(capacity=3000)
-    for seen, items in ((one, "one"), (other, "other")):
-        for day in range(3):
-            set_day(seen, day)
-            seen.add_many(words(f"{items} {day}", 2990))
-    one.merge(other)
-    assert 6 == sum(slice.parts for slice in one.info().slices)
-    assert one.info().error_rate <= one.config.error_rate
-    assert all(one.contains_many(words("other 0", 2990)))
-
-
-def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    """Too many items, where the filter may not grow; other parameters, by the name of their filter; and what is no filter."""
-    one = opened(tmp_path / "one", grow=False)
-    others = [opened(grow=False) for _ in range(2)]
-    one.add_many(words("one", 200))
-    for number, other in enumerate(others):
-        other.add_many(words(f"other {number}", 70))
-    before = one.info()
-    with pytest.raises(FilterFull):
-        one.merge(*others)
-    for bad in (opened(name="bad", capacity=400), opened(name="bad", tz="Europe/Berlin")):
-        with pytest.raises(ConfigMismatch, match="'bad' is stored with other parameters"):
-            one.merge(others[0], bad)
-    for wrong in (tmp_path / "one", 5, None):
-        with pytest.raises(ConfigError, match=r"^others\[1\]: expected a LocalBloom"):
-            one.merge(others[0], wrong)  # type: ignore[arg-type]
-    assert before == one.info()
-    one.merge(others[0])
-    assert all(one.contains_many([*words("one", 200), *words("other 0", 70)]))

@@ -73,7 +73,6 @@ def test_the_packages_all_names_what_it_imports() -> None:
         ("import tbloom", {"redis", "asyncio", "dataclasses"}),
         ("import tbloom.errors, tbloom.window, tbloom.arguments", {"redis", "asyncio"}),
         ("from tbloom import LocalBloom; assert LocalBloom().add('a')", {"redis", "asyncio"}),
-        ("from tbloom import AsyncLocalBloom", {"redis"}),
         ("from tbloom import TimeBloom", {"pyroaring", "isal", "sqlite3", "rich"}),
         ("from tbloom.distinct import DistinctCounter", {"pyroaring"}),
         ("from tbloom.cli import main; main(['--version'])", {"redis", "mmh3"}),

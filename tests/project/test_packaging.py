@@ -38,9 +38,9 @@ tbloom list
 tbloom list --json
 tbloom info $NAME-new
 tbloom export $NAME-new file
-tbloom restore file --replace
+tbloom import file --replace
 echo 61 > hex
-tbloom import $NAME-new --from-seen hex
+tbloom migrate $NAME-new --from-seen hex
 tbloom completion bash
 tbloom count add $NAME lines --mapping $NAME-plain
 tbloom count show $NAME --mapping $NAME-plain

@@ -83,7 +83,7 @@ def test_no_error_shows_a_password(url: str) -> None:
 LINES = [
     *("U", "list --url U", "list --url=U", "list U", "list --redis U", "list", "info U", "count U"),
     *("check --url U news", "check news U", "metrics --url U news", "watch a --url U", "add news U"),
-    *("import news --from-set a --from-url U", "import U --from-seen U", "restore S --url U", "export U f"),
+    *("migrate news --from-set a --from-url U", "migrate U --from-seen U", "import S --url U", "export U f"),
     *("count show a --mapping U", "plan --capacity U", "demo --redis U", "pages get U U"),
 ]  # fmt: skip
 

@@ -125,9 +125,9 @@ def test_a_crawl_goes_on_when_the_mapping_is_full(crawl: Any, own_counters: dict
 def test_urls_of_all_kinds(
     client: redis.Redis, url: str, name: str, own_counters: dict[str, Any]
 ) -> None:
-    """``data:`` and ``file:`` have no host; an invalid URL is lost, and the others are counted, in the settings' slices."""
-    texts = {"TBLOOM_COUNT_GRANULARITY": "h", "TBLOOM_COUNT_SLICES": "3", "REDIS_URL": url}
-    crawler = get_crawler(None, {**own_counters, **texts, "TBLOOM_TIMEZONE": "Asia/Tokyo"})
+    """``data:`` and ``file:`` have no host; an invalid URL is lost, and the others are counted, in the settings' time zone."""
+    given = {"REDIS_URL": url, "TBLOOM_TIMEZONE": "Asia/Tokyo"}
+    crawler = get_crawler(None, {**own_counters, **given})
     crawler.crawling = True  # it is about to run
     extension = DistinctCounts.from_crawler(crawler)
     urls = {"data:,a", "file:///a", "https://B.example:8080/", "http://[::1]/", "http://b.example/"}
@@ -135,7 +135,7 @@ def test_urls_of_all_kinds(
         extension.response_received(Response(one), Request("https://a.example/"))
     extension._end()
     assert 2 == extension._stats["urls/lost"]
-    window = {"granularity": "h", "slices": 3, "tz": "Asia/Tokyo"}
+    window = {"granularity": "d", "slices": 30, "tz": "Asia/Tokyo"}
     for kind, number in (("urls", 5), ("hosts", 2)):
         kept = DistinctCounter(client, f"{name}-default:{kind}", f"{name}:ids", **window)
         assert number == kept.count()

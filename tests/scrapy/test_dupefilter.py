@@ -127,7 +127,7 @@ def test_a_crawl_needs_keys_with_its_prefix_only(
     [
         {"TBLOOM_MARK": "never"},
         {"TBLOOM_MARK": "done"},
-        {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}, "TBLOOM_COUNT_SLICES": 0},
+        {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}, "TBLOOM_COUNT_MAX_MEMBERS": 0},
     ],
 )
 def test_a_crawl_that_does_not_begin_clears_nothing(

@@ -431,7 +431,7 @@ def moved(project: Project, *words: str, code: int = 0) -> tuple[list[int], str]
 def imported(project: Project, old: Old, url: str) -> None:
     """Imports scrapy-redis' set."""
     own = ("--from-set", old.dupefilter.key, "--url", url)
-    assert 0 == project.run("import", project.seen.name, *own).returncode
+    assert 0 == project.run("migrate", project.seen.name, *own).returncode
 
 
 def test_each_request_of_scrapy_redis_queue_is_fetched_once(

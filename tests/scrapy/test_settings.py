@@ -90,8 +90,7 @@ def message(wrong: dict[str, Any]) -> str:
         # Of the distinct counts:
         ({"TBLOOM_COUNT_KEY": ""}, "TBLOOM_COUNT_KEY: expected a str that is not empty"),
         ({"TBLOOM_COUNT_MAPPING": "%d"}, "TBLOOM_COUNT_MAPPING: expected a str in which only"),
-        ({"TBLOOM_COUNT_GRANULARITY": "y"}, "TBLOOM_COUNT_GRANULARITY: expected 'h', 'd', 'w'"),
-        ({"TBLOOM_COUNT_SLICES": "many"}, "TBLOOM_COUNT_SLICES: expected a whole number from 1"),
+        ({"TBLOOM_COUNT_MAX_MEMBERS": "many"}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
         ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
     ],
 )  # fmt: skip
@@ -148,7 +147,7 @@ COUNTS = {**ADDON, "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
     [
         *((each, {"TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure ")
           for each in (ADDON, SCHEDULED)),
-        (COUNTS, {"TBLOOM_COUNT_SLICES": 3}, "TBLOOM_COUNT_SLICES is 3, the stored one has 30"),
+        (COUNTS, {"TBLOOM_TIMEZONE": "Asia/Tokyo"}, "TBLOOM_TIMEZONE is 'Asia/Tokyo', the stored one has 'UTC'"),
     ],
 )  # fmt: skip
 def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(

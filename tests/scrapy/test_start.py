@@ -82,7 +82,7 @@ class Opens(Part):
         {"REDIS_URL": UNREACHABLE},
         {"TBLOOM_ERROR_RATE": 2},
         # It is made before the feed exporter.
-        {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": -1}, "TBLOOM_COUNT_SLICES": "many"},
+        {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": -1}, "TBLOOM_COUNT_MAX_MEMBERS": "many"},
     ],
     ids=["Redis", "filter", "extension"],
 )
@@ -344,7 +344,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, "REDIS_URL": None, "REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}}, "REDIS_PARAMS['host'] is 127.0.0.1, REDIS_PARAMS['port'] is 1: Valkey Cluster can"),
         ({"DUPEFILTER_CLASS": "x.y.Z"}, "tbloom can't start: DUPEFILTER_CLASS can't be imported: M"),
         ({**ADDON, "SCHEDULER": "os.path"}, "tbloom can't start: SCHEDULER is not a class:"),
-        ({**ADDON, **COUNTED, "TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole"),
+        ({**ADDON, **COUNTED, "TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a"),
         ({**ADDON, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
     ],
 )  # fmt: skip
@@ -693,7 +693,7 @@ WRONG = {
     "TBLOOM_CAPACITY": "TBLOOM_CAPACITY: expected a whole number from 1",
     "TBLOOM_TIMEZONE": "TBLOOM_TIMEZONE: expected an IANA time zone",
     "TBLOOM_RETRY_FOR": "TBLOOM_RETRY_FOR: expected ",
-    "TBLOOM_COUNT_SLICES": "TBLOOM_COUNT_SLICES: expected a whole number from 1",
+    "TBLOOM_COUNT_MAX_MEMBERS": "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from 1",
     "DOWNLOADER": "tbloom can't start: DOWNLOADER can't be imported",
     "EXTENSIONS": "EXTENSIONS can't be imported",
     "REDIS_PORT": "REDIS_PORT: expected values that redis-py accepts",
@@ -708,7 +708,7 @@ def test_doctor_names_every_fault_once(tmp_path: Path) -> None:
         *("TBLOOM_SHARE = 'hosts'", "TBLOOM_TAKE_OVER = False"),
         *("TBLOOM_CAPACITY = -1", "TBLOOM_TIMEZONE = 'Mars/Olympus'", "TBLOOM_RETRY_FOR = -1"),
         *("EXTENSIONS = {'tbloom.scrapy.DistinctCounts': 500, 'gone.Extension': 1}",),
-        *("TBLOOM_COUNT_SLICES = 0", "DOWNLOADER = 'gone.Downloader'"),
+        *("TBLOOM_COUNT_MAX_MEMBERS = 0", "DOWNLOADER = 'gone.Downloader'"),
         *("REDIS_URL = None", "REDIS_PORT = 'six'"),
     )
     spiders = (
@@ -728,7 +728,7 @@ def test_doctor_names_every_fault_once(tmp_path: Path) -> None:
     ("settings", "expected"),
     [
         ({"TBLOOM_CAPACITY": -1}, {"TBLOOM_CAPACITY", "REDIS_URL"}),
-        ({"TBLOOM_COUNT_SLICES": 0}, {"TBLOOM_COUNT_SLICES", "REDIS_URL"}),
+        ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, {"TBLOOM_COUNT_MAX_MEMBERS", "REDIS_URL"}),
         ({"TBLOOM_STORE": "locl", "TBLOOM_PATH": "a", "EXTENSIONS": {}}, {"TBLOOM_STORE"}),
         ({"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "x", "TBLOOM_CAPACITY": 9}, {"TBLOOM_MARK", "TBLOOM_CAPACITY", "TBLOOM_TIMEZONE", "REDIS_URL"}),
         ({"ADDONS": {"gone.A": 1}, "DUPEFILTER_CLASS": "gone.B", "TBLOOM_A": 1}, {"ADDONS", "DUPEFILTER_CLASS", "TBLOOM_A", "REDIS_URL"}),
@@ -776,14 +776,14 @@ def test_only_right_settings_are_compared_with_what_is_stored(
     found, _ = examine(Settings(right))
     starts = (
         "TBLOOM_SLICES is 7, the stored filter has 3",
-        "TBLOOM_COUNT_SLICES is 30, the stored one has 3",
+        "TBLOOM_COUNT_KEY: 'a:urls' is stored with other parameters: slices is 3 there and 30 here",
     )
     assert [True, True] == [f.startswith(s) for f, s in zip(found, starts, strict=True)]
     for name in ("TBLOOM_SLICES", "TBLOOM_SLCES"):
         [fault], _ = examine(Settings({**right, name: 0}))
         assert (True, False) == (name in fault, "stored" in fault)
-    found, _ = examine(Settings({**right, "TBLOOM_COUNT_SLICES": 0}))
-    starts = (starts[0], "TBLOOM_COUNT_SLICES: expected")
+    found, _ = examine(Settings({**right, "TBLOOM_COUNT_MAX_MEMBERS": 0}))
+    starts = (starts[0], "TBLOOM_COUNT_MAX_MEMBERS: expected")
     assert [True, True] == [f.startswith(s) for f, s in zip(found, starts, strict=True)]
 
 

@@ -231,7 +231,7 @@ def _export(world: World, case: Case) -> None:
 
 
 def _restore(world: World, case: Case, layouts: list[Layout], parts: dict[Part, bytes]) -> None:
-    """The same client restores it, as ``tbloom restore --replace`` does."""
+    """The same client restores it, as ``tbloom import --replace`` does."""
     live = {part: data for part, data in parts.items() if part.expires > world.account.now}
     world.through(_other(world, case), clear(world.account.histories))
     if live:

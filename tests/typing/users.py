@@ -10,7 +10,6 @@ import redis
 
 from tbloom import (
     AsyncExactFilter,
-    AsyncLocalBloom,
     AsyncTimeBloom,
     Claim,
     ExactFilter,
@@ -54,13 +53,11 @@ use(TimeBloom(redis.Redis(), "news"))
 use(ExactFilter.from_url("redis://localhost", "news"))
 use(LocalBloom(path="news.tbloom", readonly=True))
 use(AsyncTimeBloom.from_url("redis://localhost", "news"))  # type: ignore[arg-type]
-use(AsyncLocalBloom())  # type: ignore[arg-type]
 
 
 async def later() -> None:
     await use_later(AsyncTimeBloom.from_url("redis://localhost", "news"))
     await use_later(AsyncExactFilter.from_url("redis://localhost", "news"))
-    await use_later(AsyncLocalBloom())
     await use_later(LocalBloom())  # type: ignore[arg-type]
 
 
@@ -104,11 +101,11 @@ def answers(seen: TimeBloom, exact: ExactFilter, local: LocalBloom) -> None:
         assert_type(is_new, bool)
 
 
-async def answers_later(seen: AsyncTimeBloom, local: AsyncLocalBloom) -> None:
+async def answers_later(seen: AsyncTimeBloom) -> None:
     assert_type(await seen.add_many(["a"]), list[bool])
     assert_type(await seen.claim("a"), Claim)
-    assert_type(await local.last_seen("a"), Period | None)
-    checks: Callable[[str], Coroutine[Any, Any, bool]] = local.contains
+    assert_type(await seen.last_seen("a"), Period | None)
+    checks: Callable[[str], Coroutine[Any, Any, bool]] = seen.contains
     await checks("a")
     async with seen.claiming("a") as is_new:
         assert_type(is_new, bool)

@@ -1,5 +1,5 @@
 -- commit: add the items to the chosen slice, and end the session's claims on them. Claims of other sessions lose their notes. Items
--- that the chosen slice or a newer one holds are not added. ("tbloom import" calls it without a session.)
+-- that the chosen slice or a newer one holds are not added. ("tbloom migrate" calls it without a session.)
 --
 -- Includes   calls, changes, claims
 --

@@ -1,4 +1,4 @@
-"""``tbloom export`` and ``tbloom restore``: write a filter into a file, and restore it (``tbloom/bloom/transfer.py``)."""
+"""``tbloom export`` and ``tbloom import``: write a filter into a file, and read it from there (``tbloom/bloom/transfer.py``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tbloom.engine.server import server_time
 def export(name: str, file: str, server: Server) -> None:
     """Write a filter into a file.
 
-    The file, - for standard output, is a tar.gz with a manifest; 'tbloom restore' restores the filter from there, on any
+    The file, - for standard output, is a tar.gz with a manifest; 'tbloom import' reads the filter from there, on any
     server. Crawlers may go on meanwhile: all items that they added before the export began are in the file. Claims are
     left out.
     """
@@ -37,17 +37,17 @@ def export(name: str, file: str, server: Server) -> None:
     output.summary(f"{name}: {formats.counted(keys, 'key')}, {formats.size(written)}")
 
 
-@click.command(cls=Command, example="tbloom restore news.tbloom --name news-2")
+@click.command("import", cls=Command, example="tbloom import news.tbloom --name news-2")
 @click.argument("file", type=click.Path())
 @options.server
 @click.option("--name", metavar="NEW", type=options.text_of, help="another name for the filter")
 @click.option("--replace", is_flag=True, help="delete a filter of this name first")
 @options.quiet
-def restore(file: str, server: Server, name: str | None, *, replace: bool) -> None:
-    """Restore a filter from an exported file.
+def import_(file: str, server: Server, name: str | None, *, replace: bool) -> None:
+    """Make a filter from an exported file.
 
     Each slice expires at its old time. The file - is standard input. Don't crawl with the filter meanwhile: items that are added
-    are forgotten, or make the restore fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
+    are forgotten, or make the import fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
     """
     with reading(sys.stdin.buffer if file == "-" else file) as archive:
         manifest = archive.manifest
@@ -58,7 +58,7 @@ def restore(file: str, server: Server, name: str | None, *, replace: bool) -> No
         if old is not None and not replace:
             raise CommandError(
                 f"filter {config.name!r} is on {server.place} already; "
-                "--replace deletes it, --name restores under another name"
+                "--replace deletes it, --name gives another name"
             )
         total = sum(part.size for part in parts)
         with progress.bar("bytes", total) as advance:

@@ -432,7 +432,7 @@ def push(target: Target, file: BinaryIO, old_key: str | None, *, again: bool) ->
     time; if one is wrong, none of its 1,000 is pushed.
 
     With --from-scrapy-redis, the requests come from the queue of the spider's scrapy-redis crawlers, which must have ended, and
-    are removed from it once they are pushed. Do this before tbloom import --from-set: requests that were seen stay in the old
+    are removed from it once they are pushed. Do this before tbloom migrate --from-set: requests that were seen stay in the old
     queue. So do those that can't be pushed, which are named. Exit code 1: some have stayed. The requests are pickles, unless
     SCHEDULER_SERIALIZER is set: whoever can write to that Redis can run code here.
     """

@@ -31,7 +31,7 @@ from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, na
 logger: logging.Logger = logging.getLogger(__name__)
 
 KINDS = ("urls", "hosts")
-_DEFAULTS = {"name": "%(spider)s", "granularity": "d", "slices": 30, "tz": "UTC"}
+_DEFAULTS = {"name": "%(spider)s", "tz": "UTC"}
 #: Members are sent to Redis this often (seconds).
 _PAUSE = 1.0
 _FAILED = "Distinct URLs and hosts can't be counted now; the crawl goes on: %s"
@@ -47,7 +47,7 @@ def make_counters(settings: BaseSettings, spider: str) -> dict[str, DistinctCoun
     client, retry_for = make_client(settings)
     with naming_settings(COUNTS):
         key = check_name(expand(COUNTS["name"], name, spider=spider))
-        given = {**retry_for, **found}
+        given = {**retry_for, **found, "granularity": "d", "slices": 30}
         return {kind: DistinctCounter(client, f"{key}:{kind}", ids, **given) for kind in KINDS}
 
 

@@ -1,4 +1,4 @@
-"""The requests that wait in the JOBDIR of a crawl without tbloom: ``tbloom import`` does not take them for done."""
+"""The requests that wait in the JOBDIR of a crawl without tbloom: ``tbloom migrate`` does not take them for done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tbloom import``: the requests that scrapy-redis or Scrapy has seen, into a filter."""
+"""``tbloom migrate``: the requests that scrapy-redis or Scrapy has seen, into a filter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ _NEITHER = (
 _REMEDY = "To let all that was scheduled count as seen, import {} in place of its folder"
 
 
-@click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
+@click.command(
+    cls=Command, example="tbloom migrate news:tbloom --create --from-set news:dupefilter"
+)
 @options.name
 @options.server
 @options.secret
@@ -61,9 +63,9 @@ def command(
     from_url: str | None,
     **parameters: Any,
 ) -> None:
-    """Import what scrapy-redis or Scrapy has seen.
+    """Migrate what scrapy-redis or Scrapy has seen.
 
-    The same import a second time adds nothing. So an interrupted import can be started again.
+    The same command a second time adds nothing. So it can be started again after an interrupt.
     """
     given, other = options.creation_parameters(parameters), None
     file: _SeenFile | None = None
