@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from time import monotonic
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow, copied
@@ -57,8 +56,6 @@ class WaitingItem:
     call: SharedCall
     #: It is cancelled if the task is cancelled.
     done: asyncio.Future[Any]
-    #: Since when the task waits (monotonic).
-    began: float = field(default_factory=monotonic)
     #: The task that sends the shared call; None until then.
     sender: asyncio.Task[Answers | None] | None = None
 
@@ -200,9 +197,9 @@ class Batcher:
 
 
 async def _answers_to(waiting: list[WaitingItem]) -> Answers | None:
-    """Send a shared call, and return its answers. It began when its first item began to wait."""
+    """Send a shared call, and return its answers."""
     first, items = waiting[0], [each.item for each in waiting if not each.done.cancelled()]
     if not items:
         return None
-    answers: Answers = await first.call.run(first.call.flow_for(items), first.began)
+    answers: Answers = await first.call.run(first.call.flow_for(items))
     return answers
