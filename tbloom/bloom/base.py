@@ -209,12 +209,12 @@ class Base(Store[Client, Config]):
             and key not in self._dispatcher.pending_answers
         )
 
-    def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
+    def _not_cached(self, digests: Iterable[bytes], within: int) -> list[bytes]:
         """Return the items that are not in the local cache."""
         return [key for key in dict.fromkeys(digests) if not self._is_cached(key, within)]
 
-    def _keep_new(self, digest: bytes, batch: FilterBatch) -> None:
-        """Keep a new item whose task was cancelled."""
+    def _keep_new(self, digest: bytes, batch: FilterBatch | None) -> None:
+        """Keep an item whose task was cancelled, if it is new."""
         self._dispatcher.keep_new(digest, batch)
 
     def _cache_seen(self, seen: Iterable[bytes], view: View | None) -> None:
