@@ -22,6 +22,7 @@ def visit(neighbours: Callable[[int], Iterable[int]]) -> int:
         redis.Redis.from_url(URL) as queue,
         TimeBloom(queue, "visited", granularity=None) as visited,
     ):
+        # redis-py 8 sends a call again that blocks for 5 seconds (its socket_timeout) or longer.
         while (popped := queue.brpop(["nodes"], timeout=1)) is not None:
             found = [*neighbours(int(popped[1]))]
             new = [node for node, is_new in zip(found, visited.add_many(found)) if is_new]

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from scrapy import Request
+from scrapy.utils.request import fingerprint
 from w3lib.http import headers_raw_to_dict
 from w3lib.url import canonicalize_url
 
@@ -19,12 +21,14 @@ from tbloom.pages import Page, PageStore
 
 
 def page(folder: Path) -> Page:
-    names = ("meta", "response_headers", "response_body", "request_body")
+    names = ("meta", "response_headers", "response_body")
     files = {name: (folder / name).read_bytes() for name in names}
     if files["meta"].startswith(b"\x1f\x8b"):  # HTTPCACHE_GZIP
         files = {name: gzip.decompress(content) for name, content in files.items()}
     meta = ast.literal_eval(files["meta"].decode())
-    is_plain = meta["method"] == "GET" and not files["request_body"]
+    is_plain = (
+        fingerprint(Request(meta["url"])).hex() == folder.name
+    )  # a GET, by Scrapy's fingerprinter
     key = canonicalize_url(meta["url"]).encode() if is_plain else None
     headers = headers_raw_to_dict(files["response_headers"]) or {}
     return Page(

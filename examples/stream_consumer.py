@@ -25,6 +25,7 @@ def consume(server: redis.Redis, done: TimeBloom, consumer: str) -> None:
     idle_ms = int(1000 * SESSION_TTL)  # then an entry's consumer counts as dead, and its claims too
     while True:
         _, entries, *_ = server.xautoclaim(STREAM, GROUP, consumer, idle_ms, count=10)
+        # Less than redis-py's socket_timeout, 5 s, after which a call that blocks is sent again.
         for _, new in server.xreadgroup(GROUP, consumer, {STREAM: ">"}, count=10, block=100):
             entries += new
         if not entries and not server.xpending(STREAM, GROUP)["pending"]:

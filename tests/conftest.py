@@ -113,7 +113,7 @@ def _no_thread_is_left() -> Iterator[None]:
     left = [
         thread
         for thread in {*threading.enumerate()} - before
-        if not thread.daemon or "(run_in_thread)" in thread.name  # a heartbeat
+        if not thread.daemon or thread.name == "tbloom-heartbeat"
     ]
     deadline = time.monotonic() + 60  # it may be in the midst of its retries
     while left := [thread for thread in left if thread.is_alive()]:

@@ -6,6 +6,7 @@ import weakref
 from asyncio import Task, create_task
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import Context
 from typing import Self, Unpack
 
 from redis import RedisError, asyncio
@@ -88,4 +89,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         if self._heartbeat is None or self._heartbeat.done():
             self._batcher.check_loop()
             send = weakref.WeakMethod(self._send_heartbeat)
-            self._heartbeat = create_task(run_in_task(send, self._beat_seconds()))
+            # Not in the context of the request that claims first, which would live as long.
+            self._heartbeat = create_task(
+                run_in_task(send, self._beat_seconds()), context=Context()
+            )

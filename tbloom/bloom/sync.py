@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import Context
 from typing import Self, Unpack
 
 import redis
@@ -112,8 +113,11 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 return
             closed, send = threading.Event(), weakref.WeakMethod(self._send_heartbeat)
             self._stop_heartbeat = weakref.finalize(self, closed.set)
-            arguments = (send, closed, self._beat_seconds())
-            self._heartbeat = threading.Thread(target=run_in_thread, args=arguments, daemon=True)
+            arguments = (run_in_thread, send, closed, self._beat_seconds())
+            # Python 3.14 and gevent may give a thread the context of the request that claims first.
+            self._heartbeat = threading.Thread(
+                target=Context().run, name="tbloom-heartbeat", args=arguments, daemon=True
+            )
             try:
                 self._heartbeat.start()
             except RuntimeError as error:  # from Python 3.12 on

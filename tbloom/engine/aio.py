@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Semaphore, sleep, timeout
+from asyncio import Semaphore, create_task, sleep, timeout
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from math import inf
 from time import monotonic
 from typing import Any, Self, TypeVar
@@ -56,7 +57,9 @@ class AsyncSender:
         """
         self._is_own = True
         if not is_cluster(self._client):
-            options = self._client.connection_pool.connection_kwargs
+            pool = self._client.connection_pool
+            pool.connection_class = _in_own_context(pool.connection_class)
+            options = pool.connection_kwargs
             self._time_limit, options["socket_timeout"] = options.get("socket_timeout"), None
 
     async def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
@@ -129,6 +132,20 @@ class Turn:
         if self._left:
             self._left = 0
             self._turns.release()
+
+
+def _in_own_context(kind: Any) -> Any:
+    """Return a subclass of redis-py's class of connections, which are opened in contexts of their own.
+
+    asyncio keeps the context in which a connection was opened, such as a web request's, as long as the connection.
+    """
+
+    class Connection(kind):  # type: ignore[misc] # redis-py has several
+        async def connect(self) -> None:
+            if not self.is_connected:  # a pool calls it before each command
+                await create_task(super().connect(), context=Context())
+
+    return Connection
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):

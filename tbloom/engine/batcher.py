@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -199,12 +200,12 @@ class Batcher:
         some, self._waiting[kind] = waiting[:MOST_ITEMS], waiting[MOST_ITEMS:]
         if some:
             self._in_flight[kind] += 1
-            sender = asyncio.create_task(_answers_to(some))
+            own = Context()  # not that of the task that has made room for it
+            sender = asyncio.create_task(_answers_to(some), context=own)
             for each in some:
                 each.sender = sender
-            sender.add_done_callback(
-                partial(self._end, some)
-            )  # also if it is cancelled before its start
+            # Also if it is cancelled before its start.
+            sender.add_done_callback(partial(self._end, some), context=own)
 
     def _end(self, waiting: list[WaitingItem], sender: asyncio.Task[Answers | None]) -> None:
         """Deliver the answers of a shared call. Items of tasks that continue at once share the next one."""

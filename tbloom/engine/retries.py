@@ -21,12 +21,44 @@ CALLS_PER_NODE = 4
 #: The longest pause between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
 
+#: An error reply that begins with one of these codes, or has one of these texts, means: the server refuses calls for a while. Its
+#: call is sent again.
+WAIT: tuple[str, ...] = (
+    *("BUSY", "CLUSTERDOWN", "LOADING", "NOREPLICAS", "TRYAGAIN"),
+    # Of a script's command, for CLUSTERDOWN and TRYAGAIN; and of a node of a cluster with too many connections.
+    *("while the cluster is down", "slot not served", "during rehashing", "number of clients"),
+)
+#: The same, for: another server has the slot, or is the master. Its call is sent again, after the client has looked for it.
+ELSEWHERE: tuple[str, ...] = (
+    *("ASK", "MASTERDOWN", "MOVED", "READONLY", "REDIRECT", "UNBLOCKED"),
+    # Of a script's command, for MOVED or ASK, and for MASTERDOWN.
+    *("access a non local key", "on a stale replica"),
+)
+#: The same, for: the caller or an operator has to do something. It is raised, as each error that stands in no table. (After NOSCRIPT
+#: the script's text is sent once.)
+CALLERS: tuple[str, ...] = (
+    *("BUSYKEY", "CROSSSLOT", "DENIED", "ERR", "EXECABORT", "MISCONF", "NOAUTH", "NOPERM"),
+    *("NOPROTO", "NOSCRIPT", "OOM", "WRONGPASS", "WRONGTYPE"),
+)
+#: redis-py's classes for codes, which it takes off their texts.
+_CLASSES: dict[str, type[exceptions.RedisError]] = {
+    "ASK": exceptions.AskError,
+    "CLUSTERDOWN": exceptions.ClusterDownError,
+    "LOADING": exceptions.BusyLoadingError,
+    "MASTERDOWN": exceptions.MasterDownError,
+    "MOVED": exceptions.MovedError,
+    "OOM": exceptions.OutOfMemoryError,
+    "READONLY": exceptions.ReadOnlyError,
+    "TRYAGAIN": exceptions.TryAgainError,
+}
+_CODES = {kind: code for code, kind in _CLASSES.items()}
+_CODE = re.compile("([A-Z]+) ")
+
 # Redis 6.2 wraps the errors of a script's commands and so hides their codes:
 # Error running script (call to f_<sha>): @user_script:7: -READONLY You can't write ...
 _WRAPPED = re.compile(
     r"Error running script .*?: (?:@user_script: ?\d+: )*-?([A-Z]+) (.*)", re.DOTALL
 )
-_CLASSES = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyError}
 
 
 def _unwrapped(error: Exception) -> Exception:
@@ -44,17 +76,8 @@ NODE = (
     "this server is a node of a cluster: use redis+cluster://HOST:PORT, or redis-py's RedisCluster"
 )
 
-# Transient errors, after which a call is sent again: the connection failed, slots are moving to another node, the server is no
-# longer a master, or it refuses all calls for a while.
-_PASSING = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
-    exceptions.AskError,  # the base class of MovedError
-    exceptions.TryAgainError,
-    exceptions.ClusterError,  # the base class of ClusterDownError
-    exceptions.ReadOnlyError,
-)
-_PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN|UNBLOCKED) ")
+# Errors that are no replies, but for BusyLoadingError and ClusterDownError, after which a call is sent again.
+_LOST = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterError)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 #: Python's errors for what needs a thread in an atexit handler. (asyncio looks hosts up in one.)
 _AT_EXIT = re.compile("(at|after) (interpreter )?shutdown")
@@ -72,10 +95,30 @@ def is_at_exit(error: Exception) -> bool:
     return bool(_AT_EXIT.search(str(error)))
 
 
+def _code_of(error: Exception) -> str:
+    """Return the code of an error reply; "" if it has none."""
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
+    # redis-py has no class for some codes, and redis-py 5 none for those of a cluster where its client is a single server's.
+    match = _CODE.match(str(error))
+    return match[1] if match else ""
+
+
+def _is_in(table: tuple[str, ...], error: Exception) -> bool:
+    """Return True if the table has the code of the error reply, or a piece of its text."""
+    pieces = (piece for piece in table if not piece.isupper())
+    return _code_of(error) in table or any(piece in str(error) for piece in pieces)
+
+
 def is_redirection(error: Exception) -> bool:
     """Return True if a cluster's node does not have the call's slot."""
-    # redis-py 5 has no class for that where its client is a single server's.
-    return isinstance(error, exceptions.AskError) or str(error).startswith(("MOVED ", "ASK "))
+    return _code_of(error) in ("ASK", "MOVED")
+
+
+def is_elsewhere(error: Exception) -> bool:
+    """Return True if another server has to be asked."""
+    return _is_in(ELSEWHERE, error)
 
 
 def is_outage(error: Exception) -> bool:
@@ -85,7 +128,7 @@ def is_outage(error: Exception) -> bool:
         return False
     if is_at_exit(error):
         return False
-    return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(text))
+    return isinstance(error, _LOST) or _is_in(WAIT + ELSEWHERE, error)
 
 
 def as_redis_error(error: Exception) -> Exception:
@@ -122,7 +165,7 @@ class Retries:
         per_node: int = CALLS_PER_NODE,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
-        #: True: a server is no longer a master. The driver closes connections, so that the next ones may reach a new master.
+        #: True: another server has to be asked. The driver closes connections, so that the next ones may reach a new master.
         self.is_demoted: bool = False
         #: True: the next try comes after a pause.
         self.waits: bool = False
@@ -134,6 +177,8 @@ class Retries:
         self._waiting = dict(enumerate(calls))
         #: The places of the calls that were sent last.
         self._sent = list[int]()
+        #: When they were sent (monotonic).
+        self._sent_at = began
         #: True: a call has failed.
         self._has_failed = False
 
@@ -155,20 +200,19 @@ class Retries:
             places = of_node[self._node_of(call)]
             if len(places) < self._per_node:
                 places.append(place)
+        self._sent_at = time.monotonic()
         self._sent = sorted(chain.from_iterable(of_node.values()))
         return [self._waiting[place] for place in self._sent]
 
     def record(self, replies: Sequence[Any]) -> None:
         """Record the reply, or redis-py's error, to each call that was sent.
 
-        If the server does not know a script, the next call sends its text. After a transient error, a call is retried until
-        ``retry_for`` is over, and at least once, because a single try may take longer. Any other error reply becomes the call's
-        reply. Any other error is raised.
+        If the server does not know a script, the next call sends its text. After a transient error, a call is retried if this
+        try was its first, or began before ``retry_for`` was over: the process may have been frozen since. Any other error reply
+        becomes the call's reply. Any other error is raised.
         """
         seconds = self._retry_seconds()
-        is_retried = seconds > 0 and (
-            not self._has_failed or time.monotonic() < self._began + seconds
-        )
+        is_retried = seconds > 0 and (not self._has_failed or self._sent_at < self._began + seconds)
         self.is_demoted = self.waits = False
         for place, reply in zip(self._sent, replies, strict=True):
             call = self._waiting[place]
@@ -179,7 +223,7 @@ class Retries:
             error = _unwrapped(as_redis_error(reply))
             if is_redirection(error) and self._node_of(call) is None:
                 error = exceptions.ResponseError(f"{error} ({NODE})")
-            self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
+            self.is_demoted |= is_elsewhere(error)
             if isinstance(error, exceptions.NoScriptError) and call.command[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()

@@ -8,9 +8,12 @@ from collections.abc import Iterable
 
 from tbloom.engine.flow import Call, Flow, ask_all, request, text
 from tbloom.engine.parameters import StoreConfig, mismatch
+from tbloom.engine.pending import now_ms
 
 #: The most buckets whose memory is measured. They are of about one size, because a hash spreads the items over them.
 _MEASURED = 100
+#: By how much a clock of this machine has to be ahead of the other one before it counts (ms).
+_JUMP_MS = 1000
 _UNKNOWN = "the server refuses MEMORY USAGE: the memory is unknown"
 
 
@@ -23,11 +26,19 @@ class ServerClock:
     __slots__ = ("_ahead",)
 
     def __init__(self) -> None:
-        self._ahead = (time.time_ns() - time.monotonic_ns()) // 1_000_000
+        wall = _wall_ahead()
+        #: How far the server's time, and this machine's, are ahead of the monotonic clock (ms). Both change in one step.
+        self._ahead = (wall, wall)
 
     def now(self) -> int:
         """Return the server's time in milliseconds since the epoch."""
-        return time.monotonic_ns() // 1_000_000 + self._ahead
+        (server, before), wall = self._ahead, _wall_ahead()
+        if abs(wall - before) > _JUMP_MS:
+            # The monotonic clock stood still while the machine was suspended. A clock that was set forward looks the same, until
+            # the server's next reply; one that was set back says nothing about the server's time.
+            server += max(0, wall - before)
+            self._ahead = (server, wall)
+        return now_ms() + server
 
     def learn(self, server_ms: int, asked: int | None = None) -> None:
         """Set the clock to the server's time (ms), which the server read after the call was sent at ``asked`` (monotonic, ms).
@@ -35,8 +46,13 @@ class ServerClock:
         Keep an estimate that this time allows: a reply that has come late would set it back. If ``asked`` is None, take the
         time as read just now.
         """
-        now = time.monotonic_ns() // 1_000_000
-        self._ahead = min(max(self._ahead, server_ms - now), server_ms - (asked or now))
+        now, (server, wall) = now_ms(), self._ahead
+        self._ahead = (min(max(server, server_ms - now), server_ms - (asked or now)), wall)
+
+
+def _wall_ahead() -> int:
+    """Return how far this machine's time is ahead of its monotonic clock (ms)."""
+    return (time.time_ns() - time.monotonic_ns()) // 1_000_000
 
 
 def server_time(config: StoreConfig) -> Flow[int]:

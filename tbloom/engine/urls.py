@@ -28,6 +28,7 @@ def without_secrets(url: object) -> str:
     """Return the URL without its user, password and options."""
     if not isinstance(url, str):
         return type(url).__name__
+    url = url.rstrip("\r\n")
     if not url.strip() or _HOST_AND_PORT.fullmatch(url):  # nothing, or only the scheme is missing
         return url
     # Any other text without a scheme may be a password.
@@ -91,7 +92,11 @@ def check_options(options: ClientOptions) -> Mapping[str, Any]:
 
 
 def parse_url(url: Any) -> tuple[str, bool]:
-    """Return the URL for redis-py, and whether it is a cluster's. Raise ConfigError if the URL is not valid."""
+    """Return the URL for redis-py, and whether it is a cluster's. Raise ConfigError if the URL is not valid.
+
+    It may end in a newline, as in a file with a secret.
+    """
+    url = url.rstrip("\r\n") if isinstance(url, str) else url
     if not isinstance(url, str) or not re.match(r"((redis|valkey)s?(\+cluster)?|unix)://", url):
         expected = (
             "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://, "

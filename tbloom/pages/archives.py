@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from io import SEEK_END
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from fastwarc.warc import ArchiveIterator, WarcRecord
 
@@ -45,10 +45,16 @@ _MAX_REREAD, _REREADINGS = 1 << 29, 8
 #: FastWARC's error where a record should begin.
 _NO_RECORD = "Invalid WARC header"
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
+#: The end of its directory has so many bytes, behind which there is only a comment.
+_ZIP_END = 22
+#: The end of the directory is looked for in so many bytes.
+_MAX_ZIP_END = _ZIP_END + (1 << 16)
 #: A file's head in a ZIP file has so many bytes, the last of which are the lengths of what follows (APPNOTE.TXT 6.3).
 _ZIP_HEAD = 30
 _ENCRYPTED = 1
-_IS_WARC = re.compile(r"\.w?arc(\.\w+)?$", re.IGNORECASE)
+#: Crawlers that were killed leave ``.open`` behind the name, and downloads ``.part`` or a number.
+_IS_WARC = re.compile(r"\.w?arc(\.\w+)?(\.(open|part|\d+))?$", re.IGNORECASE)
+_IS_ZIP = re.compile(r"\.(wacz|zip)$", re.IGNORECASE)
 _REPAIR = "repair it with zip -FF FILE --out NEW first"
 #: The errors of zipfile for arbitrary bytes.
 _ZIP_ERRORS = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError)
@@ -376,23 +382,34 @@ def archives_in(
     try:
         with ZipFile(file) as whole:
             infos = sorted(whole.infolist(), key=lambda info: info.header_offset)
+            size = _ZIP_END + len(whole.comment)
     except _ZIP_ERRORS as error:
         why = f"it is a ZIP or WACZ file that is damaged or cut ({error}): {_REPAIR}"
         raise Unreadable(why) from None
     # Files that overlap, as in a ZIP bomb, end where the next one begins.
     ends = [*[info.header_offset for info in infos[1:]], sys.maxsize]
-    found = [pair for pair in zip(infos, ends, strict=True) if _IS_WARC.search(pair[0].filename)]
+    found = [
+        pair
+        for pair in zip(infos, ends, strict=True)
+        if _IS_WARC.search(pair[0].filename) or _IS_ZIP.search(pair[0].filename)
+    ]
+    last = file.seek(0, SEEK_END)
+    if where := _left_out(file, begin, infos, size, last):
+        yield Unreadable(
+            f"{name}: its directory leaves out what stands {where}: import the files that it was made of"
+        )
     if not found:
         raise Unreadable(
             "it is a ZIP file without WARC files: extract it with unzip first, and import what it holds"
         )
-    last = file.seek(0, SEEK_END)
     for info, end in found:
         inside = f"{name}: {info.filename}"
         # The directory does not say where a file's bytes begin.
         file.seek(info.header_offset if 0 <= info.header_offset < last else last)
         head = file.read(_ZIP_HEAD)
-        if info.compress_type != ZIP_STORED or info.flag_bits & _ENCRYPTED:
+        if _IS_ZIP.search(info.filename):
+            yield Unreadable(f"{inside}: it is a file of files: extract it first")
+        elif info.compress_type != ZIP_STORED or info.flag_bits & _ENCRYPTED:
             yield Unreadable(f"{inside}: it is compressed or encrypted: extract it with 7z x first")
         elif len(head) < _ZIP_HEAD or not head.startswith(_ZIP_STARTS[0]):
             yield Unreadable(f"{inside}: it is not where the ZIP file says: {_REPAIR}")
@@ -400,3 +417,15 @@ def archives_in(
             at = info.header_offset + _ZIP_HEAD
             at += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:], "little")
             yield Archive(file, inside, wanted, at, min(at + info.compress_size, end))
+
+
+def _left_out(file: BinaryIO, begin: int, infos: list[ZipInfo], size: int, last: int) -> str:
+    """Return where a ZIP file has bytes of which its directory, which ends in so many bytes, says nothing; empty: nowhere."""
+    file.seek(max(begin, last - size))
+    end = file.read(size)
+    if not end.startswith(_ZIP_STARTS[1]):
+        file.seek(max(begin, last - _MAX_ZIP_END))
+        tail = file.read()
+        return f"behind offset {last - len(tail) + tail.rfind(_ZIP_STARTS[1]) + size - begin}"
+    first = infos[0].header_offset if infos else begin
+    return f"before offset {first - begin}" if first > begin else ""

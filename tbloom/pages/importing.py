@@ -15,8 +15,8 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import findings
 from tbloom.pages.archives import Given, Source
 from tbloom.pages.findings import Account
-from tbloom.pages.message import is_digest
-from tbloom.pages.page import MAX_BYTES, Page, micros
+from tbloom.pages.message import is_digest, is_short
+from tbloom.pages.page import MAX_BYTES, Page, Pairs, micros
 from tbloom.pages.responses import Response, Responses, date_of
 from tbloom.pages.sync import PageStore
 from tbloom.pages.writer import batches
@@ -97,6 +97,8 @@ class _Original(NamedTuple):
     digest: str
     url: str
     at: datetime | None
+    #: The revisit's own headers.
+    headers: Pairs
 
     def is_of(self, page: Page, digest: str, known: int | None = None) -> bool:
         """Return True if the body is that of a page. Without a digest (of old versions of warcprox), URL and time must be its own.
@@ -105,9 +107,11 @@ class _Original(NamedTuple):
         :param known: Python's hash of the body to which the digest belongs, if it is not that of the body.
         """
         if not self.digest:
-            return bool(self.url) and page.url == self.url and self.is_at(page.at)
-        is_known = self.digest == digest and (known is None or hash(page.body) == known)
-        return is_known or bool(is_digest(self.digest, page.body))
+            is_it = bool(self.url) and page.url == self.url and self.is_at(page.at)
+        else:
+            is_known = self.digest == digest and (known is None or hash(page.body) == known)
+            is_it = is_known or bool(is_digest(self.digest, page.body))
+        return is_it and not is_short(self.headers, page.body)
 
     def is_at(self, at: datetime) -> bool:
         """Return True if the record may be of this time: pywb writes its seconds only."""
@@ -234,7 +238,7 @@ class _Import:
     ) -> Page | None:
         """Return a revisit with its body, if the store has that as a current page; FastWARC leaves this to its caller.
 
-        :param is_last: True: a revisit without headers gets those of any page with this body.
+        :param is_last: True: a revisit without headers gets those of another page of the URL with this body.
         """
         address, known = self._bodies.get(original.digest, (original.url, None))
         for one in dict.fromkeys((address, original.url, revisit.url)):
@@ -245,7 +249,9 @@ class _Import:
                 ):
                     continue
                 # Without headers of its own, it has those of the very record.
-                if revisit.status or is_last or original.at is None or original.is_at(found.at):
+                is_it = original.at is None or original.is_at(found.at)
+                is_same = is_last and found.url == (original.url or revisit.url)
+                if revisit.status or is_it or is_same:
                     return _with_body(revisit, found)
         return None
 
@@ -297,7 +303,8 @@ class _Import:
 
 def _original_of(revisit: Response, url: str) -> _Original:
     """Return what a revisit says of the record that has its body."""
-    return _Original(revisit.digest, url, date_of(revisit.fields.get("WARC-Refers-To-Date")))
+    at = date_of(revisit.fields.get("WARC-Refers-To-Date"))
+    return _Original(revisit.digest, url, at, revisit.page.headers)
 
 
 def _with_body(revisit: Page, found: Page) -> Page:

@@ -94,14 +94,11 @@ def message_of(block: bytes, *, is_plain: bool) -> Message | str:
     body = block[begin:]
     if is_plain:
         return Message(int(status[1]), headers, body, is_cut=False, is_raw=True)
-    is_chunked = any(
-        name.lower() == "transfer-encoding" and "chunked" in value.lower()
-        for name, value in headers
-    )
+    is_chunked = _is_chunked(headers)
     if is_chunked:
         body, is_cut = without_chunks(body)
     else:
-        is_cut = _is_short(headers, body)
+        is_cut = is_short(headers, body)
     return Message(int(status[1]), headers, body, is_cut or blank is None, not is_chunked)
 
 
@@ -133,11 +130,18 @@ def without_chunks(body: bytes) -> tuple[bytes, bool]:
     return bytes(joined), size != 0
 
 
-def _is_short(headers: Pairs, body: bytes) -> bool:
+def _is_chunked(headers: Pairs) -> bool:
+    return any(
+        name.lower() == "transfer-encoding" and "chunked" in value.lower()
+        for name, value in headers
+    )
+
+
+def is_short(headers: Pairs, body: bytes) -> bool:
     """Return True if the body is shorter than its Content-Length, and not because a tool has decoded it."""
     lengths = [value for name, value in headers if name.lower() == "content-length"]
     if not lengths or not all(_LENGTH.fullmatch(length) for length in lengths):
-        return False
+        return not body and _is_chunked(headers)  # a page in chunks that has none is cut as well
     return len(body) < min(map(int, lengths)) and is_piece(body, codings_in(headers))
 
 

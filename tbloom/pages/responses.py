@@ -106,7 +106,8 @@ class Responses:
 
     def _answers_to_get(self, archive: Archive) -> Iterator[Response]:
         """Yield the responses of a file, unless their request is known and no GET."""
-        requests, is_ours = _Requests(), False
+        # The ID of the last warcinfo of tbloom's own exports, which the pages of that export name.
+        requests, own = _Requests(), ""
         waiting: Response | None = None
         try:
             for one in archive.records():
@@ -116,8 +117,10 @@ class Responses:
                     continue
                 _refuse_segment(one.fields)
                 requests.add(one)
+                is_ours = bool(own) and one.fields.get("WARC-Warcinfo-ID") == own
                 if one.fields.kind == "warcinfo":
                     is_ours = any(line.startswith(_OURS) for line in one.block.splitlines())
+                    own = one.fields.get("WARC-Record-ID") if is_ours else ""
                 found, where = None, one.where
                 try:
                     found = self._response(one, is_ours=is_ours)

@@ -20,6 +20,8 @@ _ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 _DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
 #: A gzip member and a zstd frame are known by so many bytes; so many are before the content of a frame that is skipped.
 _MAGIC_BYTES, _SKIPPED_HEAD = 4, 8
+#: The first bytes of a member are given at once: isal loses its place in some gzip headers that come in two parts.
+_HEADER_BYTES = 1 << 9
 #: So many bytes of a file are decompressed at a time.
 _CHUNK = 1 << 15
 #: So many bytes that FastWARC was given are kept, and of those of so many calls: it has read on behind the header of a record
@@ -147,7 +149,7 @@ class Unpacked:
 
     def _begun(self) -> _Member | None:
         """Begin with the next member or frame. Return None if there is none."""
-        while len(self._data) < _MAGIC_BYTES and (more := self._more(_CHUNK)):
+        while len(self._data) < _HEADER_BYTES and (more := self._more(_CHUNK)):
             self._data += more
         if not self._data:
             return None

@@ -12,21 +12,26 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from inspect import isawaitable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import redis
 import scrapy
 from scrapy import Request, Spider, signals
+from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.spiders import CrawlSpider
+from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.request import RequestFingerprinterProtocol
 from twisted.internet.defer import Deferred
 
 from tbloom.version import NEWEST_TESTED
@@ -42,6 +47,38 @@ def untested_versions() -> list[str]:
             newest = f"{major}.{minor}, the newest that tbloom's tests have seen"
             lines.append(f"{name} {library.__version__} is newer than {newest}")
     return lines
+
+
+# Fingerprinters
+
+
+class _Engine:
+    """The engine of a crawl that does not run: in it, add-ons' fingerprinters look for downloader middlewares."""
+
+    def __init__(self, crawler: Any) -> None:
+        self._crawler = crawler
+        crawler.engine = self
+
+    @cached_property
+    def downloader(self) -> SimpleNamespace:
+        """The middlewares, made only for a fingerprinter that asks for them."""
+        self._crawler.engine = None  # as in a crawl, until they are made
+        made = DownloaderMiddlewareManager.from_crawler(self._crawler)
+        self._crawler.engine = self
+        return SimpleNamespace(middleware=made)
+
+
+def make_fingerprinter(crawler: Crawler) -> RequestFingerprinterProtocol:
+    """Return the fingerprinter of a crawl, for a crawler that does not run. What it counts, nobody reads.
+
+    Without it, scrapy-poet's fingerprinter, and others that ask the crawler for its engine or its stats, raise an error.
+    """
+    crawler.stats = MemoryStatsCollector(crawler)
+    kind = load_object(crawler.settings["REQUEST_FINGERPRINTER_CLASS"])
+    made: RequestFingerprinterProtocol = build_from_crawler(kind, crawler)
+    crawler.request_fingerprinter = made
+    _Engine(crawler)
+    return made
 
 
 # Requests
@@ -152,6 +189,8 @@ def host_queues(scheduler: Any) -> list[tuple[str, Callable[[], Any], int]] | No
         if not len(queue):
             del by_host[host]
             queue.close()
+        for stat in ("dequeued", "dequeued/memory"):  # as the scheduler counts
+            scheduler.stats.inc_value(f"scheduler/{stat}")
         return request
 
     return [(host, partial(pop, host), len(by_host[host])) for host in order]

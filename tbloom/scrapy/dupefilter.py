@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -14,12 +15,13 @@ from redis import RedisError
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from tbloom import Claim, FilterInfo, LocalBloom
 from tbloom.bloom.config import Config, shard_expiry
-from tbloom.bloom.fingerprinter import note
+from tbloom.bloom.fingerprinter import differing, maker_of, note
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import is_trial, open_no_feeds, untested_versions
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
@@ -136,7 +138,7 @@ class DupeFilter(RFPDupeFilter):
                     return crawl.opened
                 with naming_redis(self._settings):
                     first()
-                self._describe(*summarize(crawl.seen, self.fingerprinter))
+                self._describe(*summarize(crawl.seen, described(self.fingerprinter)))
         if crawl.is_ending:  # perhaps by an extension that was made before the feed exporter
             open_no_feeds(crawl.crawler)
         return None
@@ -148,7 +150,8 @@ class DupeFilter(RFPDupeFilter):
             if crawl.pending and crawl.pending.claims and isinstance(crawl.seen, CrawlBloom):
                 await self._join(crawl.seen)
                 crawl.page_calls.begin(crawl.seen.forget_old_records, _forgotten)
-            call = partial(summarize, crawl.seen, self.fingerprinter)
+            # Here, because the fingerprinter is not made for threads.
+            call = partial(summarize, crawl.seen, described(self.fingerprinter))
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
         if crawl.is_ending:
             open_no_feeds(crawl.crawler)
@@ -245,8 +248,11 @@ def window_stats(seen: AnyStore) -> dict[str, float]:
     return {}
 
 
-def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
-    """Return a line about the filter as it is now, and warnings. Some servers don't let us ask for its size."""
+def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
+    """Return a line about the filter as it is now, and warnings. Some servers don't let us ask for its size.
+
+    ``fingerprints``: what ``described`` returns.
+    """
     kind = "exact"
     if not isinstance(seen, CrawlExact):
         config = seen.config
@@ -265,24 +271,50 @@ def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
             held += f", {info.bytes / 2**20:,.2f} MB"
         held += ", new" if is_new else ", existing"
         warnings += info.warnings
-    if not isinstance(seen, LocalBloom):
+    if fingerprints and not isinstance(seen, LocalBloom):
         with suppress(RedisError, TBloomError):
-            warnings += _other_fingerprinter(seen, fingerprinter, is_new=is_new)
+            warnings += _other_fingerprints(seen, fingerprints, is_new=is_new)
     return f"filter {seen.name!r}: {kind}{held}, at {place}", warnings
 
 
-def _other_fingerprinter(
-    seen: CrawlBloom | CrawlExact, fingerprinter: Any, *, is_new: bool
-) -> list[str]:
-    """Return a warning if another fingerprinter has filled the filter; else store ours, with the TTL of the items that are added."""
-    ours = f"{type(fingerprinter).__module__}.{type(fingerprinter).__qualname__}"
+def described(fingerprinter: Any) -> str:
+    """Return the path of the fingerprinter's class, and hashes of its fingerprints of the sample requests; "" if it can't read these."""
+    kind, hashes = type(fingerprinter), list[str]()
+    try:
+        for sample in _samples():
+            made = fingerprinter.fingerprint(sample)
+            hashes.append(hashlib.blake2b(made, digest_size=8).hexdigest())
+    except Exception:  # noqa: BLE001 - the project's own, which may know its own requests only
+        return ""
+    return " ".join([f"{kind.__module__}.{kind.__qualname__}", *hashes])
+
+
+def _samples() -> list[Request]:
+    """Return requests of which another fingerprinter, or another setting, changes some or all. Without a callback, they go to ``parse``."""
+    return [
+        Request("https://example.com/", callback=NO_CALLBACK),
+        Request("https://example.com/"),
+        Request("https://example.com/?b=2&a=1&utm_source=c#d"),
+        Request("https://example.com/", method="POST", body="a=1"),
+    ]
+
+
+def _other_fingerprints(seen: CrawlBloom | CrawlExact, ours: str, *, is_new: bool) -> list[str]:
+    """Return a warning if other fingerprints have filled the filter; else store ours, with the TTL of the items that are added."""
     ttl = seen.lasts_ms if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
     known = seen.run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))
-    if known == ours:
+    samples, others = _samples(), differing(known, ours)
+    if not others:
         return []
+    kind, theirs = maker_of(ours), maker_of(known)
+    by = "by the same class" if kind == theirs else f"by {theirs}"
+    what = "every page is new"
+    if len(others) < len(samples):
+        sample = samples[others[0]]
+        what = f"requests such as {sample}{'' if sample.callback else ' to parse'} are new"
     text = (
-        f"REQUEST_FINGERPRINTER_CLASS is {ours}, but the filter was filled with the fingerprints of {known}: "
-        "to this crawl, every page is new. Set REQUEST_FINGERPRINTER_CLASS to that class, or set another TBLOOM_KEY"
+        f"REQUEST_FINGERPRINTER_CLASS is {kind}, but the filter was filled with other fingerprints, {by}: "
+        f"to this crawl, {what}. Undo what has changed (that class, an add-on, a setting), or set another TBLOOM_KEY"
     )
     return [text]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from redis import Redis, RedisCluster, RedisError
-from redis.exceptions import RedisClusterException
+from redis.exceptions import AuthenticationError, RedisClusterException
 from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
@@ -273,7 +273,15 @@ def error_line(
     is_servers = isinstance(error, RedisError | RedisClusterException | ServerTooOld)
     if is_servers and not str(error).startswith("WRONGTYPE"):
         place = server_settings(settings)
-    return f"{place}: {error}"  # of a file, of a server, or of another program's data
+    return f"{place}: {error}{_password_remedy(error, settings)}"  # of a file, of a server, or of another program's data
+
+
+def _password_remedy(error: Exception, settings: BaseSettings) -> str:
+    """Return what to do if the server wants a password, and the only one is in a setting that nobody reads."""
+    is_given = "password" in _params(settings) or "@" in (settings.get("REDIS_URL") or "")
+    if isinstance(error, AuthenticationError) and settings.get("REDIS_PASSWORD") and not is_given:
+        return " (REDIS_PASSWORD has no effect: put it into REDIS_PARAMS, as 'password')"
+    return ""
 
 
 def _kind_line(error: ConfigMismatch, table: Mapping[str, Setting]) -> str:

@@ -87,12 +87,15 @@ class Outage:
             self._is_back()
 
     def _goes_on(self, began: float, error: RedisError) -> bool:
-        """Note that the server is away, and has not answered a try that began then; return whether the call waits for it."""
+        """Note that the server is away, and has not answered a try that began then; return whether the call waits for it.
+
+        A try that began within the limit is never the last one: the process may have been frozen since.
+        """
         now = time.monotonic()
         if self._began is None and began > self._answered_at:
             self._began, self._said_next = began, 0.0
         away_since = now if self._began is None else self._began
-        self.is_over |= self._is_told_to_end() or now >= away_since + self._limit
+        self.is_over |= self._is_told_to_end() or began >= min(began, away_since) + self._limit
         if self.is_over or self._answered_at == -inf:
             return False
         if self._began is not None and now >= self._said_next:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from scrapy import Request, Spider
@@ -25,6 +26,8 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     #: A spider may not know its crawler.
     _crawl: Crawl
+    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
+    first: deque[Request]
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
@@ -38,6 +41,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
                 make_client(crawler.settings)[0].close()
             scheduler = super().from_crawler(crawler)
             scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
+            scheduler.first = deque()
             if not is_trial(crawler):
                 crawl_of(crawler).scheduler = scheduler
             return scheduler
@@ -68,7 +72,8 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     def has_pending_requests(self) -> bool:
         """Return whether requests are queued, or wait."""
-        return bool(super().has_pending_requests()) or bool(self.pending and self.pending.is_busy)
+        is_queued = self.first or super().has_pending_requests()
+        return bool(is_queued) or bool(self.pending and self.pending.is_busy)
 
     def __len__(self) -> int:
         return self.queued + (self.pending.waiting if self.pending else 0)
@@ -80,7 +85,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
     @property
     def queued(self) -> int:
         """The number of requests in the project's scheduler."""
-        return int(getattr(super(), "__len__", int)())  # int() is 0
+        return len(self.first) + int(getattr(super(), "__len__", int)())  # int() is 0
 
     def enqueue_in_project(self, request: Request) -> bool:
         """Call ``enqueue_request`` of the project's scheduler."""
@@ -88,7 +93,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     def next_in_project(self) -> Request | None:
         """Call ``next_request`` of the project's scheduler."""
-        request: Request | None = super().next_request()
+        request: Request | None = self.first.popleft() if self.first else super().next_request()
         return request
 
     async def _open(self, spider: Spider) -> None:

@@ -110,6 +110,33 @@ def test_a_late_reply_does_not_set_the_estimate_of_the_servers_clock_back() -> N
         assert told + change <= clock.now() <= told + change + 60_000
 
 
+@pytest.mark.parametrize("moved", [["time_ns"], ["time_ns", "monotonic_ns"]])
+def test_the_first_call_of_a_process_that_was_frozen_over_midnight_is_right(
+    clockwork: Any,
+    open_one: Callable[..., TimeBloom],
+    monkeypatch: pytest.MonkeyPatch,
+    moved: list[str],
+) -> None:
+    """The local cache does not answer for a slice that has ended. The monotonic clock may have stood still (redis-semaphore#24)."""
+    seen = open_one(slices=2, cache_size=10)
+    assert [True, False, False] == [seen.add("a") for _ in range(3)]
+    assert seen.cache_hits == 1
+    clockwork.go_on(7 * 86_400)
+    for clock in moved:
+        later = getattr(time, clock)() + 7 * 86_400 * 10**9
+        monkeypatch.setattr(f"time.{clock}", lambda later=later: later)
+    assert seen.add("a")
+
+
+def test_a_clock_that_is_set_back_leaves_the_estimate_of_the_servers_clock_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, earlier = ServerClock(), time.time_ns() - 10**12
+    told = clock.now()
+    monkeypatch.setattr("time.time_ns", lambda: earlier)
+    assert told <= clock.now() <= told + 60_000
+
+
 def test_the_oldest_of_many_slices_is_looked_at(
     clockwork: Any, open_one: Callable[..., TimeBloom]
 ) -> None:

@@ -294,7 +294,7 @@ def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
                 with TimeBloom.from_url(url, f"{name}:{turn}") as seen:
                     assert 1 == [*threads.map(seen.claim, ["a"] * 8)].count(NEW)
                     names = [thread.name for thread in threading.enumerate()]
-                    assert 1 == sum(thread.endswith("(run_in_thread)") for thread in names)
+                    assert 1 == sum(thread == "tbloom-heartbeat" for thread in names)
                     heartbeat = seen._heartbeat
                 heartbeat.join()
     finally:

@@ -4,6 +4,7 @@ rest: recorded/changing.txt, import.txt.)"""
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -19,10 +20,14 @@ from typing import Any
 
 import pytest
 import redis
+import scrapy.squeues
 
 from tbloom import TimeBloom
 from tbloom.pages import PageStore
 from tests.helpers.commands import refused, started, tbloom
+from tests.helpers.schedulers import DONE
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def _answered(answer: str, *arguments: str) -> tuple[int, str]:
@@ -123,7 +128,8 @@ def test_a_crawl_moves_over(
     key, pages = f"{name}:dupefilter", [str(i) for i in range(40)]
     old: dict[str, Any] = {"JOBDIR": str(tmp_path)}
     new = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
-    option, read = ["--from-seen", str(tmp_path)], (tmp_path / "requests.seen").read_bytes
+    file = tmp_path / "requests.seen"
+    option, read = ["--from-seen", str(file)], file.read_bytes
     if source == "scrapy-redis":
         old = {
             "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
@@ -145,3 +151,84 @@ def test_a_crawl_moves_over(
     assert left
     assert left == read()
     client.delete(key)
+
+
+def test_a_requests_seen_that_two_releases_wrote(url: str, name: str) -> None:
+    """scrapy#7943: three lines of Scrapy 2.13, then three records of 2.19."""
+    file = DATA / "lines-then-records.seen"
+    done = tbloom("import", "--url", url, name, "--create", "--from-seen", str(file), "--json")
+    assert done.returncode == 0, done.stderr
+    counts = {"read": 6, "new": 6, "seen": 0, "lines": 3, "records": 3, "waiting": 0}
+    assert counts == json.loads(done.stdout)
+    with TimeBloom.open(url, name) as seen:
+        written = file.read_bytes()
+        assert seen.contains(bytes.fromhex(written[41:81].decode()))
+        assert seen.contains(written[-20:])
+
+
+#: What Scrapy's scheduler may keep its queue in.
+DISK_QUEUES = [
+    "PickleLifo", *(pytest.param(kind, marks=pytest.mark.check) for kind in ("PickleFifo", "MarshalLifo", "MarshalFifo"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*DISK_QUEUES, "SQLite"])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_waits_in_a_jobdir_is_fetched_by_the_next_crawl(
+    crawl: Any, url: str, name: str, tmp_path: Path, *, kind: str, goes_on: bool
+) -> None:
+    """It is counted, and not imported: each page is fetched once, with the JOBDIR and without it. The JOBDIR stays as it is."""
+    queue = (
+        f"scrapy.squeues.{kind}DiskQueue"
+        if kind != "SQLite"
+        else "scrapy.squeues.PickleFifoSQLiteQueue"
+    )
+    if not hasattr(scrapy.squeues, queue.rpartition(".")[2]):
+        pytest.skip("this Scrapy has no queue in SQLite")
+    pages = [str(i) for i in range(40)]
+    jobdir = {
+        "JOBDIR": str(tmp_path),
+        "SCHEDULER_DISK_QUEUE": queue,
+        "SCHEDULER_START_DISK_QUEUE": queue,
+    }
+    first = crawl(
+        "pages", {**jobdir, "CLOSESPIDER_PAGECOUNT": 15, "CONCURRENT_REQUESTS": 2}, pages
+    )["fetched"]
+    before = contents(tmp_path)
+    waiting = 40 - len(first)
+    imports = "import", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    done = tbloom(*imports, str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    assert 40 == counts.pop("lines") + counts.pop("records")
+    assert {"read": len(first), "new": len(first), "seen": 0, "waiting": waiting} == counts
+    assert f"holds {waiting} requests. They are not imported: crawl with this JOBDIR" in done.stderr
+    assert before == contents(tmp_path)
+    second = crawl("pages", {**DONE, **(jobdir if goes_on else {})}, pages)["fetched"]
+    assert waiting > 0
+    assert sorted(first + second) == sorted(pages)
+    assert [] == crawl("pages", DONE, pages)["fetched"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_jobdir_whose_waiting_requests_can_t_be_told_is_refused(
+    crawl: Any, url: str, name: str, tmp_path: Path
+) -> None:
+    """Its fingerprints are those of another class, or its queue is damaged. To import all of its file is left to the user."""
+    own = {
+        "JOBDIR": str(tmp_path),
+        "REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter",
+    }
+    crawl("pages", {**own, "CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1}, [*"abcdefgh"])
+    imports = "import", "--url", url, name, "--create", "--from-seen"
+    refused(tbloom(*imports, tmp_path), "lacks", "run this in the project's folder")
+    for file in (tmp_path / "requests.queue").rglob("0s"):
+        for broken in [file] if file.is_file() else file.glob("q*"):
+            broken.write_bytes(broken.read_bytes()[:-1])
+    refused(tbloom(*imports, tmp_path), "expected a whole queue", "in place of its folder")
+    assert tbloom("info", "--url", url, name).returncode != 0
+    done = tbloom(*imports, tmp_path / "requests.seen")
+    assert (0, True) == (done.returncode, "What waits there counts as seen" in done.stderr)

@@ -309,3 +309,12 @@ def test_the_other_lists_are_read_where_one_can_t_be(
         )
         assert f"tbloom: {tmp_path / 'none'}: No such file or directory" == none
         assert f"tbloom: {tmp_path}: Is a directory" == folder
+
+
+def test_a_url_may_end_in_a_newline(own_url: str) -> None:
+    """As in a file with a secret; redis-py drops it, too."""
+    for given in (["--url", f"{own_url}\n"], []):
+        done = tbloom("list", *given, TBLOOM_URL=f"{own_url}\r\n")
+        assert (0, f"no filters on {own_url}\n") == (done.returncode, done.stderr)
+    done = tbloom("list", TBLOOM_URL="redis://:secret@127.0.0.1:1\n")
+    assert "connecting to 127.0.0.1:1." in done.stderr

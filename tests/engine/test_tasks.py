@@ -242,7 +242,7 @@ async def test_tasks_get_their_answers_if_their_shared_call_is_cancelled(
 ) -> None:
     """It is cancelled before its start, or at any later moment."""
     async with store.from_url(url, name) as seen:
-        await seen.add("the store begins")
+        await asyncio.gather(seen.add("the store begins"), seen.add("with two connections"))
         tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(50)]
         others = {*tasks, asyncio.current_task()}
         while not (batches := asyncio.all_tasks() - others):  # noqa: ASYNC110 - no event tells

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from tbloom import AsyncExactFilter, TimeBloom
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import Retries
 from tests.engine.test_connections import connections
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import in_child, needed, needs_fork
+from tests.helpers.making import awaited, in_child, needed, needs_fork
 from tests.helpers.servers import Cluster
 from tests.helpers.stores import EXACT, STORES, Store
 
@@ -281,3 +282,31 @@ def test_a_call_that_fails_after_retry_for_is_tried_just_once_again() -> None:
     assert [call] == retries.next_calls()
     with pytest.raises(redis.ConnectionError, match="lost"):
         retries.record([lost])
+
+
+@pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis])
+async def test_a_call_whose_process_was_frozen_is_tried_once_more(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """Its second try began within ``retry_for``, and found its connection lost when the process went on."""
+    tries = []
+
+    class Freezes(kind):  # type: ignore[misc]
+        def execute_command(self, *words: Any, **options: Any) -> Any:
+            tries.append(words)
+            if len(tries) == 2:
+                later = monotonic() + 3600
+                monkeypatch.setattr("time.monotonic", lambda: later)
+            if len(tries) <= 2:
+                raise redis.ConnectionError("lost")
+            return super().execute_command(*words, **options)
+
+    client = Freezes.from_url(url)
+    seen: Any = EXACT.of_client(client, name, retry_for=60)
+    seen = awaited(seen) if kind is redis.Redis else seen
+    assert await seen.add("a")
+    monkeypatch.undo()
+    assert not await seen.add("a")
+    await seen.aclose()
+    closed = client.close() if kind is redis.Redis else await client.aclose()
+    assert closed is None

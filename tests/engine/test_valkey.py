@@ -42,6 +42,7 @@ def opened(store: Store, client: Any, name: str, **parameters: Any) -> Any:
     [
         ("valkey://u:p@h:7/2?db=1", ("redis://u:p@h:7/2?db=1", False)),
         ("valkeys://h", ("rediss://h", False)),
+        ("redis://u:p@h/2\r\n", ("redis://u:p@h/2", False)),
         ("valkey+cluster://valkey:1", ("redis://valkey:1", True)),
         ("valkeys+cluster://h", ("rediss://h", True)),
         ("unix://valkey:p@/valkey.sock", ("unix://valkey:p@/valkey.sock", False)),

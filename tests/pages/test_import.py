@@ -17,6 +17,7 @@ import subprocess
 import threading
 import tracemalloc
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -458,7 +459,7 @@ def test_a_file_is_read_on_behind_damage(store: PageStore, form: Form, damage: b
     # In a plain file, the record before foreign bytes may be one with a wrong length.
     assert read <= set(store) <= read | {url(2)}
     assert form is PLAIN or url(2) in store
-    [where] = done.damaged
+    *_, where = done.damaged
     ends = [sum(map(len, parts[:n])) for n in range(5)]
     assert re.fullmatch(rf"the file: (behind the record )?at ({ends[2]}|{ends[3]}): .*; read on at \d+", where)  # fmt: skip
     assert {"damaged": 1} == done.skipped
@@ -593,16 +594,17 @@ def test_a_page_with_a_wrong_digest_is_not_stored(store: PageStore, form: Form) 
 @in_forms("plain", "members")
 @pytest.mark.parametrize("body", [b"body", b"4\r\nbody\r\n0\r\n\r\n"])
 def test_one_digest_that_fits_is_enough(store: PageStore, form: Form, body: bytes) -> None:
-    """``warcio recompress`` writes headers anew, and keeps the block's digest."""
+    """``warcio recompress`` writes headers anew, and keeps the block's digest; wget hashes the lengths of chunks, too."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     old = {"WARC_Block_Digest": f"sha1:{sha1(b'another head' + body)}"}
     right, wrong = f"sha1:{sha1(b'body')}", f"sha1:{sha1(b'bodY')}"
     fits = response(url(1), body, head, WARC_Payload_Digest=right, **old)
     changed = response(url(2), body, head, WARC_Payload_Digest=wrong, **old)
     misread = response(url(3), body, head, WARC_Payload_Digest=wrong)
-    done = taken(store, fits, changed, misread, form=form)
-    assert {url(1): b"body", url(3): b"body"} == bodies(store)
-    assert {"damaged": 1} == done.skipped
+    of_chunks = response(url(4), body, head, WARC_Payload_Digest=f"sha1:{sha1(body)}")
+    done = taken(store, fits, changed, misread, of_chunks, form=form)
+    assert dict.fromkeys(map(url, (1, 3, 4)), b"body") == bodies(store)
+    assert ({"damaged": 1}, {"wrong digest": 1}) == (done.skipped, done.noted)
 
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha-256", "md5", "SHA-512"])
@@ -724,6 +726,48 @@ def test_damage_in_a_wacz_loses_no_more_pages_than_in_a_file(
     assert ["1.warc.gz", "2.warc.gz"] == names
 
 
+@pytest.mark.parametrize("behind", ["a WACZ", "a gzip member"])
+def test_what_a_zip_files_directory_leaves_out_is_named(
+    store: PageStore, tmp_path: Path, behind: str
+) -> None:
+    """Two files in one, as by ``cat``: zipfile finds the last directory, and says nothing of what stands elsewhere."""
+    first = in_zip({"a.warc.gz": MEMBERS(PAGES[:1])})
+    second = in_zip({"b.warc.gz": MEMBERS(PAGES[1:])})
+    (tmp_path / "both").write_bytes(first + (second if behind == "a WACZ" else MEMBERS(PAGES[1:])))
+    done = import_warc(store, tmp_path / "both")
+    assert ({"unreadable file": 1}, 5 if behind == "a WACZ" else 1) == (done.skipped, done.stored)
+    where = f"before offset {len(first)}" if behind == "a WACZ" else f"behind offset {len(first)}"
+    assert [f"{tmp_path / 'both'}: its directory leaves out what stands {where}: import the files that it was made of"] == [*done.damaged]  # fmt: skip
+
+
+def test_no_archive_in_a_zip_file_is_passed_over(store: PageStore) -> None:
+    """Whatever follows in its name: crawlers that were killed leave ``.open``, and a second download ``.1``."""
+    files = {f"archive/{n}.warc.gz{end}": MEMBERS([PAGES[n]]) for n, end in enumerate(["", ".open", ".1", ".part"])}  # fmt: skip
+    others = {"pages.jsonl": b"", "warc.txt": b""}  # fmt: skip
+    done = import_warc(store, BytesIO(in_zip({**files, **others, "b.wacz": WACZ})))
+    assert (4, {"unreadable file": 1}) == (done.stored, done.skipped)
+    assert "b.wacz: it is a file of files: extract it first" in done.damaged[0]
+
+
+@pytest.mark.parametrize("flags", [4 | 8, 2, 2 | 4 | 8])
+def test_a_gzip_header_may_lie_across_two_readings(store: PageStore, flags: int) -> None:
+    """Given in two parts, one with a checksum, or an extra field (of the Internet Archive) and a name, is too much for isal 1.9.1."""
+    head = bytes([31, 139, 8, flags, 0, 0, 0, 0, 0, 255])
+    if flags & 4:
+        head += struct.pack("<H2sHII", 12, b"sl", 8, 0, 1)
+    if flags & 8:
+        head += b"name.warc\0"
+    if flags & 2:
+        head += struct.pack("<H", zlib.crc32(head) & 0xFFFF)
+    content = gzip.compress(PAGES[0])[10:]
+    for before in range(1, len(head)):
+        first = gzip.compress(response(url("first"), random.Random(1).randbytes(32_000)))
+        named = 32_768 - before - len(first) - 1  # the length of its name
+        first = first[:3] + bytes([8]) + first[4:10] + b"a" * named + b"\0" + first[10:]
+        done = import_warc(store, BytesIO(first + head + content))
+        assert ({}, 2) == (done.skipped, done.stored + done.present), before
+
+
 def test_a_wrong_offset_in_a_wacz_loses_one_file_only(store: PageStore, tmp_path: Path) -> None:
     files = in_zip({"bad.warc": PAGES[0], "good.warc": PLAIN(PAGES[1:])})
     at, end = files.index(b"PK\x01\x02"), files.index(b"PK\x05\x06")
@@ -736,7 +780,7 @@ def test_a_wrong_offset_in_a_wacz_loses_one_file_only(store: PageStore, tmp_path
     (tmp_path / "crawl.wacz").write_bytes(files[:at] + bad + files[second:end] + tail)
     done = import_warc(store, tmp_path / "crawl.wacz")
     assert {url(number) for number in range(1, 6)} == set(store)
-    [where] = done.damaged
+    *_, where = done.damaged
     assert where.startswith(
         f"{tmp_path / 'crawl.wacz'}: bad.warc: it is not where the ZIP file says"
     )

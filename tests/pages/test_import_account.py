@@ -337,6 +337,19 @@ def exported(store: PageStore) -> bytes:
     return out.getvalue()
 
 
+def test_what_follows_an_export_in_one_file_is_another_tool_s(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """Without a warcinfo of its own, too: a page of an export says so itself."""
+    with PageStore(tmp_path / "own") as own:
+        own.put(url(9), b"x", headers={"Content-Length": "9"}, status=103)
+        ours = exported(own)
+    pieces = [piece for piece, _ in PIECES.values()]
+    done = import_warc(store, BytesIO(ours + MEMBERS([response(url(1), TEXT), *pieces])))
+    assert (2, 0, Counter(kind for _, kind in PIECES.values())) == (done.stored, done.replaced, done.skipped)  # fmt: skip
+    assert {url(1): TEXT, url(9): b"x"} == bodies(store)
+
+
 @pytest.mark.parametrize("is_block_right", [False, True])
 @pytest.mark.parametrize("algorithm", ["sha1", "sha256", "md5"])
 def test_a_digest_that_denies_the_payload_is_counted(
@@ -505,6 +518,28 @@ def test_a_revisit_gets_no_body_of_another_digest_or_of_a_piece(store: PageStore
     assert {"revisit": 1, "truncated": 1} == taken(store, ELSEWHERE, cut).skipped
     wrong = response(url(1), b"firsT", **at(1))
     assert {"revisit": 1} == taken(store, ELSEWHERE, wrong).skipped
+
+
+@pytest.mark.parametrize("headers", [["Content-Length: 5000"], ["Transfer-Encoding: chunked"]])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_revisit_gets_no_body_that_is_shorter_than_its_headers_say(
+    store: PageStore, headers: list[str], *, is_stored: bool
+) -> None:
+    """Its digest is that of the nothing that its tool had got, and a redirect elsewhere has no body either."""
+    nothing = {"WARC_Profile": PROFILE, "WARC_Payload_Digest": digest(b""), "WARC_Refers_To_Target_URI": url(2)}  # fmt: skip
+    redirect = response(url(2), b"", head("Location: /x", status="301 Moved"), **at(1))
+    again = record("revisit", url(1), head(*headers), **nothing, **at(3), **refers(1))
+    taken(store, response(url(1), TEXT, **at(1)), redirect)
+    assert {"revisit": 1} == taken(store, *[redirect] * (not is_stored), again).skipped
+    assert {url(1): TEXT, url(2): b""} == bodies(store)
+
+
+def test_a_revisit_without_headers_gets_none_of_another_url(store: PageStore) -> None:
+    """If the record that it refers to is nowhere, another page may have the same body by chance."""
+    fields = {"WARC_Profile": PROFILE, "WARC_Payload_Digest": digest(b""), "WARC_Refers_To_Target_URI": url(7)}  # fmt: skip
+    redirect = response(url(2), b"", head("Location: /x", status="301 Moved"), WARC_Payload_Digest=digest(b""))  # fmt: skip
+    again = record("revisit", url(1), b"", **fields, **at(3), **refers(2))
+    assert PagesImported(1, 0, {"revisit": 1}, ()) == taken(store, redirect, again)
 
 
 def test_many_revisits_that_wait_take_little_memory(

@@ -1,4 +1,4 @@
-"""The examples and the recipes of docs/recipes.md run; those for other libraries with these: Crawlee, Celery, ASGI, streams."""
+"""The examples and the recipes of docs/recipes.md run; those for other libraries with these: Crawlee, Celery, rq, ASGI, streams."""
 
 from __future__ import annotations
 
@@ -266,6 +266,52 @@ def test_a_celery_task_is_done_once_though_a_worker_is_killed(
     assert sorted(map(str.encode, orders)) == sorted(own.lrange("paid", 0, -1))
     # The killed one was at work on two at most.
     assert len(orders) < own.llen("asked") <= len(orders) + 2
+
+
+def test_an_rq_job_is_done_once_though_it_fails_or_its_worker_is_killed(
+    own: redis.Redis, own_url: str
+) -> None:
+    """django-rq#517, arq#167. Enqueued twice, and once more after each of the two; a failure does not refuse its key, as ``unique=True`` does."""
+    needs("rq")
+    from rq import Queue  # noqa: PLC0415 - as below
+    from rq.exceptions import DuplicateJobError  # noqa: PLC0415
+
+    own.flushall()
+    enqueue = partial(start, "rq_once.py", url=own_url)
+    worker = partial(
+        subprocess.Popen,
+        [sys.executable, "-m", "rq.cli", "worker", "--with-scheduler", "--url", own_url],
+        cwd=EXAMPLES, start_new_session=True, env={**os.environ, "REDIS_URL": own_url, "SESSION_TTL": "2"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    orders = [f"order {i}" for i in range(3)]
+    own.set("closed", "")
+    output(enqueue(*orders, *orders))
+    with worker() as killed:
+        while own.llen("asked") < len(orders):
+            time.sleep(0.05)
+        own.delete("closed")
+        while not own.llen("paid"):
+            time.sleep(0.05)
+        os.killpg(killed.pid, signal.SIGKILL)
+    output(enqueue(*orders))
+    with worker() as other:
+        while own.llen("paid") < len(orders) or own.llen("rq:queue:default"):
+            time.sleep(0.2)
+        os.killpg(other.pid, signal.SIGKILL)
+    assert sorted(map(str.encode, orders)) == sorted(own.lrange("paid", 0, -1))
+    own.set("closed", "")
+    jobs = Queue(connection=own)
+    unique = partial(jobs.enqueue, "rq_once.charge", "other", job_id="other", unique=True)
+    unique()
+    with worker() as other:
+        while not own.lpos("asked", "other"):
+            time.sleep(0.2)
+        while own.exists("rq:wip:default"):
+            time.sleep(0.2)
+        os.killpg(other.pid, signal.SIGKILL)
+    with pytest.raises(DuplicateJobError):
+        unique()
 
 
 async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str) -> None:

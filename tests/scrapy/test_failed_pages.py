@@ -18,6 +18,7 @@ from scrapy.selector import Selector
 from tbloom.bloom.claims.fleet import Pages
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.crawl import Part
+from tests.helpers.documents import ROOT, blocks
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
 
@@ -675,3 +676,122 @@ def test_forms_and_items_over_several_pages_are_taken_over_as_they_were(
     assert sorted(paths) == sorted(crawls[1].fetched)
     assert [] == crawls[2].fetched
     assert {"first": "item-1", "second": "item-2"} in crawls[1].items
+
+
+# A callback whose output has collections in it
+
+
+class YieldsCollections(Project):
+    """In the first crawl: lists of items or requests in place of these, as one that calls another one and forgets "from"."""
+
+    pages = ("items", "requests", "generator", "tuple", "returned", "fine", "stored")
+
+    def parse(self, response: Response) -> Any:
+        page = path_of(response)
+        items, requests = [{"page": page}], [response.follow(f"/{page}-link", self.link)]
+        output: Any = {
+            "items": items,
+            "requests": requests,
+            "generator": response.follow_all([f"/{page}-link"], self.link),
+            "tuple": (items[0], requests[0]),
+            "returned": items,
+        }.get(page, items[0])
+        if page == "stored":
+            response.meta["tbloom_done"] = True
+            return [items]
+        if page == "fine" or not self.number:
+            return [output]
+        return output
+
+    def link(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+    def closed(self, _: str) -> None:
+        self.items.clear()  # a generator can't be sent to the test
+
+
+class Passes(Part):
+    """A pipeline that takes anything."""
+
+    def process_item(self, item: Any) -> Any:
+        return item
+
+
+@MARKS
+@pytest.mark.parametrize("stores", ["nothing", "pipeline", "feed"])
+def test_a_page_whose_callback_yields_a_collection_has_failed(
+    project: Any, tmp_path: Path, mark: str, stores: str
+) -> None:
+    """phpBB-forum-scraper#5, scrapy#7119: Scrapy takes it for one item, and a feed at most says so."""
+    more: dict[str, Any] = {
+        "nothing": {},
+        "pipeline": {"ITEM_PIPELINES": {Passes: 1}},
+        "feed": {"FEEDS": {str(tmp_path / "feed"): {"format": "jsonlines"}}},
+    }[stores]
+    first, second = project(*[YieldsCollections] * 2, **marked(mark, tmp_path), **more)
+    assert names(YieldsCollections.pages) == names(first.fetched)
+    failed = ["generator", "items", "requests", "returned", "tuple"]
+    links = ["generator-link", "requests-link", "tuple-link"]
+    if stores == "feed":  # which has refused it, whatever the callback says
+        failed.append("stored")
+    assert sorted(failed + links) == names(second.fetched)
+    left = {stat: n for stat, n in first.stats.items() if stat.startswith("tbloom/left/output/")}
+    assert {"list": 3, "generator": 1, "tuple": 1} == {
+        s.rpartition("/")[2]: n for s, n in left.items()
+    }
+    [warning] = first.warnings("which Scrapy takes for one item")
+    assert "Use yield from" in warning
+
+
+# The documents' examples
+
+
+def example(document: str, words: str) -> dict[str, Any]:
+    """The names of the document's one block that has these words."""
+    [code] = [block.code for block in blocks(ROOT / "docs" / document) if words in block.code]
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(code, names)  # noqa: S102 - our own document
+    return names
+
+
+class GivesUp(Project):
+    """Its callback is that of the page on Scrapy; a title comes with the third answer only."""
+
+    pages = ("a",)
+    parse = example("scrapy.md", "get_retry_request")["parse"]
+
+
+@MARKS
+def test_a_page_whose_callback_gives_up_is_fetched_by_the_next_crawl(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """scrapy#4902: get_retry_request returns None then, as a callback does that is done."""
+    answers = {"/a": [200, 200, b"<h1>A</h1>"]}
+    more = {**marked(mark, tmp_path), "RETRY_TIMES": 1}
+    ends = project(*[GivesUp] * 3, answers=answers, **more)
+    assert [["/a"] * 2, ["/a"], []] == [end.fetched for end in ends]
+    assert 1 == ends[0].stats["tbloom/left/tbloom_done"]
+    assert [[], [{"title": "A"}], []] == [end.items for end in ends]
+
+
+HeedsRobotsTxt = example("recipes.md", "RobotsTxtMiddleware)")["HeedsRobotsTxt"]
+
+
+class Forbidden(Project):
+    pages = tuple(map(str, range(30)))
+
+
+@MARKS
+def test_no_page_is_fetched_that_robots_txt_forbids(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """scrapy#2014: nor with requests that wait for it together. They are done."""
+    own = {
+        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+        HeedsRobotsTxt: 100,
+    }
+    answers = {"/robots.txt": [b"User-agent: *\nDisallow: /\n"]}
+    more = {**marked(mark, tmp_path), "ROBOTSTXT_OBEY": True, "DOWNLOADER_MIDDLEWARES": own}
+    [end] = project(Forbidden, answers=answers, **more)
+    assert ["/robots.txt"] == end.fetched
+    assert 30 == end.stats["robotstxt/forbidden"] == end.stats["tbloom/done"]

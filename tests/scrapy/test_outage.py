@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -21,6 +22,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from scrapy import Request, signals
+from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.request import fingerprint
@@ -357,6 +359,30 @@ def test_a_try_that_fails_late_begins_no_outage(
     assert (False, []) == (away.is_on, backs)
 
 
+@pytest.mark.parametrize("limit", [5.0, 0.0])
+def test_a_try_that_began_within_the_limit_is_not_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, limit: float
+) -> None:
+    """It ended later, because the process was frozen; with the limit 0, there is no other try."""
+    away, tries = Outage("REDIS_URL", limit, lambda: False, lambda: None), list[int]()
+    away.answered()
+
+    def call() -> str:
+        tries.append(1)
+        if len(tries) == 2:
+            later = time.monotonic() + 3600
+            monkeypatch.setattr("time.monotonic", lambda: later)
+        if len(tries) <= 2:
+            raise redis.ConnectionError("lost")
+        return "done"
+
+    if limit:
+        assert "done" == away.wait_for(call)
+    else:
+        with pytest.raises(redis.ConnectionError, match="lost"):
+            away.wait_for(call)
+
+
 def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any, tmp_path: Path) -> None:
     """To mark its pages."""
     with without_its_server(server, start, tmp_path) as crawl:
@@ -493,6 +519,33 @@ def test_an_outage_takes_no_request_out_of_a_job(
         assert ended["stats"]["scheduler/dequeued"] > 0
         assert "finished" == result(start(site, settings))["finish_reason"]
         assert {*range(60)} == site.fetched.keys()
+
+
+class FullDisk(Scheduler):
+    """Takes the start page, and writes no request."""
+
+    def enqueue_request(self, request: Request) -> bool:
+        if request.dont_filter:
+            return super().enqueue_request(request)
+        raise OSError(errno.ENOSPC, f"no room for {request}")
+
+
+@pytest.mark.parametrize("pages", [2, pytest.param(60, marks=LONG)])
+def test_a_crawl_ends_though_nothing_can_be_put_back_into_its_job(
+    server: LocalRedis, start: Any, tmp_path: Path, pages: int
+) -> None:
+    """scrapy#4106: without a server and on a full disk, whose pages are left to the next crawl, with the notes of their claims."""
+    settings = {**DONE, "JOBDIR": str(tmp_path / "job")}
+    with a_site(pages=pages) as site:
+        result(start(site, {**settings, "CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1}))
+        assert site.fetched.total() < pages
+        with Proxy(server.url, lambda number: Fault.CUT_REQUEST if number > 3 else None) as proxy:
+            away = {"REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0.5, "SCHEDULER": FullDisk}
+            ended = result(start(site, {**settings, **away}))
+        assert "tbloom_error" == ended["finish_reason"]
+        assert ended["stats"]["scheduler/dequeued"] > 0
+        assert "finished" == result(start(site, settings))["finish_reason"]
+        assert {*range(pages)} == site.fetched.keys()
 
 
 def test_the_log_says_again_and_again_that_the_server_is_away(

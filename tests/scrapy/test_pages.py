@@ -20,6 +20,7 @@ import pytest
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Headers, Response
+from scrapy.http.request import NO_CALLBACK
 from scrapy.responsetypes import responsetypes
 from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint
@@ -33,6 +34,7 @@ from tests.helpers import crawl as crawls
 from tests.helpers import website
 from tests.helpers.cached import OURS, THEIRS, Opened, caching
 from tests.helpers.documents import ROOT
+from tests.helpers.fingerprinters import ByCallback, WithoutSession
 from tests.helpers.forked import Forked
 from tests.helpers.making import missing
 
@@ -140,6 +142,21 @@ def exchanges(opened: Opened, asked: Counter[bytes]) -> Iterator[tuple[Any, ...]
         yield type(response), response.url, response.status, headers, response.body, flags
 
 
+def copy_cache(folder: Path, pages: Path) -> None:
+    command = [sys.executable, ROOT / "examples/scrapy_cache.py", folder, pages]
+    subprocess.run(command, check=True)
+
+
+def test_the_example_copies_a_page_with_another_fingerprint_under_this(tmp_path: Path) -> None:
+    plain, own = Request(URL, callback=NO_CALLBACK), Request(URL)
+    with Opened(tmp_path / THEIRS, ByCallback(), storage=THEIRS) as opened:
+        opened.store(own, Response(URL, body=b"own"))
+        opened.store(plain, Response(URL, body=b"plain"))
+    copy_cache(tmp_path / THEIRS / "tests", tmp_path / "copied")
+    with Opened(tmp_path / "copied", ByCallback()) as opened:
+        assert [b"own", b"plain"] == [opened.retrieve(each).body for each in (own, plain)]
+
+
 @pytest.mark.parametrize("policy", ["scrapy.extensions.httpcache.DummyPolicy", RFC2616])
 def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> None:
     """The same requests reach the site, and the same responses the spider, in two crawls and one from the store alone; so
@@ -158,12 +175,7 @@ def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> Non
         asked = Counter[bytes]()
         crawls = [crawled(storage, storage, asked) for _ in range(2)]
         if storage == THEIRS:
-            command = [
-                sys.executable,
-                ROOT / "examples/scrapy_cache.py",
-                tmp_path / THEIRS / "tests",
-            ]
-            subprocess.run([*command, tmp_path / "copied"], check=True)
+            copy_cache(tmp_path / THEIRS / "tests", tmp_path / "copied")
             copied = crawled("copied", OURS, asked.copy(), alone=True)
         seen.append([*crawls, crawled(storage, storage, asked, alone=True), asked])
     assert seen[0] == seen[1]
@@ -249,15 +261,8 @@ def test_an_encoding_that_is_not_the_bodys_is_dropped(
         assert kept == opened.retrieve(URL).headers.getlist("Content-Encoding")
 
 
-class WithoutSession:
-    """Gives URLs with different queries the same fingerprint."""
-
-    def fingerprint(self, request: Request) -> bytes:
-        return fingerprint(request.replace(url=request.url.partition("?")[0]))
-
-
 def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
-    """Whatever the URL of the response; other requests, and all with another fingerprinter, by their fingerprints."""
+    """scrapy#900. Whatever the URL of the response. Other requests, and those with other fingerprints than Scrapy's, by these."""
     led, verbatim = f"{URL}?y=1&x=2#part", Request(f"{URL}?b&a", meta={"verbatim_url": True})
     others = [Request(URL, method=method, body="a") for method in ("POST", "HEAD", "GET")]
     with Opened(tmp_path) as opened:
@@ -274,6 +279,14 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
         assert opened.retrieve(verbatim) is None
         opened.store(f"{URL}?session=1")
         assert f"{URL}?session=1" == opened.retrieve(f"{URL}?session=2").url
+    with Opened(
+        tmp_path, ByCallback()
+    ) as opened:  # of a page with its own, another page may be made
+        without, with_own = (
+            Request(f"{URL}?x=2&y=1", callback=each) for each in (NO_CALLBACK, None)
+        )
+        assert "http://a.example/led-to" == opened.retrieve(without).url
+        assert opened.retrieve(with_own) is None
 
 
 @pytest.mark.parametrize(("seconds", "is_there"), [("0", True), ("60", False), ("600", True)])

@@ -42,6 +42,7 @@ class Fed(Base):
         super().__init__(**given)
 """
 UNREACHABLE = "redis://127.0.0.1:1/0"
+FINGERPRINTERS = "tests.helpers.fingerprinters"
 
 
 class Project:
@@ -343,6 +344,7 @@ def test_batches_before_a_wrong_line_are_pushed(project: Project, site: str) -> 
         ({"TBLOOM_SLICES": 3}, ["TBLOOM_SLICES is 3, the stored filter has 7"]),
         ({"REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}, ["REDIS_URL is redis://127.0.0.1:1/0: "]),
         ({"SPIDER_MODULES": ["gone"]}, ["a spider can't be imported: ModuleNotFoundError"]),
+        ({"REQUEST_FINGERPRINTER_CLASS": f"{FINGERPRINTERS}.Refuses"}, [f"REQUEST_FINGERPRINTER_CLASS is {FINGERPRINTERS}.Refuses, which raises AssertionError: refused here"]),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["push", pytest.param("queue", marks=pytest.mark.check)])
@@ -352,6 +354,25 @@ def test_what_is_wrong_with_the_project_is_named(
     project.seen.add("the parameters are stored")
     project.write(**settings)
     refused(project.run(command, "fed"), *words)
+
+
+def test_push_makes_the_fingerprints_of_a_crawl(project: Project, site: str) -> None:
+    """zyte-spider-templates-project#28. Also if the fingerprinter asks the crawl for its middlewares and its stats."""
+    addons = {**DONE["ADDONS"], f"{FINGERPRINTERS}.Addon": 600}
+    project.settings |= {"ADDONS": addons, "MARK": "a"}
+    project.write()
+    assert (3, 2) == project.push(f"{site}a", f"{site}b", f"{site}a#part")
+    assert 0 == project.run("doctor").returncode
+    project.start(TBLOOM_WHEN_IDLE="end")
+    [end] = [crawl.result() for crawl in project.crawls]
+    project.crawls.clear()
+    assert 2 == len(project.fetched())
+    assert 0 < end["stats"]["fingerprints"]
+    assert (2, 0) == project.push(f"{site}a", f"{site}b")
+    project.write(REQUEST_FINGERPRINTER_CLASS=f"{FINGERPRINTERS}.RefusesLater")
+    refused(
+        project.run("push", "fed", stdin=f"{site}a"), "which raises RuntimeError: refused: <GET"
+    )
 
 
 def test_nothing_is_pushed_to_a_filter_without_a_server(project: Project, site: str) -> None:

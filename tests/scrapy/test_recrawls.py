@@ -527,8 +527,8 @@ class Seeds(RedisSpider):
     redis_key = "seeds"
 
     async def start(self) -> AsyncIterator[Any]:
-        for path in "ab":
-            self.server.rpush(self.redis_key, f"{self.site}{path}")
+        lines = f"{self.site}a", '{"URL": "none"}', f"{self.site}b"
+        self.server.rpush(self.redis_key, *lines)
         async for request in super().start():
             yield request
 
@@ -540,7 +540,8 @@ class FilteredSeeds(Seeds):
     """The recipe."""
 
     def make_request_from_data(self, data: bytes) -> Any:
-        return super().make_request_from_data(data).replace(dont_filter=False)
+        request = super().make_request_from_data(data)
+        return request and request.replace(dont_filter=False)
 
 
 @by_mark_and_queue(MARKS, ["memory", "scrapy-redis"], long=["scheduled"])

@@ -156,6 +156,67 @@ def test_nothing_is_given_where_it_is_switched_off(fleet: Any, tmp_path: Path) -
     assert [*range(1, PAGES)] == sorted(page for own in pages_in(tmp_path) for page in own)
 
 
+class Star(crawls.Tree):
+    """Page 0 leads to all others, on so many hosts. Each fifth one has a cookie jar, so that it stays with its crawler."""
+
+    hosts: int
+
+    def parse(self, response: Any, **given: Any) -> Iterator[Any]:
+        if response.url == f"{self.site}0":
+            for number in range(1, self.size):
+                host = f"host{number % self.hosts}.example"
+                jar = {"cookiejar": "own"} if number % 5 == 0 else {}
+                yield scrapy.Request(f"{self.site}{number}", meta={"download_slot": host, **jar})
+        # Other links would claim again what was given.
+        yield from (each for each in super().parse(response, **given) if isinstance(each, dict))
+
+
+def crawl_star(
+    site: str, settings: dict[str, Any], hosts: int, fetched_file: str
+) -> dict[str, Any]:
+    Star.fetched_file, Star.hosts = fetched_file, hosts
+    [result] = crawls.run([[(Star, {"site": site, "size": PAGES})]], **settings)
+    return result
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_what_is_given_changes_neither_the_order_of_a_queue_nor_scrapys_counts(
+    fleet: Any, site: str, settings: dict[str, Any], tmp_path: Path, *, kind: str, hosts: int
+) -> None:
+    """Breadth-first, with Scrapy's queues for that: what a crawler keeps, it fetches in the order in which it was found."""
+    waiting = [
+        fleet(number, starts=False, TBLOOM_WHEN_IDLE="wait", TBLOOM_SHARE=False)
+        for number in range(2)
+    ]
+    wait_for_waiting(settings["REDIS_URL"], settings["TBLOOM_KEY"], 2)
+    settings |= {
+        "CONCURRENT_REQUESTS": 1,
+        "DEPTH_PRIORITY": 1,
+        "DOWNLOAD_DELAY": 0.01,
+        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
+        "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
+    }
+    settings |= {"JOBDIR": str(tmp_path / "job")} if kind == "disk" else {}
+    busy = Forked(crawl_star, site, settings, hosts, str(tmp_path / "fetched-2")).result()
+    for crawl in waiting:
+        crawl.send_signal(2)
+        crawl.result()
+    *others, own = pages_in(tmp_path)
+    assert [*range(1, PAGES)] == sorted(page for pages in [*others, own] for page in pages)
+    stats = busy["stats"]
+    # Once its queue is empty, it takes what nobody else has taken yet.
+    taken = stats.get("tbloom/taken", 0)
+    kept = own[: len(own) - taken]
+    for host in range(hosts):
+        pages = [page for page in kept if page % hosts == host]
+        assert sorted(pages) == pages
+    assert {*range(5, PAGES, 5)} <= {*kept}
+    assert stats["tbloom/given"] > 0
+    counts = [stats[f"scheduler/{what}"] for what in ("enqueued", "dequeued")]
+    assert [PAGES + taken] * 2 == counts
+
+
 class Visits(Part):
     """Appends each visit to a host to a file: from when, until when, the host, and the page."""
 
@@ -226,6 +287,8 @@ def test_a_host_has_one_owner_at_a_time(
                 assert ended <= began
     print([len(pages) for pages in pages_in(tmp_path)], f"{moves=}")
     assert (crawlers > 1) == any(each.get("tbloom/taken", 0) for each in stats)
+    for each in stats:  # also of what was given
+        assert each["scheduler/enqueued"] == each["scheduler/dequeued"]
 
 
 class CountsIdles(Part):

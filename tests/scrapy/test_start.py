@@ -19,6 +19,7 @@ import scrapy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scrapy import Request
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.extensions.httpcache import DummyPolicy
 from scrapy.http import Response
 from scrapy.settings import Settings
@@ -28,7 +29,7 @@ from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBlo
 from tbloom.distinct import DistinctCounter
 from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
-from tbloom.scrapy.dupefilter import summarize
+from tbloom.scrapy.dupefilter import described, summarize
 from tbloom.scrapy.extras.doctor import examine
 from tbloom.scrapy.options import address_of, error_line, make_client, make_store, server_settings
 from tbloom.scrapy.settings import KNOWN
@@ -37,10 +38,13 @@ from tests.helpers import crawl
 from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
+from tests.helpers.fingerprinters import ByCallback, RefusesLater, WithoutSession
 from tests.helpers.forked import Forked
 from tests.helpers.hostile import anything
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import needed
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE, refusal
 from tests.helpers.website import Handler, served
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
@@ -116,7 +120,7 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     [warning] = said(other, "WARNING")
     expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.ScrapyRedis"
     assert expected in warning
-    assert f"was filled with the fingerprints of {SCRAPYS}: to this" in warning
+    assert f"filled with other fingerprints, by {SCRAPYS}: to this crawl, every page" in warning
 
 
 def test_the_log_names_the_session_of_the_crawler(
@@ -216,7 +220,7 @@ def test_the_line_of_a_filter_of_every_kind(
     crawls = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **own})
     with make_store(crawls, "shop") as seen:
         seen.add("a")
-        text, warnings = summarize(seen, RequestFingerprinter())
+        text, warnings = summarize(seen, described(RequestFingerprinter()))
     assert text.startswith(f"filter {name!r}: ")
     assert expected.replace("PATH", str(tmp_path)) in text
     assert [] == warnings
@@ -226,6 +230,8 @@ def test_the_line_of_a_filter_of_every_kind(
     ("settings", "address", "named"),
     [
         ({"REDIS_URL": "rediss://u:secret@h:7/2"}, "h:7/2", "REDIS_URL is rediss://***@h:7/2"),
+        ({"REDIS_URL": "redis://:secret@h:7/2\n"}, "h:7/2", "REDIS_URL is redis://***@h:7/2"),
+        ({"REDIS_PARAMS": {"url": "redis://h:7/2\n"}}, "h:7/2", "REDIS_PARAMS['url'] is redis://h:7/2"),
         ({"REDIS_URL": "unix://:secret@/r.sock?db=3"}, "/r.sock/3", "REDIS_URL is unix://***@/r.sock"),
         ({"REDIS_HOST": "h", "REDIS_DB": 1, "REDIS_PARAMS": {"password": "secret"}}, "h:6379/1", "REDIS_HOST is h"),
         ({"REDIS_PARAMS": {"host": "h", "password": "secret"}}, "h:6379/0", "REDIS_PARAMS['host'] is h"),
@@ -263,8 +269,30 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
 
 
 def finds(seen: Any, fingerprinter: Any) -> str:
-    """The warning about another fingerprinter."""
-    return "".join(summarize(seen, fingerprinter)[1])
+    """The warning about other fingerprints."""
+    return "".join(summarize(seen, described(fingerprinter))[1])
+
+
+def test_a_warning_says_which_fingerprints_are_others(url: str, name: str) -> None:
+    """Whatever their class, which may make others: by a setting, an add-on below it, or an update."""
+    seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop")
+    seen.add("a")
+    assert "" == finds(seen, RequestFingerprinter())
+    assert "" == finds(
+        seen, ByCallback(plain="parse")
+    )  # Scrapy's fingerprints, from now on by this class
+    every, some = (
+        "every page is new",
+        "requests such as <GET https://example.com/> to parse are new",
+    )
+    assert f"by tests.helpers.fingerprinters.ByCallback: to this crawl, {every}" in finds(
+        seen, ScrapyRedisFingerprinter()
+    )
+    assert f"by the same class: to this crawl, {some}" in finds(seen, ByCallback())
+    assert "such as <GET https://example.com/?b=2&a=1&utm_source" in finds(seen, WithoutSession())
+    assert "" == finds(seen, RefusesLater())  # its own requests may be right
+    assert "" == finds(seen, RequestFingerprinter())
+    seen.close()
 
 
 def test_the_fingerprinter_stays_with_what_is_in_the_filter(
@@ -281,7 +309,7 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
         wider.reconfigure()
     seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SLICES": 14}), "shop")
     assert "" == finds(seen, scrapys)
-    assert f"fingerprints of {SCRAPYS}" in finds(seen, other)
+    assert f"other fingerprints, by {SCRAPYS}" in finds(seen, other)
     seen.clear()
     assert [] == keys_of(client, f"{{{name}}}")
 
@@ -324,6 +352,19 @@ def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) 
     found = examine(Settings({"REDIS_URL": url, **settings}))[0]
     assert len(found) == bool(expected)
     assert "".join(found).startswith(expected)
+
+
+def test_a_password_in_a_setting_that_nobody_reads_is_named(crawl: Any) -> None:
+    """By doctor, and by the crawl that can't begin; not if another one is refused (rq#809)."""
+    hint = "(REDIS_PASSWORD has no effect: put it into REDIS_PARAMS, as 'password')"
+    with LocalRedis(needed(), "--requirepass", "secret") as server:
+        given = {**ADDON, "REDIS_URL": server.url, "REDIS_PASSWORD": "secret"}
+        [fault], _ = examine(Settings(given))
+        assert fault.endswith(hint)
+        assert refusal(crawl("pages", given, ["a"])).endswith(hint)
+        [fault], _ = examine(Settings({**given, "REDIS_PARAMS": {"password": "other"}}))
+        assert hint not in fault
+        assert [] == examine(Settings({**given, "REDIS_PARAMS": {"password": "secret"}}))[0]
 
 
 def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str) -> None:
@@ -783,6 +824,34 @@ def test_what_does_not_fit_several_crawlers_is_a_note_and_no_fault(
     assert len(notes) == bool(expected)
     start = expected.replace("LOSES", f"{next(iter(settings.get('FEEDS', [''])))}' loses")
     assert "".join(notes).startswith(start and f"with several crawlers: {start}")
+
+
+ROBOTS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
+
+
+class OwnRobots(RobotsTxtMiddleware):
+    """A project's."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_noted"),
+    [
+        ({}, True),
+        ({"ROBOTSTXT_OBEY": False}, False),
+        ({"CONCURRENT_REQUESTS": 1}, False),
+        ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, True),
+        ({"DOWNLOADER_MIDDLEWARES": {ROBOTS: None, OwnRobots: 100}}, False),
+        ({"DOWNLOADER_MIDDLEWARES": {RobotsTxtMiddleware: None}}, False),
+        ({"DOWNLOADER_MIDDLEWARES": {"gone.Middleware": 1}}, False),  # Scrapy says that
+    ],
+)
+def test_forbidden_pages_that_scrapy_fetches_are_a_note(
+    url: str, name: str, settings: dict[str, Any], *, is_noted: bool
+) -> None:
+    own = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, "ROBOTSTXT_OBEY": True}
+    found, notes = examine(Settings({**own, **settings}))
+    assert [] == found
+    assert is_noted == any(note.startswith("ROBOTSTXT_OBEY: with Scrapy 2.14") for note in notes)
 
 
 FAILURES = [403, 408, 429, 500, 502, 503, 504, 522, 524]

@@ -143,11 +143,10 @@ class Account:
             state, done = case
             saved = state.saved or self.NOTHING
             for pending in {state.pending, saved.pending & state.pending}:
-                for restored in self.restored(state, saved):
-                    new = restored._replace(pending=pending, saved=state.saved)
-                    # A call without an answer is sent again, and may meet a server that has never had it.
-                    for kept in subsets(done):
-                        yield new, kept
+                new = saved._replace(pending=pending, saved=state.saved)
+                # A call without an answer is sent again, and may meet a server that has never had it.
+                for kept in subsets(done):
+                    yield new, kept
 
         for history in self.histories.values():
             history.change_cases(restarted)
@@ -156,10 +155,6 @@ class Account:
         """All was forgotten, and another client has put back what was saved."""
         for history in self.histories.values():
             history.change(lambda state: [(state.saved or self.NOTHING)._replace(pending=state.pending, saved=state.saved)])  # fmt: skip
-
-    def restored(self, before: Any, saved: Any) -> Iterable[Any]:  # noqa: ARG002
-        """What may be remembered where the server comes back with what it had saved."""
-        return [saved]
 
     # The model
 
@@ -268,8 +263,6 @@ class ExactAccount(Account):
 
 #: The length of a slice (ms), and how many there are.
 LENGTH, SLICES = 60_000, 4
-#: Since when a caller does not know of a claim that its session had ended, and with which the server has come back.
-_RESTORED = -3
 #: Of how many deaths an item is taken only by a session that has nothing else to do.
 SUSPECT = 2
 
@@ -291,8 +284,6 @@ class Window(NamedTuple):
     #: since; NOBODY if the item is left. Since when its caller does not know of the claim; if it has a note, how many deaths that
     #: says, and whether the last session has died since; the number of the call that has claimed it, or 0.
     holder: tuple[int, int | None, tuple[int, bool] | None, int] | None = None
-    #: The object that works on the item though the server has come back without its claim.
-    works: int | None = None
     #: Which parameters are stored: see ``Account.parameters``.
     parameters: int = 0
     saved: Any = None
@@ -311,6 +302,7 @@ class WindowAccount(Account):
       seen, claimed or left. Nothing is taken only if nothing is left; but the claims of a session that has died since sessions
       were counted are not left yet. A commit ends a left item; what another session has claimed is not left after it.
     - All work is done only if no other session that takes items is at work.
+    - Not promised: who works on an item, once the server has come back with less than it had. Any session may be lost then.
     """
 
     NOTHING = Window()
@@ -319,6 +311,8 @@ class WindowAccount(Account):
         super().__init__(clock, items)
         #: By object: the move when it began to end its last session, and that when it was answered or got an error.
         self.changed: dict[int, int] = {}
+        #: Whether the server has come back with what it had saved.
+        self.has_restarted = False
         #: Since which move the sessions are at work that take items, by object.
         self.at_work: dict[int, int] = {}
         #: Objects that have named a queue, and whose sessions are the same since.
@@ -344,8 +338,12 @@ class WindowAccount(Account):
 
     def _periods(self, op: Op, item: str) -> int:
         """After how many slices a call without an answer is made anew. (The server keeps no answer of an import, so that may be
-        executed in each of two slices.)"""
-        return 1 if kind_of(op) == "import" else op.arguments[item].get("keep") or SLICES
+        executed in each of two slices. Of claims and pushes alone, the answer leaves with the slices that were there.)"""
+        return (
+            1
+            if kind_of(op) in {"import", "push", "claim"}
+            else op.arguments[item].get("keep") or SLICES
+        )
 
     def at_another_time(self, state: Window) -> Iterable[Window]:
         live = {s for s in state.slices if s + SLICES > self.current}
@@ -357,8 +355,6 @@ class WindowAccount(Account):
 
     def apply(self, op: Op, item: str, state: Window) -> Outcomes:
         own = self.parameters.get(op.store, 0)
-        if state.works == op.store and op.verb.startswith((*MUST_HAPPEN, "end_session")):
-            state = state._replace(works=None)
         for each in self._buried(op, item, state):
             yield from self._applied(op, item, each, own)
 
@@ -374,19 +370,6 @@ class WindowAccount(Account):
             elif op.beside and answer is False and after == state:
                 # It has fetched an answer from before, and another call of its object has taken it.
                 yield answer, after
-
-    def restored(self, before: Window, saved: Window) -> Iterable[Window]:
-        claim = before.holder
-        if claim not in {None, saved.holder} and claim[0] > NOBODY and claim[1] is None:
-            saved = saved._replace(works=claim[0])
-        if (
-            saved.holder is None
-            or saved.holder[0] == NOBODY
-            or (before.holder == saved.holder and saved.holder[1] is None)
-        ):
-            yield saved
-        else:  # its session may have ended it, or may be about to, as a heartbeat or the beginning of another call
-            yield saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2], 0))
 
     def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
         return [(None, state)]
@@ -440,7 +423,7 @@ class WindowAccount(Account):
                 yield Claim.NEW, state._replace(holder=(op.store, None, note, op.number))
             if may_not:
                 yield Claim.BUSY, state
-        if op.beside & {"claim", "claim_many", "commit", "take"} or state.works == op.store:
+        if op.beside & {"claim", "claim_many", "commit", "take"} or self.has_restarted:
             # By another thread's call, whatever that will be answered, or by its work.
             yield Claim.BUSY, state
 
@@ -458,11 +441,12 @@ class WindowAccount(Account):
         if owner == NOBODY or self._is_dead(owner):
             # Where a session has died of it, only who takes left items gets it.
             has_died = note is not None and (any(note) or owner != NOBODY)
-            return True, has_died or owner in self.heard_late or owner < NOBODY
+            return (
+                True,
+                has_died or owner in self.heard_late or self.has_restarted or owner < NOBODY,
+            )
         if given_up is None:
             return False, True
-        if given_up == _RESTORED:
-            return True, True
         if owner == op.store and not op.verb.startswith("push"):
             return True, given_up >= op.begun
         # Its next heartbeat or release ends the claim.
@@ -475,7 +459,9 @@ class WindowAccount(Account):
         has not claimed the item neither.)"""
         chosen = self.current - SLICES + (keep or SLICES)
         owner = NOBODY if state.holder is None else state.holder[0]
-        if owner not in {op.store, NOBODY}:
+        if self.has_restarted:
+            answers = [True, False]
+        elif owner not in {op.store, NOBODY}:
             answers = [False]
         elif owner == NOBODY and any(chosen <= s <= self.current for s in state.slices):
             answers = [True, False]
@@ -493,24 +479,22 @@ class WindowAccount(Account):
     def release(self, op: Op, _: str, state: Window) -> Outcomes:
         """What repeats a release leaves the item."""
         is_own = state.holder is not None and state.holder[0] == op.store
-        yield from self._or_stays(state, state._replace(holder=None) if is_own else state)
+        yield from self._ended(state, state._replace(holder=None) if is_own else state)
         if op.failed is not None or op.beside & {"_send_heartbeat", "take", "end_session"}:
             yield None, self._left(op.store, state)
 
     def leave(self, op: Op, _: str, state: Window) -> Outcomes:
-        return self._or_stays(state, self._left(op.store, state))
+        return self._ended(state, self._left(op.store, state))
 
-    def _or_stays(self, state: Window, ended: Window) -> Outcomes:
-        """The claim ends, unless its session knows nothing of it."""
-        yield None, ended
-        if state.holder is not None and state.holder[1] == _RESTORED:
-            yield None, state
+    def _ended(self, state: Window, ended: Window) -> Outcomes:
+        """The claim ends, unless the server has come back with it and its session knows nothing of it."""
+        return [(None, each) for each in {ended, *[state] * self.has_restarted}]
 
     def send_heartbeat(self, op: Op, item: str, state: Window) -> Outcomes:
-        after = [(None, state)]
+        ended = state
         if state.holder is not None and state.holder[1] is not None:
-            after = [*self._or_stays(state, self._left(op.store, state))]
-        for _, left in after:
+            ended = self._left(op.store, state)
+        for _, left in self._ended(state, ended):
             yield None, left
             for commit in self.failed_commits:
                 if commit.store == op.store and item in commit.arguments:
@@ -529,7 +513,7 @@ class WindowAccount(Account):
         is_own = state.holder is not None and state.holder[0] == op.store
         if is_own and state.holder[1] is not None:
             # First it leaves what its session has claimed without an answer. Another session may take that before it does.
-            for _, left in self._or_stays(state, self._left(op.store, state)):
+            for _, left in self._ended(state, self._left(op.store, state)):
                 yield from [*self._taken(op, left, idle=idle), (False, left), (None, left)]
         else:
             is_left = [*self._taken(op, state, idle=idle)]
@@ -556,16 +540,17 @@ class WindowAccount(Account):
 
     def _is_dead(self, owner: int) -> bool:
         """Whether the session is dead, or may be."""
-        return owner in self.dead or owner < NOBODY
+        return owner in self.dead or owner < NOBODY or (self.has_restarted and owner > NOBODY)
 
     def _buried(self, op: Op, item: str, state: Window) -> Iterable[Window]:
         """What may be remembered once somebody has buried dead sessions, or nobody has."""
         if state.holder is None or not self._is_dead(owner := state.holder[0]):
             return [state]
         left = [self._left(owner, state, dies=True)]
-        if owner < NOBODY:  # it may have ended before it could die
+        if owner < NOBODY or self.has_restarted:  # it may have ended before it could die
             left.append(self._left(owner, state))
-        return left if op.arguments[item].get("sure") else [state, *left]
+        is_surely = owner in self.dead or owner < NOBODY
+        return left if is_surely and op.arguments[item].get("sure") else [state, *left]
 
     def _left(self, owner: int, state: Window, *, dies: bool = False) -> Window:
         """What is remembered once the claim of this owner has ended, and the item is left if it has a note."""
@@ -578,12 +563,6 @@ class WindowAccount(Account):
         if state.holder is None or state.holder[0] != store:
             return state
         return state._replace(holder=(_former(store), *state.holder[1:]))
-
-    def _or_stays(self, state: Window, ended: Window) -> Outcomes:
-        """The claim ends, unless its session knows nothing of it."""
-        yield None, ended
-        if state.holder is not None and state.holder[1] == _RESTORED:
-            yield None, state
 
     def lose(self, op: Op, item: str, state: Window, answer: Any) -> Window:
         state = super().lose(op, item, state, answer)
@@ -610,6 +589,7 @@ class WindowAccount(Account):
 
     def restarts(self) -> None:
         super().restarts()
+        self.has_restarted = True
         self.at_work.clear()
         self.takers.clear()
 

@@ -133,7 +133,8 @@ class Claims(ResetsInChild):
             for batch in batches:
                 if "1" in (batch.answers or ""):
                     session.confirm(batch.shard, batch.generation, since)
-        if lost:
+        # A late answer to a call that began before the session was lost is nobody's, either.
+        if lost or session.is_lost:
             return None
         return answers | {digest: CLAIMS[answer] for digest, answer in answered.items()}
 
@@ -419,7 +420,7 @@ class Claims(ResetsInChild):
             # A copy, because what the other calls take is owned until then.
             again = Reserved(reserved.call)
             session.lost += [(again, batch) for batch in batches if batch.unanswered_since]
-        if lost:
+        if lost or session.is_lost:
             return {}
         session.lives_since = since
         return found

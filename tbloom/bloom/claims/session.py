@@ -86,6 +86,8 @@ class Session:
         self.lost: list[tuple[Reserved, FilterBatch]] = []
         #: The items on which callers here worked when its predecessor was lost.
         self.inherited: frozenset[bytes] = frozenset()
+        #: True once another session goes on with its work, because the server did not know it any more.
+        self.is_lost: bool = False
         self._successor: Session | None = None
         self._leases: dict[bytes, Lease] = {}
         self._calls = 0
@@ -121,7 +123,7 @@ class Session:
             if is_lost:
                 successor.queue, successor.shards = self.queue, {*self.shards}
                 successor.inherited = frozenset(self.claimed)
-            self._successor = successor
+            self._successor, self.is_lost = successor, is_lost
         return successor, True
 
     def owns(self, digest: bytes) -> bool:

@@ -9,7 +9,7 @@ import click
 
 from tbloom import TimeBloom
 from tbloom.arguments import check_within
-from tbloom.bloom.fingerprinter import checked
+from tbloom.bloom.fingerprinter import maker_of
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
 from tbloom.cli.kit.command import Command
@@ -94,7 +94,7 @@ def check(
     """
     filter = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
     check_within(within, filter.config.slices)  # where there are no lines, too
-    if maker := checked(filter.client.get(filter.config.keys.fingerprinter())):
+    if maker := maker_of(filter.client.get(filter.config.keys.fingerprinter())):
         output.summary(
             f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it"
         )

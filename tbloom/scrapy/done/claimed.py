@@ -54,6 +54,7 @@ class ClaimedRequests(PendingRequests):
         super().__init__(crawl, scheduler)
         crawler = crawl.crawler
         self._seen = seen
+        self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
         self._failures = Failures(crawler.settings, crawl.count)
@@ -109,6 +110,12 @@ class ClaimedRequests(PendingRequests):
         """Whether an idle crawl has nothing to commit, and no work is left for it."""
         self.committer.send()
         return not self.committer.is_pending and self._sharing.is_finished()
+
+    async def close(self) -> None:
+        """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
+        await super().close()
+        while self._scheduler.first:
+            self._put_back(self._scheduler.first.pop())
 
     def item_lost(self, response: Any, error: BaseException) -> None:
         """See ``Tracker.item_lost``."""
@@ -281,7 +288,11 @@ class ClaimedRequests(PendingRequests):
         while (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
-                return request
+                if request.dont_filter or not self._has_jobdir:
+                    return request
+                # A crawl without tbloom has left it in the JOBDIR.
+                token = Token("0", (self.crawl.fingerprint(request).hex(),))
+                token.write(request)
             if token.session == self._seen.session and self._seen.owns(token.items[0]):
                 self._sharing.queue_changes += 1
                 self._without_note.discard(token.fingerprints[0])
@@ -330,7 +341,11 @@ class ClaimedRequests(PendingRequests):
         self._enter(PendingRequest(request, token.items[0], arguments, token=token, note=note))
 
     def _put_back(self, request: Request) -> None:
-        self._put(request, Claim.NEW)
+        """Put a request back into the queue. If that fails, its claim is left to the next crawl, with its note."""
+        try:
+            self._put(request, Claim.NEW)
+        except Exception:
+            logger.exception("%s could not be put back into the queue", request)
 
     def _givable(self, request: Request) -> bool:
         """Return whether Redis has all that another crawler needs of a queued request.

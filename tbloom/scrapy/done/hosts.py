@@ -52,6 +52,7 @@ class GivingHosts(Giving):
         for host, *queue in queues:
             by_host[owned_host(host)].append(queue)
         here = by_host.keys() | {*map(owned_host, self._busy_hosts())}
+        here |= {owned_host(host_of(request)) for request in self._scheduler.first}
         passed_on = self._crawl.pending.passed_on
         freed = {host for host, received in self._parted.items() if received <= passed_on} - here
         parted = self._owned - self._parted.keys() - here if waiting else set[str]()
@@ -63,7 +64,7 @@ class GivingHosts(Giving):
         while len(popped) < min(share, GIVES) and (host := next(others, "")):
             popped += _pop(by_host[host], GIVES - len(popped))
             parted.add(host)
-        given = self._sort(popped, len(popped))
+        given = self._givable_of(popped)
         if given or parted or freed:
             hosts = Hosts([*parted], [*freed])
             self._begin(given, partial(self._seen.give, hosts), partial(self._changed, hosts))

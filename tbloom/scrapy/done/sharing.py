@@ -362,25 +362,23 @@ class Giving:
         wake_engine(self._crawl.crawler.engine)
 
     def _choose(self, most: int) -> list[Request]:
-        """Take up to ``most`` pages out of the queue that others can fetch: all pages of some hosts, or else some of all."""
+        """Take up to ``most`` pages out of the queue that others can fetch: all pages of some hosts, or else the next ones of all."""
         chosen, left = list[Request](), most
         # The busiest host stays.
         for _, pop, size in (host_queues(self._scheduler) or [])[:-1]:
             if size <= left:
-                chosen += self._sort([pop() for _ in range(size)], size)
+                chosen += self._givable_of([pop() for _ in range(size)])
                 left -= size
         if not chosen:
             pop = self._scheduler.next_in_project
-            popped = [request for _ in range(2 * most) if (request := pop()) is not None]
-            chosen = self._sort(popped, most)
+            chosen = self._givable_of(
+                [request for _ in range(most) if (request := pop()) is not None]
+            )
         return chosen
 
-    def _sort(self, requests: list[Request], most: int) -> list[Request]:
-        """Return up to ``most`` of the requests that others can fetch, evenly out of their order, and put the others back."""
-        chosen, kept = list[Request](), list[Request]()
-        for n, request in enumerate(requests, 1):
-            is_due = len(chosen) < most * n // len(requests)
-            (chosen if is_due and self._can_give(request) else kept).append(request)
-        for request in reversed(kept):  # the queue gives the last one first
-            self._put(request)
-        return chosen
+    def _givable_of(self, requests: list[Request]) -> list[Request]:
+        """Return those that others can fetch. The others are this crawl's next ones: back in the queue, they might lose their place."""
+        givable = [request for request in requests if self._can_give(request)]
+        kept = [request for request in requests if not self._can_give(request)]
+        self._scheduler.first.extendleft(reversed(kept))
+        return givable

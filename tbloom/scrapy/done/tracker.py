@@ -9,7 +9,8 @@ A page that is done goes to the committer. So does one that has failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
@@ -25,6 +26,15 @@ from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, without
 from tbloom.scrapy.settings import DONE, TOKEN
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: What holds items and requests. (A named tuple may be an item of the project's own.)
+_COLLECTIONS = {list, tuple, set, frozenset}
+_COLLECTION = (
+    "%s has failed, and perhaps others: its callback has yielded a %s, which Scrapy takes for one item, so that the items or requests "
+    "in it are lost. Use yield from. If a pipeline stores such items, set response.meta['tbloom_done'] = True"
+)
 
 
 class Tracker:
@@ -44,6 +54,8 @@ class Tracker:
         self._enqueue = enqueue
         #: The pages in work, by their first fingerprints.
         self._in_work: dict[str, Page] = {}
+        #: Whether the log has said that a callback yields lists.
+        self._has_warned = False
         #: Pages whose requests are in the queue again (a redirect, a retry), by their first fingerprints.
         self._requeued: dict[str, Page] = {}
 
@@ -170,11 +182,17 @@ class Tracker:
         if page := self.of(response):
             page.exception = page.exception or f"callback/{type(failure.value).__name__}"
 
-    def item_scraped(self, response: Any) -> None:
-        """Handle Scrapy's signal: an item has passed the pipelines."""
+    def item_scraped(self, response: Any, item: Any = None) -> None:
+        """Handle Scrapy's signal: an item has passed the pipelines. A list of items or requests is no item: these are lost."""
         holders = self._committer.stored.took_item()
-        if holders and (page := self.of(response)):
+        page = self.of(response)
+        if page and holders:
             page.holders |= holders
+        if page and (type(item) in _COLLECTIONS or isinstance(item, Iterator | AsyncIterator)):
+            page.exception = page.exception or f"output/{type(item).__name__}"
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning(_COLLECTION, page.request, type(item).__name__)
 
     def item_error(self, failure: Failure, response: Any) -> None:
         """Handle Scrapy's signal: a pipeline has raised an exception."""

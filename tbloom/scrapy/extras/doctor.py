@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import redis
+import scrapy
 from scrapy import Request, Spider
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
@@ -48,6 +50,7 @@ from tbloom.scrapy.settings import (
     done_statuses,
     expand,
 )
+from tbloom.version import NEWEST_TESTED, OLDEST_SCRAPY
 
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: tbloom's classes, by the setting that names them.
@@ -132,6 +135,7 @@ def _examine_spider(
                     f"with several crawlers: {each}" for each in clashes(examination.settings)
                 ]
             notes.extend(_cached_failures(examination.settings))
+            notes.extend(_passing_robots(examination.settings))
     return faults, notes
 
 
@@ -152,6 +156,20 @@ def _cached_failures(settings: BaseSettings) -> Iterator[str]:
         yield (
             f"HTTPCACHE_ENABLED: the cache serves a failed page's response ({', '.join(map(str, served))}) to the next crawls as well, "
             f"so that the page fails again: let HTTPCACHE_POLICY refuse it, as Scrapy's own does with {name} = {ignored}"
+        )
+
+
+def _passing_robots(settings: BaseSettings) -> Iterator[str]:
+    """Yield a note if pages that robots.txt forbids may be fetched all the same: the Scrapy that is installed has this fault."""
+    is_faulty = OLDEST_SCRAPY <= scrapy.version_info[:2] <= NEWEST_TESTED["scrapy"]
+    if not (is_faulty and settings.getbool("ROBOTSTXT_OBEY")):
+        return
+    middlewares = settings.getwithbase("DOWNLOADER_MIDDLEWARES")
+    places = {load_object(path): place for path, place in middlewares.items()}
+    if places.get(RobotsTxtMiddleware) is not None and settings.getint("CONCURRENT_REQUESTS") > 1:
+        yield (
+            "ROBOTSTXT_OBEY: with Scrapy 2.14 to 2.19, forbidden pages are fetched if their requests wait together for a host's "
+            "robots.txt, in each crawler: set CONCURRENT_REQUESTS = 1, or take the middleware of tbloom's recipe 'A robots.txt that every request heeds'"
         )
 
 

@@ -13,7 +13,11 @@ from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 from scrapy.settings import BaseSettings
 from scrapy.utils.project import data_path
-from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
+from scrapy.utils.request import (
+    RequestFingerprinter,
+    RequestFingerprinterProtocol,
+    fingerprint,
+)
 from w3lib.url import canonicalize_url
 
 from tbloom.errors import ConfigError, StoreLocked, TBloomError
@@ -46,8 +50,8 @@ class PageCacheStorage:
     share it. One process writes at a time; others can read with TBLOOM_PAGES_READONLY.
 
     The address of a GET without a body is its canonical URL (w3lib's ``canonicalize_url``). Any other
-    request, and every request under another fingerprinter than Scrapy's, has the address ``b"scrapy:"``
-    followed by its fingerprint. Responses that are not from http or https, or that a page store can't
+    request, and one to which another fingerprinter gives another fingerprint than Scrapy's, has the
+    address ``b"scrapy:"`` followed by its fingerprint. Responses that are not from http or https, or that a page store can't
     hold, are not stored, and are fetched each time.
 
     A response comes back with URL, status, headers and body, in the class that Scrapy chooses for these.
@@ -144,12 +148,13 @@ class PageCacheStorage:
         logger.debug("The HTTP cache is the page store %s", self._store.path)
 
     def _address(self, request: Request) -> bytes:
-        # Another fingerprinter may give several URLs the same fingerprint.
-        is_scrapys = type(self._fingerprinter) is RequestFingerprinter
+        item = self._fingerprinter.fingerprint(request)
+        # Another fingerprinter may give several URLs the same fingerprint, or one URL several.
+        is_scrapys = item == fingerprint(request)
         if is_scrapys and request.method == "GET" and not request.body:
             is_verbatim = request.meta.get("verbatim_url")
             return (request.url if is_verbatim else canonicalize_url(request.url)).encode()
-        return KEY + self._fingerprinter.fingerprint(request)
+        return KEY + item
 
     def _warn(self, spider: Spider, stat: str, request: Request, error: Exception) -> None:
         crawl = crawl_of(spider.crawler)

@@ -17,7 +17,7 @@ from redis.exceptions import RedisClusterException
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings, Settings
-from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Claim, Note
@@ -29,7 +29,7 @@ from tbloom.bloom.claims.fleet import (
     project_of,
 )
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.scrapy.compat import rules_of
+from tbloom.scrapy.compat import make_fingerprinter, rules_of
 from tbloom.scrapy.crawl import queue_of
 from tbloom.scrapy.done.local import CrawlLocal, LocalFleet
 from tbloom.scrapy.done.page import Token
@@ -258,7 +258,8 @@ class SpiderQueue(NamedTuple):
         ]
 
     def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> _Given:
-        item = self.fingerprinter.fingerprint(request)
+        with _naming_fingerprinter(self.settings):
+            item = self.fingerprinter.fingerprint(request)
         token, one_owner = Token("0", (item.hex(),)), SHARE.value(self.settings) == "hosts"
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
@@ -336,7 +337,8 @@ def open_queue(
     spider, crawler = _make_spider(settings, name, arguments)
     known = crawler.settings
     _check(known, has_local=has_local)
-    fingerprinter = build_from_crawler(load_object(known["REQUEST_FINGERPRINTER_CLASS"]), crawler)
+    with _naming_fingerprinter(known):
+        fingerprinter = make_fingerprinter(crawler)
     if STORE.value(known) == "local":
         with open_local(known, spider.name) as local:
             queue = queue_of(spider.name, arguments)
@@ -427,6 +429,16 @@ def _naming_settings(settings: BaseSettings) -> Iterator[None]:
         yield
     except (RedisError, RedisClusterException, ConfigMismatch) as error:
         raise TBloomError(error_line(error, settings)) from None
+
+
+@contextmanager
+def _naming_fingerprinter(settings: BaseSettings) -> Iterator[None]:
+    """Raise what the project's fingerprinter raises as one line that names the setting."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - as above
+        name = "REQUEST_FINGERPRINTER_CLASS"
+        raise TBloomError(f"{name} is {settings[name]}, which raises {_why(error)}") from None
 
 
 def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,337 @@
+"""What the error replies of servers mean: real servers say them, and each is in one of three tables."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import TimeBloom
+from tbloom.engine.retries import (
+    CALLERS,
+    ELSEWHERE,
+    WAIT,
+    _unwrapped,
+    is_elsewhere,
+    is_outage,
+)
+from tests.helpers.localredis import BINARIES, LocalRedis
+from tests.helpers.servers import Cluster, local, replica
+
+#: Codes of commands that tbloom does not send: for streams, HyperLogLog, MIGRATE, FAILOVER, Sentinels, SCRIPT KILL.
+OTHERS = {
+    *("BUSYGROUP", "INPROG", "INVALIDOBJ", "IOERR", "NOGOODPRIMARY", "NOGOODSLAVE", "NOGROUP"),
+    *("NOMASTERLINK", "NOQUORUM", "NOTBUSY", "UNKILLABLE"),
+}
+#: A client, and a command that its server refuses sooner or later. None: this server is too old for that.
+Said = tuple[redis.Redis, tuple[Any, ...]] | None
+
+GET, SET = ("GET", "b"), ("SET", "b", "1")
+#: Scripts that do the same.
+GETS = ("EVAL", "return redis.call('GET', KEYS[1])", 1, "b")
+SETS = ("EVAL", "return redis.call('SET', KEYS[1], 1)", 1, "b")
+OTHER_SLOT = ("EVAL", "return redis.call('GET', 'a')", 1, "b")
+UNDECLARED = ("EVAL", "return redis.call('MGET', KEYS[1], '{a}2')", 1, "{a}1")
+NEVER_ENDS = ("EVAL", "while true do end", 0)
+
+
+def error_of(client: redis.Redis, *words: Any) -> Exception | None:
+    """The error of a command, as the drivers see it; None: it has none."""
+    try:
+        client.execute_command(*words)
+    except redis.RedisError as error:
+        return _unwrapped(error)
+    return None
+
+
+def another(client: redis.Redis) -> redis.Redis:
+    """Another client of its server."""
+    return redis.Redis(port=client.connection_pool.connection_kwargs["port"])
+
+
+@contextmanager
+def meanwhile(do: Callable[[], object]) -> Iterator[None]:
+    """Do this in a thread; wait for its end."""
+    thread = threading.Thread(target=do)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@contextmanager
+def server(binary: str, *words: Any, at: tuple[str, ...] = (), **settings: Any) -> Iterator[Said]:
+    """One with these settings; ``at``: options of its start."""
+    with local(binary, *at) as client:
+        if not settings:
+            yield client, words
+            return
+        with client.client() as one:  # which lasts, also when no other can be made
+            for name, value in settings.items():
+                one.config_set(name.replace("_", "-"), value)
+            yield one, words
+
+
+@contextmanager
+def busy(binary: str, *words: Any) -> Iterator[Said]:
+    """A script runs for ever."""
+    with local(binary) as client, another(client) as other:
+        client.config_set("lua-time-limit", 1)
+        with meanwhile(lambda: error_of(other, *NEVER_ENDS)):
+            yield client, words
+            client.script_kill()
+
+
+@contextmanager
+def killed(binary: str) -> Iterator[Said]:
+    """A script is killed."""
+    with local(binary) as client, another(client) as other:
+        client.config_set("lua-time-limit", 1)
+
+        ended = threading.Event()
+
+        def kill() -> None:
+            while not ended.is_set():
+                error_of(other, "SCRIPT", "KILL")
+
+        with meanwhile(kill):
+            try:
+                yield client, NEVER_ENDS
+            finally:
+                ended.set()
+
+
+@contextmanager
+def blocked(binary: str) -> Iterator[Said]:
+    """The server becomes a replica while a command waits."""
+    with local(binary) as client, another(client) as other:
+
+        def demote() -> None:
+            while not other.info("clients")["blocked_clients"]:
+                pass
+            other.replicaof("127.0.0.1", 1)
+
+        with meanwhile(demote):
+            yield client, ("BLPOP", "a", 0)
+
+
+@contextmanager
+def loading(binary: str) -> Iterator[Said]:
+    """A server reads what it has saved, slowly."""
+    with LocalRedis(binary) as served, redis.Redis.from_url(served.url) as client:
+        client.config_set("rdbcompression", "no")
+        client.mset({f"key {number}": "a" * 1_000_000 for number in range(60)})
+        client.save()
+        served.stop()
+
+        def start() -> None:
+            with suppress(RuntimeError):  # it is ended before it is ready
+                served.start("--key-load-delay", "500000")
+
+        with meanwhile(start):
+            yield client, GET
+            served.kill()
+
+
+@contextmanager
+def without_disk(binary: str, *words: Any) -> Iterator[Said]:
+    """A server can't save: its folder is gone."""
+    with LocalRedis(binary) as served, redis.Redis.from_url(served.url) as client:
+        client.config_set("save", "3600 1")
+        shutil.rmtree(served.folder)
+        client.bgsave()
+        while client.info("persistence")["rdb_last_bgsave_status"] == "ok":
+            pass
+        yield client, words
+
+
+@contextmanager
+def replicated(binary: str, *words: Any, asks: tuple[str, ...] = ()) -> Iterator[Said]:
+    """A replica; it is told first what the client ``asks``."""
+    with LocalRedis(binary) as master, replica(binary, master) as client, client.client() as one:
+        is_known = not asks or error_of(one, *asks) is None
+        yield (one, words) if is_known else None
+
+
+@contextmanager
+def stale(binary: str, *words: Any) -> Iterator[Said]:
+    """A replica that has lost its master."""
+    with local(binary, "--replica-serve-stale-data", "no") as client:
+        is_old = client.info("server")["redis_version"].startswith("6.")
+        client.replicaof("127.0.0.1", 1)
+        yield None if is_old and "#!" in str(words) else (client, words)
+
+
+@contextmanager
+def reader(binary: str, *words: Any) -> Iterator[Said]:
+    """A user who may do all but SET."""
+    with local(binary) as client, client.client() as one:
+        client.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@all", "-set")
+        one.execute_command("AUTH", "reader", "pw")
+        yield one, words
+
+
+@contextmanager
+def prepared(binary: str, *words: Any, first: tuple[Any, ...]) -> Iterator[Said]:
+    """A connection that has sent other commands before."""
+    with local(binary) as client, client.client() as one:
+        for each in first:
+            error_of(one, *each)
+        yield one, words
+
+
+@contextmanager
+def crowded(binary: str, *at: str) -> Iterator[Said]:
+    """A server that takes no more connections."""
+    with server(binary, at=at, maxclients=1) as said:
+        assert said
+        with another(said[0]) as other:
+            yield other, ("PING",)
+
+
+@contextmanager
+def one_slot(binary: str, *words: Any, **settings: str) -> Iterator[Said]:
+    """A node of a cluster that has the slot of ``b``; nobody has another one."""
+    with server(binary, *words, at=("--cluster-enabled", "yes"), **settings) as said:
+        assert said
+        slot = said[0].execute_command("CLUSTER KEYSLOT", "b")
+        said[0].execute_command("CLUSTER", "ADDSLOTS", slot)
+        if "cluster_require_full_coverage" in settings:
+            while error_of(said[0], *SET):
+                pass
+        yield said
+
+
+@contextmanager
+def moving(binary: str, *words: Any, at: str = "source") -> Iterator[Said]:
+    """A cluster's slot moves; ``{a}1`` is at its source, and ``{a}2`` does not exist."""
+    with Cluster(binary) as cluster:
+        target, _, source = cluster.masters()  # by their slots
+        source.set("{a}1", "1")
+        slot = source.execute_command("CLUSTER KEYSLOT", "{a}1")
+        ids = [each.execute_command("CLUSTER MYID") for each in (source, target)]
+        target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+        source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+        with (source if at == "source" else target).client() as one:
+            if at == "asked target":
+                one.execute_command("ASKING")
+            yield one, words
+
+
+READS = {"cluster_allow_reads_when_down": "yes"}
+PARTIAL = {"cluster_require_full_coverage": "no"}
+STALE = "#!lua flags=allow-stale,no-writes\nreturn redis.call('GET', 'b')"
+NOT_PRODUCED = "could not be produced"
+#: Each text, without a code that redis-py takes off it; how a server is made to say it; and its table.
+TEXTS: list[tuple[str, Any, tuple[str, ...]]] = [
+    ("is busy running a script", lambda b: busy(b, *GET), WAIT),
+    ("is loading the dataset in memory", loading, WAIT),
+    ("^MISCONF .* to save RDB snapshots", lambda b: without_disk(b, *SET), CALLERS),
+    ("^MISCONF .* to save RDB snapshots", lambda b: without_disk(b, *SETS), CALLERS),
+    ("MISCONF Errors writing to the AOF file: No space left on device", NOT_PRODUCED, CALLERS),
+    ("Not enough good replicas", lambda b: server(b, *SET, min_replicas_to_write=1), WAIT),
+    ("Not enough good replicas", lambda b: server(b, *SETS, min_replicas_to_write=1), WAIT),
+    ("max number of clients reached", crowded, WAIT),
+    ("max number of clients . cluster", lambda b: crowded(b, "--cluster-enabled", "yes"), WAIT),
+    ("^The cluster is down$", lambda b: one_slot(b, *SETS), WAIT),
+    ("The cluster is down and only", lambda b: one_slot(b, *SET, **READS), WAIT),
+    ("while the cluster is down and readonly", lambda b: one_slot(b, *SETS, **READS), WAIT),
+    ("Script attempted to execute a command while the cluster is down", NOT_PRODUCED, WAIT),
+    ("Can not execute a command 'set' while the cluster is down", NOT_PRODUCED, WAIT),
+    ("Hash slot not served", lambda b: one_slot(b, "GET", "a", **PARTIAL), WAIT),
+    # Redis 8.2 and Valkey 8.1 say these two where other versions speak of a non local key.
+    ("access a slot not served", NOT_PRODUCED, WAIT),
+    ("undeclared keys were accessed during rehashing", NOT_PRODUCED, WAIT),
+    ("^Multiple keys request during rehashing", lambda b: moving(b, "MGET", "{a}1", "{a}2", at="asked target"), WAIT),
+    ("127.0.0.1", lambda b: moving(b, "GET", "{a}2"), ELSEWHERE),
+    ("127.0.0.1", lambda b: moving(b, "GET", "{a}1", at="target"), ELSEWHERE),
+    ("ccess a non local key", lambda b: moving(b, *UNDECLARED), ELSEWHERE),
+    ("ccess a non local key", lambda b: one_slot(b, *OTHER_SLOT, **PARTIAL), ELSEWHERE),
+    ("You can't write against a read only", lambda b: replicated(b, *SET), ELSEWHERE),
+    ("You can't write against a read only", lambda b: replicated(b, *SETS), ELSEWHERE),
+    ("^REDIRECT ", lambda b: replicated(b, *GET, asks=("CLIENT", "CAPA", "redirect")), ELSEWHERE),
+    ("Link with MASTER is down", lambda b: stale(b, *GET), ELSEWHERE),
+    ("Link with MASTER is down", lambda b: stale(b, *GETS), ELSEWHERE),
+    ("on a stale replica", lambda b: stale(b, "EVAL", STALE, 0), ELSEWHERE),
+    ("^UNBLOCKED force unblock", blocked, ELSEWHERE),
+    ("Script killed by user", killed, CALLERS),
+    ("command not allowed when used memory", lambda b: server(b, *SET, maxmemory=1), CALLERS),
+    ("command not allowed when used memory", lambda b: server(b, *SETS, maxmemory=1), CALLERS),
+    ("uthenticat", lambda b: server(b, *GET, at=("--requirepass", "a")), CALLERS),
+    ("^invalid username-password pair", lambda b: server(b, "AUTH", "a", "b"), CALLERS),
+    ("no permissions", lambda b: reader(b, *SET), CALLERS),
+    ("executing the script can't run this|no permissions", lambda b: reader(b, *SETS), CALLERS),
+    ("^WRONGTYPE ", lambda b: prepared(b, "HGET", "b", "a", first=(SET,)), CALLERS),
+    ("^BUSYKEY ", lambda b: prepared(b, "RESTORE", "b", 0, "", first=(SET,)), CALLERS),
+    ("Transaction discarded", lambda b: prepared(b, "EXEC", first=(("MULTI",), ("NONE",))), CALLERS),
+    ("^No matching script", lambda b: server(b, "EVALSHA", "0" * 40, 0), CALLERS),
+    ("^NOPROTO ", lambda b: server(b, "HELLO", 9), CALLERS),
+    ("^unknown command", lambda b: server(b, "NONE"), CALLERS),
+    ("Keys in request don't hash", lambda b: one_slot(b, "MGET", "b", "a"), CALLERS),
+    ("^DENIED .* in protected mode", NOT_PRODUCED, CALLERS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "say", "table"), TEXTS, ids=[text for text, *_ in TEXTS])
+def test_an_error_is_in_its_table(
+    binary: str, text: str, say: Callable[[str], Any] | str, table: tuple[str, ...]
+) -> None:
+    error: Exception | None = redis.ResponseError(text.strip("^").replace(".*", "it is"))
+    if not isinstance(say, str):
+        with say(binary) as said:
+            if said is None:
+                return
+            client, words = said
+            while not (error := error_of(client, *words)) or "connecting to" in str(error):
+                pass  # it says nothing yet, or can't be reached
+    assert error
+    said_instead = [each for each in TEXTS if each[1] is NOT_PRODUCED and each[0] in str(error)]
+    [(text, _, table)] = said_instead or [(text, None, table)]
+    assert re.search(text, str(error))
+    kinds = {WAIT: (True, False), ELSEWHERE: (True, True), CALLERS: (False, False)}
+    assert kinds[table] == (is_outage(error), is_elsewhere(error))
+
+
+@pytest.mark.parametrize("kind", BINARIES)
+def test_each_code_of_a_server_is_in_one_table(kind: str) -> None:
+    """A new server's codes are found in its program."""
+    found = re.findall(rb"\0-([A-Z]{3,}) ", Path(BINARIES[kind]).read_bytes())
+    codes = {code.decode() for code in found}
+    assert {"LOADING", "NOSCRIPT", "READONLY"} <= codes
+    known = [*WAIT, *ELSEWHERE, *CALLERS, *OTHERS]
+    assert len(known) == len({*known})
+    assert codes <= {*known}
+
+
+def test_an_item_is_added_once_a_cluster_that_is_down_but_for_reads_is_up(
+    binary: str, name: str
+) -> None:
+    """Its scripts begin, and their first write is refused in a text without a code."""
+    with local(binary, "--cluster-enabled", "yes") as client:
+        client.config_set("cluster-allow-reads-when-down", "yes")
+        slots = [*range(16_384)]
+        client.execute_command("CLUSTER", "ADDSLOTS", *slots)
+        port = client.connection_pool.connection_kwargs["port"]
+        seen = TimeBloom.from_url(f"redis+cluster://127.0.0.1:{port}", name, retry_for=600)
+        while client.cluster("INFO")["cluster_state"] != "ok":
+            pass
+        assert seen.add("a")
+        free = (client.execute_command("CLUSTER KEYSLOT", name) + 1) % 16_384
+        client.execute_command("CLUSTER", "DELSLOTS", free)
+        with ThreadPoolExecutor(1) as thread:
+            added = thread.submit(seen.add, "b")
+            while "errorstat_ERR" not in client.info("errorstats") and not added.done():
+                pass
+            client.execute_command("CLUSTER", "ADDSLOTS", free)
+            assert added.result()
+        assert not seen.add("b")
+        seen.close()
