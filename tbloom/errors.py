@@ -109,13 +109,14 @@ class FilterFull(TBloomError):
     """A new item did not fit into the current slice, and was not added, because ``grow`` is False.
 
     ``capacity`` is a slice's capacity. Other items of the batch may have been added. To get their
-    answers, add the items again, one by one, with the same filter object.
+    answers, add the items again, one by one, with the same filter object. ``shard`` is the number of the shard that is full.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
-        super().__init__(name, capacity)
+    def __init__(self, name: str, capacity: int, shard: int = 0) -> None:
+        super().__init__(name, capacity, shard)
         self.name = name
         self.capacity = capacity
+        self.shard = shard
 
     def __str__(self) -> str:
         return (

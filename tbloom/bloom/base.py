@@ -17,7 +17,7 @@ from tbloom.bloom.hasher import Secret
 from tbloom.bloom.view import View
 from tbloom.engine.batches import Knowledge
 from tbloom.engine.client import Client, Store, seconds
-from tbloom.engine.flow import Call, Flow, request, text
+from tbloom.engine.flow import Call, Flow, give_up, request, text
 from tbloom.engine.methods import verb
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.urls import ClientOptions
@@ -89,7 +89,7 @@ class Base(Store[Client, Config]):
         :param secret: 16 to 64 random bytes, the same for all clients. Without them, anybody can make an item that the filter
             mistakes for a chosen other item.
         :param prefix: the text with which each key begins, such as ``"app1:"`` (none).
-        :param retry_for: how long (seconds) after its begin a failed call is retried, before its error is raised. None, the
+        :param retry_for: how long (seconds) after it was first sent a failed call is retried, before its error is raised. None, the
             default: 5 with a client that ``from_url`` made; 40 on a cluster or through a Sentinel; 0 with any other client of yours.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
@@ -182,10 +182,7 @@ class Base(Store[Client, Config]):
         try:
             [stored] = yield from request([Call(("GET", self.config.keys.root))])
         except BaseException:  # GeneratorExit too, after an error of the driver
-            # A commit that could not be sent must be repeated. Its flow notes this when it is closed, but only if it has begun.
-            with suppress(StopIteration):
-                next(flow)
-            flow.close()
+            give_up(flow)
             raise
         if stored is not None:
             self._shards_unknown = False
@@ -212,12 +209,12 @@ class Base(Store[Client, Config]):
             and key not in self._dispatcher.pending_answers
         )
 
-    def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
+    def _not_cached(self, digests: Iterable[bytes], within: int) -> list[bytes]:
         """Return the items that are not in the local cache."""
         return [key for key in dict.fromkeys(digests) if not self._is_cached(key, within)]
 
-    def _keep_new(self, digest: bytes, batch: FilterBatch) -> None:
-        """Keep a new item whose task was cancelled."""
+    def _keep_new(self, digest: bytes, batch: FilterBatch | None) -> None:
+        """Keep an item whose task was cancelled, if it is new."""
         self._dispatcher.keep_new(digest, batch)
 
     def _cache_seen(self, seen: Iterable[bytes], view: View | None) -> None:

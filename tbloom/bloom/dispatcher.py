@@ -195,7 +195,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         if self.config.grow:
             batch.header.layout.full = batch.header.view.labels[batch.age]
         else:
-            raise FilterFull(self.config.name, self.config.first_capacity)
+            raise FilterFull(self.config.name, self.config.first_capacity, batch.shard)
 
     def learn_layout(self, shard: int, stored: str) -> None:
         """Replace the shard's layout by the stored one. An empty text means that none is stored."""

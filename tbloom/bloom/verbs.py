@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tbloom.arguments import Item, check_at, check_keep, check_within
+from tbloom.arguments import Item, check_at, check_keep, check_within, encode_all
 from tbloom.bloom import calls
 from tbloom.bloom.base import Base
 from tbloom.bloom.claims.calls import commit
 from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
+from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.info import FilterInfo, read_info, read_overview
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.engine.batcher import SharedCall
-from tbloom.engine.batches import Knowledge
+from tbloom.engine.batches import Knowledge, seen_again, unless_full
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.methods import removing, verb
 from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import ask_time, check_stored
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, FilterFull
 from tbloom.window import Period, to_ms
 
 
@@ -48,7 +49,9 @@ class Verbs(Base[Client]):
         # The arguments are checked before they become part of the kind, because True equals 1.
         how = None if within is None and keep is None else self._checked(within, keep)
         add = partial(self._add_digests, within=within, keep=keep)
-        return SharedCall(("add", how), self.run, add, self._keep_new), self.config.digest(item)
+        some = partial(self._unless_full, add=add, within=within)
+        call = SharedCall(("add", how), self.run, some, self._keep_new, seen_again)
+        return call, self.config.digest(item)
 
     @verb
     def add_many(
@@ -59,8 +62,9 @@ class Verbs(Base[Client]):
         return in_order((yield from self._add_digests(digests, within, keep)), digests)
 
     @add_many.adds
-    def _keys_of(self, items: list[Item]) -> list[bytes]:
-        return self.config.digests_of(items)
+    def _keys_of(self, items: Iterable[Item]) -> tuple[list[bytes], list[bytes]]:
+        data = encode_all(items)
+        return data, self.config.digests_of(data)
 
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
@@ -168,7 +172,7 @@ class Verbs(Base[Client]):
         return check_keep(keep, within, slices), check_within(within, slices)
 
     def _add_digests(
-        self, digests: list[bytes], within: int | None = None, keep: int | None = None
+        self, digests: Iterable[bytes], within: int | None = None, keep: int | None = None
     ) -> Flow[Answers]:
         """Add the items, and return their answers. An item without an answer is seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
@@ -182,8 +186,22 @@ class Verbs(Base[Client]):
             self._cache_seen(answers, view)
         return answers
 
+    def _unless_full(
+        self,
+        digests: dict[bytes, None],
+        add: Callable[[dict[bytes, None]], Flow[dict[bytes, Any]]],
+        within: int | None,
+    ) -> Flow[dict[bytes, Any]]:
+        """Add items of several tasks. If a slice is full, the answer of each item that is new to its shard is FilterFull."""
+
+        def is_refused(digest: bytes, error: FilterFull) -> bool:
+            return shard_of(digest, self.config.shards) == error.shard
+
+        contains = partial(self._contains_digests, within=within)
+        return unless_full(digests, FilterFull, add, contains, is_refused)
+
     def _contains_digests(
-        self, digests: list[bytes], within: int | None = None
+        self, digests: Iterable[bytes], within: int | None = None
     ) -> Flow[dict[bytes, Any]]:
         """Return a true value for each item that was seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0

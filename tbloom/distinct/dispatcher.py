@@ -92,7 +92,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         if at is not None:
             label = label_of(self.config, at)
             yield from ask_time(self.config, self.clock)  # ``_live_slice`` goes by it
-        batches, dispatcher = self.batches(members, "add", members, label), self._in_slice(label)
+        batches, dispatcher = self.batches(members, "add", members, label), self.in_slice(label)
         return (yield from dispatcher.add(batches, dispatcher.make_call))
 
     def discard(self, digests: Iterable[int]) -> Flow[Answers]:
@@ -207,7 +207,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
             self._current = slice, expires
         return slice, expires
 
-    def _in_slice(self, label: str | None) -> CountDispatcher:
+    def in_slice(self, label: str | None) -> CountDispatcher:
         """Return the dispatcher that counts in the slice with this label; None: in the current one."""
         if label in (None, self._current_slice()[0].label):
             return self

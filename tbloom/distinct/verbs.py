@@ -9,23 +9,25 @@ from typing import Generic, Self, TypedDict, TypeVar, Unpack
 
 from tbloom.arguments import Item, takes
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
-from tbloom.distinct.dispatcher import CountDispatcher
+from tbloom.distinct.dispatcher import CountDispatcher, CounterBatch
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.members import digest_of, digests_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import At, Selection, label_of, select
 from tbloom.distinct.storage import clear_counter, clear_mapping
+from tbloom.engine.batcher import SharedCall
+from tbloom.engine.batches import seen_again, unless_full
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import read_directory
 from tbloom.engine.flow import Call, Flow, request, request_all
 from tbloom.engine.keys import DEFAULT_MAPPING
-from tbloom.engine.methods import verb
+from tbloom.engine.methods import removing, verb
 from tbloom.engine.pending import Answers
 from tbloom.engine.server import evictions, memory, memory_of_buckets, total
 from tbloom.engine.urls import ClientOptions
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, MappingFull
 
 Sets = TypeVar("Sets")
 #: A call of the dispatcher, for the bytes of members by digest, or by id.
@@ -142,10 +144,28 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """
         return self._answer(partial(self._dispatcher.add_members, at=at), member)
 
+    @add.shared
+    def _shared_add(self, member: Item, at: At | None = None) -> tuple[SharedCall, int]:
+        label, dispatcher = None if at is None else label_of(self.config, at), self._dispatcher
+
+        def keep(digest: int, batch: CounterBatch | None) -> None:
+            dispatcher.in_slice(label).keep_new(digest, batch)
+
+        add = partial(dispatcher.add_members, at=at)
+        # If the mapping is full, members that have an id are counted all the same.
+        some = partial(unless_full, full=MappingFull, add=add, contains=dispatcher.contains)
+        digest, data = digest_of(self.config, member)
+        return SharedCall(("add", label), self.run, some, keep, seen_again, value=data), digest
+
     @verb
     def add_many(self, members: Iterable[Item], at: At | None = None) -> Flow[list[bool]]:
         """Call ``add`` for each member, in order; a repeat within the call gets False."""
         return self._answers(partial(self._dispatcher.add_members, at=at), members, once=True)
+
+    @add_many.adds
+    def _keys_of(self, members: Iterable[Item]) -> tuple[list[Item], list[int]]:
+        pairs = digests_of(self.config, members)
+        return [data or digest for digest, data in pairs], [digest for digest, _ in pairs]
 
     @verb
     def contains(self, member: Item) -> Flow[bool]:
@@ -157,11 +177,13 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """Call ``contains`` for each member, in order."""
         return self._answers(self._dispatcher.contains, members)
 
+    @removing
     @verb
     def discard(self, member: Item) -> Flow[bool]:
         """Remove a member from all live slices. Return True if it was counted."""
         return self._answer(self._dispatcher.discard, member)
 
+    @removing
     @verb
     def discard_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """Call ``discard`` for each member, in order."""
@@ -231,6 +253,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """Return warnings about dangers to the counter: a server that drops keys when its memory is full."""
         return evictions([self.config.keys.config()])
 
+    @removing
     @verb
     def clear(self, *, mapping: bool = False) -> Flow[None]:
         """Forget what is counted, for all clients, at once. The ids stay, because other counters may count them.

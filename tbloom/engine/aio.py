@@ -16,7 +16,7 @@ from redis.asyncio.retry import Retry
 
 from tbloom.engine.batcher import Batcher
 from tbloom.engine.client import Store
-from tbloom.engine.flow import Call, Flow
+from tbloom.engine.flow import YIELDS_PER_TURN, Call, Flow, give_up
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
@@ -68,11 +68,14 @@ class AsyncSender:
         ``now`` is the time (monotonic). Wait for a place ``until`` then at most.
         """
         first, client = calls[0], self._client
-        try:
-            async with timeout(until - now if self._places.locked() and until < inf else None):
-                await self._places.acquire()
-        except TimeoutError:
-            return [no_place()] * len(calls)
+        if until == inf:
+            await self._places.acquire()
+        else:
+            try:
+                async with timeout(until - now if self._places.locked() else None):
+                    await self._places.acquire()
+            except TimeoutError:
+                return [no_place()] * len(calls)
         try:
             if now >= self._renew_at:
                 self._renew_at = next_renewal()
@@ -101,6 +104,34 @@ class AsyncSender:
             for connection in tuple(getattr(pool, "_available_connections", ())):
                 with suppress(OSError, redis.RedisError):
                     await connection.disconnect(nowait=True)
+
+
+class Turn:
+    """A flow's turn to send a few calls.
+
+    A flow waits for it before it begins, so that the time of its calls does not run meanwhile, and thousands of flows do not each
+    ask the server what the first ones have learned. A flow that retries a call has none, so that an outage holds up no other one.
+    """
+
+    __slots__ = ("_left", "_turns")
+
+    def __init__(self, turns: Semaphore) -> None:
+        self._turns, self._left = turns, 0
+
+    async def next(self) -> None:
+        """Wait until the flow may send its next calls."""
+        if self._left > 1:
+            self._left -= 1
+            return
+        self.end()
+        await self._turns.acquire()
+        self._left = YIELDS_PER_TURN
+
+    def end(self) -> None:
+        """Let another flow have the turn, unless it has ended."""
+        if self._left:
+            self._left = 0
+            self._turns.release()
 
 
 def _in_own_context(kind: Any) -> Any:
@@ -144,6 +175,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     def _set_up_driver(self) -> None:
         self._sender = AsyncSender(self.client)
+        self._turns = Semaphore(most_calls(self.client))
         self._cluster_unknown = is_cluster(self.client)
         self._batcher = Batcher()
 
@@ -183,38 +215,38 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def run(self, flow: Flow[T], began: float | None = None) -> T:
-        """Run a flow (``tbloom.engine.flow``) and return its result.
-
-        ``began`` is since when its first calls have waited (monotonic); None: they begin now.
-        """
-        if self._is_closed:
-            raise self._closed()
-        if self._shards_unknown:
-            flow = self._with_stored_shards(flow)
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow (``tbloom.engine.flow``) and return its result. It waits for its turn before it begins."""
+        turn, has_begun = Turn(self._turns), False
         try:
             self._batcher.check_loop()
+            await turn.next()
+            flow = self._to_run(flow)
             if self._cluster_unknown:
                 await self._meet_cluster()
+            has_begun = True
             calls = next(flow)
             while True:
                 replies: Sequence[Any] = []
-                began = began or monotonic()
+                began = monotonic()
                 if len(calls) == 1:
                     replies = await self._sender.send(calls, began)
                 if not replies or isinstance(replies[0], Exception):
-                    replies = await self._retried(calls, replies, began)
-                calls, began = flow.send(replies), None
+                    replies = await self._retried(calls, replies, began, turn)
+                calls = flow.send(replies)
+                await turn.next()
         except StopIteration as stop:
             answer: T = stop.value
             return answer
         finally:
-            flow.close()  # after an error or a cancellation, the flow stores the lost answers
+            turn.end()
+            # After an error or a cancellation, the flow stores the lost answers.
+            flow.close() if has_begun else give_up(flow)
 
     async def _retried(
-        self, calls: Sequence[Call], replies: Sequence[Any], began: float
+        self, calls: Sequence[Call], replies: Sequence[Any], began: float, turn: Turn
     ) -> Sequence[Any]:
-        """Return the replies to these calls, with retries.
+        """Return the replies to these calls, with retries. Before a pause, the flow's turn ends.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
@@ -226,6 +258,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             if retries.is_demoted:
                 await self._sender.close_idle()
             if retries.waits:
+                turn.end()
                 self._batcher.send_waiting()
                 await sleep(retries.pause)
             client: Any = self.client

@@ -3,8 +3,8 @@
 If fewer than two calls are in flight, an item is sent at once. Otherwise items wait until a call has ended, and then share the
 next one. So the server has a call to execute while the client delivers the answers to the other.
 
-Each task gets its own answer, error and cancellation. If a task is cancelled, but its item was added, the answer stays
-pending (``engine/pending``).
+Each task gets its own answer, error and cancellation. If a task is cancelled, its verb keeps what the item still needs: the
+answer of an added one stays pending (``engine/pending``), a claimed one is released, a commit that was not sent is repeated.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from time import monotonic
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow, copied
@@ -28,6 +27,10 @@ MOST_ITEMS = 500
 SHARED_CALLS = 2
 
 
+def _same(answer: Any) -> Any:
+    return answer
+
+
 class SharedCall(NamedTuple):
     """The call that an item joins."""
 
@@ -36,14 +39,23 @@ class SharedCall(NamedTuple):
     #: Run a flow, and return an awaitable of its result (``AsyncDriver.run``). It refers to the store, so it is dropped with the
     #: item.
     run: Callable[..., Any]
-    #: Return the flow of a call with these items. Its result is a dict with the answer to each.
-    flow_for: Callable[[list[Any]], Flow[Any]]
-    #: Keep a new item whose task was cancelled, and the batch that found it new. None: the verb adds no items.
+    #: Return the flow of a call with these items, each with its ``value``. Its result is a dict with each one's answer or error.
+    flow_for: Callable[[dict[Any, Any]], Flow[Any]]
+    #: Keep an item whose task was cancelled, with its answer, or None if it has none. Without a function, the verb changes nothing.
     keep: Callable[[Any, Any], None] | None = None
+    #: Return the answer of the next task with the same item, from that of the first one.
+    next_answer: Callable[[Any], Any] = _same
+    #: Return what a task gets for an answer.
+    result: Callable[[Any], Any] = bool
+    #: What is sent with the item, such as the note of a claim.
+    value: Any = None
 
-    async def send_alone(self, item: Any) -> bool:
+    async def send_alone(self, item: Any) -> Any:
         """Send an item in a call of its own, and return the answer."""
-        return bool((await self.run(self.flow_for([item]))).get(item))
+        answer = (await self.run(self.flow_for({item: self.value}))).get(item)
+        if isinstance(answer, Exception):
+            raise answer
+        return self.result(answer)
 
 
 #: In place of an answer: the task sends its item again, alone.
@@ -58,13 +70,11 @@ class WaitingItem:
     call: SharedCall
     #: It is cancelled if the task is cancelled.
     done: asyncio.Future[Any]
-    #: Since when the task waits (monotonic).
-    began: float = field(default_factory=monotonic)
     #: The task that sends the shared call; None until then.
     sender: asyncio.Task[Answers | None] | None = None
 
     def keep_delivered(self) -> None:
-        """Keep a new item whose answer was delivered just before its task was cancelled."""
+        """Keep an item whose answer was delivered just before its task was cancelled."""
         if self.call.keep and self.done.done() and not self.done.cancelled():
             answer = None if self.done.exception() else self.done.result()
             if answer is not None and answer is not ALONE:
@@ -72,26 +82,30 @@ class WaitingItem:
 
 
 def deliver(waiting: Iterable[WaitingItem], answers: Answers | BaseException | None) -> None:
-    """Deliver its answer, or the call's error, to each task. If a task was cancelled, keep its new item.
+    """Deliver its answer, or the call's error, to each task. If a task was cancelled, keep its item.
 
     With None, the call has no answers. With a TBloomError, it was refused, perhaps because of another item. In both cases
     each task sends its item again, alone. If several tasks add one item, only one of them gets the answer "new".
     """
     # Tasks that still wait come first, so that a cancelled task does not get that answer.
     for each in sorted(waiting, key=lambda each: each.done.cancelled()):
+        answer: Any = answers
         if isinstance(answers, dict):
-            answer, keep = answers.get(each.item), each.call.keep
-            if not each.done.cancelled():
-                each.done.set_result(answer)
-            elif answer and keep:
-                keep(each.item, answer)
-            if keep:
-                answers[each.item] = None
-        elif not each.done.done():
-            if isinstance(answers, TBloomError | None):
-                each.done.set_result(ALONE)
-            else:  # each task raises the error, so each gets its own copy
-                each.done.set_exception(copied(answers))
+            answer = answers.get(each.item)
+        elif isinstance(answers, TBloomError | None):
+            answer = ALONE
+        has_answer = answer is not ALONE and not isinstance(answer, BaseException)
+        if each.done.cancelled():
+            if each.call.keep:
+                each.call.keep(each.item, answer if has_answer else None)
+        elif isinstance(
+            answer, BaseException
+        ):  # each task raises the error, so each gets its own copy
+            each.done.set_exception(copied(answer))
+        else:
+            each.done.set_result(answer)
+        if isinstance(answers, dict) and has_answer:
+            answers[each.item] = each.call.next_answer(answer)
 
 
 class Batcher:
@@ -141,11 +155,15 @@ class Batcher:
         ]:
             await asyncio.wait(senders)
 
-    async def send(self, call: SharedCall, item: Any) -> bool:
+    async def send(self, call: SharedCall, item: Any) -> Any:
         """Send an item, perhaps in a call with other tasks' items, and return the answer."""
         self.check_loop()
         if self._cancelled and call.keep:
-            await self.wait_for_cancelled([item])
+            try:
+                await self.wait_for_cancelled([item])
+            except BaseException:
+                call.keep(item, None)
+                raise
         if self._in_flight[call.kind] < SHARED_CALLS:
             self._in_flight[call.kind] += 1
             try:
@@ -158,10 +176,12 @@ class Batcher:
             answer = await mine.done
         except BaseException:
             mine.keep_delivered()
-            if call.keep and mine.sender and not mine.sender.done():
+            if call.keep and not mine.sender:
+                call.keep(item, None)
+            elif call.keep and mine.sender and not mine.sender.done():
                 self._cancelled.setdefault(mine.sender, set()).add(item)
             raise
-        return await call.send_alone(item) if answer is ALONE else bool(answer)
+        return await call.send_alone(item) if answer is ALONE else call.result(answer)
 
     def send_waiting(self) -> None:
         """Send the items that wait for a call, because the call has failed and is retried."""
@@ -170,14 +190,13 @@ class Batcher:
 
     def _call_ended(self, kind: Hashable) -> None:
         self._in_flight[kind] -= 1
-        if self._waiting[kind]:
-            self._send_next(kind)
-        elif not self._in_flight[kind]:
+        self._send_next(kind)
+        if not self._in_flight[kind]:
             del self._in_flight[kind], self._waiting[kind]  # they may refer to the store
 
     def _send_next(self, kind: Hashable) -> None:
         """Send the items that wait for a call."""
-        waiting = self._waiting[kind]
+        waiting = [each for each in self._waiting[kind] if not each.done.cancelled()]
         some, self._waiting[kind] = waiting[:MOST_ITEMS], waiting[MOST_ITEMS:]
         if some:
             self._in_flight[kind] += 1
@@ -201,9 +220,12 @@ class Batcher:
 
 
 async def _answers_to(waiting: list[WaitingItem]) -> Answers | None:
-    """Send a shared call, and return its answers. It began when its first item began to wait."""
-    first, items = waiting[0], [each.item for each in waiting if not each.done.cancelled()]
+    """Send a shared call, and return its answers."""
+    call, items = waiting[0].call, dict[Any, Any]()
+    for each in waiting:
+        if not each.done.cancelled():
+            items.setdefault(each.item, each.call.value)
     if not items:
         return None
-    answers: Answers = await first.call.run(first.call.flow_for(items), first.began)
+    answers: Answers = await call.run(call.flow_for(items))
     return answers

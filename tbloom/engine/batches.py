@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
@@ -36,6 +36,9 @@ from tbloom.errors import TBloomError
 
 CLOCK_CHANGED = "the server's clock left the current slice"
 B = TypeVar("B", bound=Batch)
+T = TypeVar("T")
+V = TypeVar("V")
+F = TypeVar("F", bound=TBloomError)
 
 
 class Knowledge(IntEnum):
@@ -47,6 +50,41 @@ class Knowledge(IntEnum):
     COMPARED = 1
     #: Parameters are stored, and equal the client's.
     STORED = 2
+
+
+def seen_again(_: object) -> None:
+    """Return the answer of the next caller that adds the same item."""
+
+
+def unless_full(
+    items: dict[T, V],
+    full: type[F],
+    add: Callable[[dict[T, V]], Flow[dict[T, Any]]],
+    contains: Callable[[dict[T, V]], Flow[Mapping[T, Any]]],
+    is_refused: Callable[[T, F], bool] = lambda *_: True,
+) -> Flow[dict[T, Any]]:
+    """Add items of several callers. If the store is full, the answer of each new item is the error."""
+    return add(items) if len(items) == 1 else _unless_full(items, full, add, contains, is_refused)
+
+
+def _unless_full(
+    items: dict[T, V],
+    full: type[F],
+    add: Callable[[dict[T, V]], Flow[dict[T, Any]]],
+    contains: Callable[[dict[T, V]], Flow[Mapping[T, Any]]],
+    is_refused: Callable[[T, F], bool],
+) -> Flow[dict[T, Any]]:
+    refused = dict[T, Any]()
+    while True:
+        wanted = {item: value for item, value in items.items() if item not in refused}
+        try:
+            return refused | (yield from add(wanted))
+        except full as error:
+            found = yield from contains(wanted)
+            new = {item: error for item in wanted if not found[item] and is_refused(item, error)}
+            if not new:
+                raise
+            refused |= new
 
 
 class Dispatcher(ResetsInChild, Generic[B]):
@@ -189,11 +227,13 @@ class Dispatcher(ResetsInChild, Generic[B]):
         yield from self.send(replays, self.replay, Knowledge.NONE, self._learn_replayed)
         return [replay.answers or "" for replay in replays]
 
-    def keep_new(self, digest: Any, batch: B) -> None:
-        """Keep a new item whose task was cancelled.
+    def keep_new(self, digest: Any, batch: B | None) -> None:
+        """Keep an item whose task was cancelled, if it is new.
 
         ``batch`` is the batch that found it new. The client's view of the store may have changed since.
         """
+        if batch is None:
+            return
         kept = replace(batch, digests=[digest], answers="1")
         self.pending_answers.keep(kept, self._lifetime_ms(batch))
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Client = TypeVar("Client")
 Config = TypeVar("Config", bound=StoreConfig)
 
-#: How long (s) after its begin a call is retried on a single server: long enough for a restart.
+#: How long (s) after it was first sent a call is retried on a single server: long enough for a restart.
 RETRY_FOR = 5.0
 #: How long (s) a call is retried on a cluster, or through a Sentinel. A failover takes some seconds longer than the server's
 #: time-out (by default, cluster-node-timeout is 15 s, and down-after-milliseconds is 30 s).
@@ -112,9 +112,11 @@ class Store(Generic[Client, Config]):
     def _set_up_driver(self) -> None:
         """Set up the driver, once the store has its parameters."""
 
-    def _closed(self) -> TBloomError:
-        """Return the error of a call after ``close()``."""
-        return TBloomError(f"{self.name!r} is closed; make another {type(self).__name__}")
+    def _to_run(self, flow: Flow[T]) -> Flow[T]:
+        """Return the flow to run in place of this one. Raise TBloomError after ``close()``."""
+        if self._is_closed:
+            raise TBloomError(f"{self.name!r} is closed; make another {type(self).__name__}")
+        return self._with_stored_shards(flow) if self._shards_unknown else flow
 
     def _own_client(self) -> None:
         """Note that ``from_url`` made the client, so that nothing else uses it."""
@@ -128,7 +130,7 @@ class Store(Generic[Client, Config]):
             self._retry_for = RETRY_FOR_FAILOVER
 
     def retry_seconds(self) -> float:
-        """Return how long (s) after its begin a failed call is retried.
+        """Return how long (s) after it was first sent a failed call is retried.
 
         ``Retries`` calls it after each try, because ``close()`` stops retries.
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,6 +36,8 @@ _CODE = re.compile("[A-Z]+ ")
 _REPLIES = (bytes, str, int, float, list, tuple, set, dict, type(None))
 #: The most calls that a flow yields together.
 CALLS_PER_YIELD = 32
+#: After so many yields, a flow waits for another turn. A flow that begins a filter takes four.
+YIELDS_PER_TURN = 8
 
 #: The limit of corrections of a call. A slice may end, or the layout may change, between a call and its reply. By chance this
 #: happens once or twice in a row. More often, the server's clock is wrong, or another program changes the layout.
@@ -155,6 +158,13 @@ def together(*flows: Flow[Any]) -> Flow[list[Any]]:
     finally:
         for flow in flows:
             flow.close()
+
+
+def give_up(flow: Flow[Any]) -> None:
+    """End a flow that has not begun. It begins first, so that it notes what must be repeated, such as a commit."""
+    with suppress(Exception):
+        next(flow)
+    flow.close()
 
 
 def too_many_corrections(name: str, change: str) -> TBloomError:

@@ -30,7 +30,6 @@ from typing import (
     overload,
 )
 
-from tbloom.arguments import encode_all
 from tbloom.engine.forks import NotCopied
 
 if TYPE_CHECKING:
@@ -51,13 +50,13 @@ class Verb(Generic[P, T]):
         self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
         self.__doc__ = flow.__doc__
         self.shared_call: Callable[..., tuple[SharedCall, Any]] | None = None
-        self.keys: Callable[[Any, list[Any]], Iterable[Any]] | None = None
+        self.keys: Callable[[Any, Any], tuple[Iterable[Any], Iterable[Any]]] | None = None
         self.removes: bool = False
 
     def adds(self, keys: MakesKeys) -> MakesKeys:
-        """Register how the keys of the items that it adds are made.
+        """Register how copies of the items that it adds are made, and their keys.
 
-        It waits for shared calls in which cancelled tasks add them.
+        It waits for shared calls in which cancelled tasks add them. Meanwhile, the caller may change the items.
         """
         self.keys = keys
         return keys
@@ -163,8 +162,8 @@ class AsyncVerbs(_Verbs):
         async def adding(self: AsyncVerbs, /, items: Any, *args: Any, **arguments: Any) -> Any:
             assert keys is not None  # noqa: S101 - as below
             if self._batcher.has_cancelled:
-                items = encode_all(items)  # while it waits, the caller may change them
-                await self._batcher.wait_for_cancelled(keys(self, items))
+                items, added = keys(self, items)
+                await self._batcher.wait_for_cancelled(added)
             return await self.run(flow(self, items, *args, **arguments))
 
         async def removing(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:

@@ -20,7 +20,8 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        #: The threads that have a place. To give it back, remove the thread and call ``wake_next``.
+        #: The threads that have a place. To give it back, call ``give_back``, or do its steps where an interrupt must not come
+        #: before the first one.
         self.taken: set[int] = set()
         #: The threads that wait, in order, each with a lock that is released when it may be its turn.
         self.line: dict[int, Any] = {}
@@ -52,6 +53,12 @@ class Places:
             return True
         finally:
             self.line.pop(thread, None)
+            self.wake_next()
+
+    def give_back(self, thread: int) -> None:
+        """Give the thread's place back, if it has one."""
+        self.taken.discard(thread)
+        if self.line:
             self.wake_next()
 
     def wake_next(self) -> None:

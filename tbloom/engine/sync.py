@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from math import inf
 from threading import get_ident
 from time import monotonic, sleep
@@ -14,7 +15,7 @@ import redis
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.flow import Call, Flow
+from tbloom.engine.flow import YIELDS_PER_TURN, Call, Flow, give_up
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.places import Places
@@ -43,7 +44,7 @@ class Sender(ResetsInChild):
     need retries.
     """
 
-    __slots__ = ("_client", "_kept", "_places", "_plain", "_renew_at", "is_own", "keeps")
+    __slots__ = ("_client", "_kept", "_places", "_plain", "_renew_at", "is_own", "keeps", "turns")
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
@@ -58,6 +59,8 @@ class Sender(ResetsInChild):
         """Start without connections. In a forked child, the old ones are its parent's."""
         self._kept = deque[Any]()
         self._places = Places(most_calls(self._client))
+        #: The places of flows that may send calls. A flow that retries a call has none, so that an outage holds up no other one.
+        self.turns: Places = Places(most_calls(self._client))
         self._renew_at = next_renewal()
 
     def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
@@ -77,9 +80,8 @@ class Sender(ResetsInChild):
             return self._replies(calls)
         finally:
             if needs_place:
-                places.taken.discard(
-                    thread
-                )  # the first step, so that an interrupt can't come before it
+                # The first step, so that an interrupt can't come before it.
+                places.taken.discard(thread)
                 if places.line:
                     places.wake_next()
 
@@ -187,31 +189,51 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         self.close()
 
     def run(self, flow: Flow[T]) -> T:
-        """Run a flow (``tbloom.engine.flow``) and return its result."""
-        if self._is_closed:
-            raise self._closed()
-        if self._shards_unknown:
-            flow = self._with_stored_shards(flow)
+        """Run a flow (``tbloom.engine.flow``) and return its result.
+
+        It waits for its turn before it begins, so that its time does not run meanwhile. A turn has a few calls.
+        """
+        turns, thread, has_begun = self._sender.turns, get_ident(), False
+        # A signal handler, or the garbage collector, may run a flow in the middle of another one. It needs no turn.
+        needs_turn = thread not in turns.taken
         try:
+            if needs_turn:
+                turns.take(thread, inf)
+            flow = self._to_run(flow)
+            has_begun = True
             calls = next(flow)
-            while True:
+            for yields in count(1):
                 replies: Sequence[Any] = []
                 began = monotonic()
                 if len(calls) == 1:
                     replies = self._sender.send(calls, began)
                 if not replies or isinstance(replies[0], Exception):
-                    replies = self._retried(calls, replies, began)
+                    replies = self._retried(calls, replies, began, may_end_turn=needs_turn)
                 calls = flow.send(replies)
+                if needs_turn and (yields % YIELDS_PER_TURN == 0 or thread not in turns.taken):
+                    turns.give_back(thread)
+                    turns.take(thread, inf)
         except StopIteration as stop:
             answer: T = stop.value
             return answer
         finally:
-            flow.close()  # after an error, the flow stores the lost answers
+            if needs_turn:
+                turns.taken.discard(thread)  # the first step, as in ``Sender.send``
+                if turns.line:
+                    turns.wake_next()
+            # After an error, the flow stores the lost answers.
+            flow.close() if has_begun else give_up(flow)
+        raise AssertionError  # a count has no end
 
     def _retried(
-        self, calls: Sequence[Call], replies: Sequence[Any], began: float
+        self,
+        calls: Sequence[Call],
+        replies: Sequence[Any],
+        began: float,
+        *,
+        may_end_turn: bool,
     ) -> Sequence[Any]:
-        """Return the replies to these calls, with retries.
+        """Return the replies to these calls, with retries. Before a pause, the flow's turn ends.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
@@ -221,6 +243,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             replies = []
             if retries.is_demoted:
                 self._sender.close_idle()
+            if retries.waits and may_end_turn:
+                self._sender.turns.give_back(get_ident())
             if retries.waits:
                 sleep(retries.pause)
             client: Any = self.client

@@ -79,7 +79,7 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         #: items for which this holds.
         self._compared: tuple[float, int] = (0.0, 0)
 
-    def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
+    def add_items(self, digests: Iterable[int], ttl: int) -> Flow[Answers]:
         """Add the new items for ``ttl`` ms, and return the answers."""
         return self.add(self.batches(digests, ttl), partial(self.call, "add"))
 

@@ -8,9 +8,17 @@ from functools import partial
 from itertools import chain
 from typing import Self, TypedDict, Unpack
 
-from tbloom.arguments import Item, check_ttl, encode, fingerprint, fingerprints_of, takes
+from tbloom.arguments import (
+    Item,
+    check_ttl,
+    encode,
+    encode_all,
+    fingerprint,
+    fingerprints_of,
+    takes,
+)
 from tbloom.engine.batcher import SharedCall
-from tbloom.engine.batches import Knowledge
+from tbloom.engine.batches import Knowledge, seen_again
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
@@ -116,7 +124,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     ) -> tuple[SharedCall, int]:
         dispatcher, ttl_ms = self._dispatcher, self._ttl_ms(ttl)
         add = partial(dispatcher.add_items, ttl=ttl_ms)
-        call = SharedCall(("add", ttl_ms), self.run, add, dispatcher.keep_new)
+        call = SharedCall(("add", ttl_ms), self.run, add, dispatcher.keep_new, seen_again)
         return call, fingerprint(encode(item))
 
     @verb
@@ -129,8 +137,9 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return in_order(answers, digests)
 
     @add_many.adds
-    def _keys_of(self, items: list[Item]) -> list[int]:
-        return fingerprints_of(items)
+    def _keys_of(self, items: Iterable[Item]) -> tuple[list[bytes], list[int]]:
+        data = encode_all(items)
+        return data, fingerprints_of(data)
 
     @verb
     def contains(self, item: Item) -> Flow[bool]:
@@ -226,7 +235,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
 
-    def _contains(self, digests: list[int]) -> Flow[Answers]:
+    def _contains(self, digests: Iterable[int]) -> Flow[Answers]:
         return answers_of((yield from self._look_up(digests)))
 
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
@@ -235,7 +244,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
             found.update(zip(batch.items_with("1"), map(from_ms, batch.times), strict=True))
         return [found.get(key) for key in digests]
 
-    def _look_up(self, digests: list[int], verb: str = "contains") -> Flow[list[ExactBatch]]:
+    def _look_up(self, digests: Iterable[int], verb: str = "contains") -> Flow[list[ExactBatch]]:
         batches = self._dispatcher.batches(digests)
         yield from self._dispatcher.send(batches, partial(self._dispatcher.call, verb))
         return batches

@@ -176,7 +176,7 @@ class Protocol:
         part, capacity, grow = shard.newest, shard.size.capacity, self.config.grow
         items = part.items if part else 0
         if items >= capacity and not grow:
-            raise FilterFull(self.config.name, self.config.first_capacity)
+            raise FilterFull(self.config.name, self.config.first_capacity, shard.number)
         fills = grow and items + 1 >= capacity
         if part is not None and not fills:
             return part

@@ -273,7 +273,7 @@ async def test_a_call_waits_for_a_connection_until_its_time_is_over(
 
 
 def test_a_call_that_fails_after_retry_for_is_tried_just_once_again() -> None:
-    """``retry_for`` counts from the call's begin. It may have waited for a connection, or its process may have been stopped."""
+    """``retry_for`` counts from the first send. The process may have been stopped since."""
     call, lost = Call(("GET", "a")), redis.ConnectionError("lost")
     retries = Retries([call], monotonic() - 100, lambda: 5.0, lambda _: None)
     assert [call] == retries.next_calls()

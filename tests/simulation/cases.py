@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.distinct import DistinctCounter
+from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.distinct import dispatcher as distinct_calls
 from tbloom.exact import ExactFilter
 from tbloom.exact import calls as exact_calls
@@ -54,6 +54,10 @@ class Distinct(Played, DistinctCounter):
     """A counter of distinct members."""
 
 
+class AsyncDistinct(Played, AsyncDistinctCounter):
+    """A counter for tasks."""
+
+
 def bloom(world: World, number: int, name: str, **arguments: Any) -> Any:
     """A filter of minutes. ``is_async`` and ``is_kept``: the driver, and whether it keeps connections. ``adopts``: only the first
     object says how many shards there are."""
@@ -79,10 +83,9 @@ def exact(world: World, number: int, name: str, **arguments: Any) -> Any:
     return _made(Exact, world, number, name, **{"ttl": 1000, **arguments})
 
 
-def distinct(
-    world: World, number: int, name: str, kind: type[Distinct] = Distinct, **arguments: Any
-) -> Any:
+def distinct(world: World, number: int, name: str, kind: Any = Distinct, **arguments: Any) -> Any:
     """A counter of distinct members."""
+    kind = AsyncDistinct if arguments.get("is_async") else kind
     return _made(kind, world, number, name, f"{name}-ids", **arguments)
 
 

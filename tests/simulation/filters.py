@@ -209,6 +209,14 @@ _SHARING = [
     (2, taking("xyzuv", "release", idle=False), claim("u"), push("x")),
     (3, push_many("zuv"), push("y"), push_many("xyzuv"), taking("xyzuv", "release", notes=True)),
 ]
+#: Many tasks of one object, whose claims and commits go together.
+_CLAIMED_TOGETHER = [
+    *(
+        (0, working(item, end))
+        for item, end in zip("xyzuxyx", ["commit", "release"] * 4, strict=False)
+    ),
+    (1, working("x", "commit"), working("y", "commit"), working("z", "release")),
+]
 _GIVEN: dict[str, Any] = {"has_sessions": True, "end": ends.of_claims}
 _RANDOM = {"kinds": ALL, **_GIVEN}
 _SMALL = {"exhaustive": True, **_GIVEN}
@@ -239,6 +247,12 @@ CLAIMS = [
              [(0, working("x", end, note=end == "leave_many"))], faults=2, **_CUT)
         for end in ("commit", "release", "leave_many")
     ),
+    *(
+        Case(f"three tasks work on an item, and {end} it", "x", [(0, working("x", end))] * 3, is_async=True,
+             kinds=frozenset({"lost", "late", "interrupt", "go on"}), **_SMALL)
+        for end in ("commit", "release")
+    ),
+    Case("tasks whose claims go together", "x y z u", _CLAIMED_TOGETHER, is_async=True, faults=5, events=(_ENDS, _DIES), **_RANDOM),
     Case("a client commits an item for one slice, and does not ask again after an error", "x", [(0, ask("commit", "x", keep=1))],
          faults=2, events=(_ENDS,), **_CUT),
     Case("a client works on an item, another one commits it", "x", [(0, claim("x")), (1, ask("commit", "x"))], **_SMALL),

@@ -43,6 +43,12 @@ def _large(kind: str, *, clears: bool) -> list[Any]:
     ]
 
 
+#: Many tasks of one object.
+_TOGETHER = [
+    *((0, add(item), contains(item)) for item in "abcabd"),
+    (0, add("e"), ask("discard", "a"), add_many("abc")),
+    (1, add_many("abcd"), ask("discard", "b")),
+]
 #: Members of two hours: an item is a member and its slice; a call is of one slice.
 _NOW, _BEFORE = ["a@0", "b@0", "c@0"], ["a@1", "b@1", "c@1"]
 _HOURS = [
@@ -108,6 +114,8 @@ OTHERS = [
          events=("the slice ends", "the slice ends", "scripts are forgotten"), in_bucket=1, **given)
     for kind, given in _KINDS.items()
 ] + [
+    Case("distinct: tasks whose members go together", _SIX, _TOGETHER, is_async=True, faults=5, kinds=ALL,
+         events=("scripts are forgotten",), **_KINDS["distinct"]),
     Case("distinct: members are added to two slices", " ".join(_NOW + _BEFORE), _HOURS, faults=5, kinds=ALL - {"go on"},
          events=("scripts are forgotten",), make=partial(distinct, kind=_ByHour, granularity="1h", slices=4), account=ExactAccount, end=_of_hours),
 ]  # fmt: skip

@@ -167,6 +167,7 @@ class World:
     def kill(self, store: int) -> None:
         """The process with this object is gone, in the midst of its calls."""
         self.gone.add(store)
+        self.stores[store]._is_closed = True  # what its tasks wait for is not sent any more
         for caller in self.callers:
             if caller.store == store:
                 caller.is_gone, caller.has_failed = True, False
@@ -179,6 +180,11 @@ class World:
                 if caller.op is not None:
                     self.account.failed(caller.op)
                 caller.op = caller.outcome = caller.question = None
+        if self.loop is not None:
+            for task in asyncio.all_tasks(self.loop):
+                if _shares(task, self.stores[store]):
+                    task.cancel()
+            self.settle()
 
     def through(self, store: int, question: Question) -> Any:
         """Asks without any fault, and tells the account."""
@@ -228,6 +234,13 @@ class World:
                 _unwind(thread)
             for store in [*self.stores, *self.stores_besides]:
                 store._stop_retrying()
+
+
+def _shares(task: asyncio.Task[Any], store: Any) -> bool:
+    """Whether the task sends a shared call of the object."""
+    coroutine: Any = task.get_coro()
+    waiting = coroutine.cr_frame.f_locals.get("waiting") if coroutine.cr_frame else None
+    return bool(waiting) and waiting[0].call.run.__self__ is store
 
 
 def _unwind(thread: greenlet) -> None:

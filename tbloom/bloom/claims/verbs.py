@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.claims.calls import Claim
@@ -17,12 +19,20 @@ from tbloom.bloom.claims.notes import (
     stored_notes,
 )
 from tbloom.bloom.verbs import Verbs
+from tbloom.engine.batcher import SharedCall
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
-from tbloom.engine.methods import verb
+from tbloom.engine.methods import removing, verb
 from tbloom.errors import ConfigError
 
+T = TypeVar("T")
+
 logger: logging.Logger = logging.getLogger(__name__)
+
+
+def _by_digest(digests: Iterable[bytes], flow: Flow[list[T]]) -> Flow[dict[bytes, T]]:
+    """Return the answers of a flow by its distinct items."""
+    return dict(zip(digests, (yield from flow), strict=True))
 
 
 class ClaimVerbs(Verbs[Client]):
@@ -60,6 +70,32 @@ class ClaimVerbs(Verbs[Client]):
         within, key = check_within(within, self.config.slices), self.config.digest(item)
         return (yield from self._claim_digests([key], within, {key: stored_note(note)}))[0]
 
+    @claim.shared
+    def _shared_claim(
+        self, item: Item, within: int | None = None, note: str | Note = ""
+    ) -> tuple[SharedCall, bytes]:
+        self._keep_session()
+        slices = check_within(within, self.config.slices)
+
+        def claim(notes: dict[bytes, str]) -> Flow[dict[bytes, Claim]]:
+            return _by_digest(notes, self._claim_digests(notes, slices, notes))
+
+        call = SharedCall(
+            ("claim", slices),
+            self.run,
+            claim,
+            self._keep_claim,
+            next_answer=lambda claimed: Claim.BUSY if claimed is Claim.NEW else claimed,
+            result=Claim,
+            value=stored_note(note),
+        )
+        return call, self.config.digest(item)
+
+    def _keep_claim(self, digest: bytes, claimed: Claim | None) -> None:
+        """Mark an item to be released whose task was cancelled, if it is new."""
+        if claimed is Claim.NEW:
+            self._claims.session.release([digest])
+
     @verb
     def claim_many(
         self,
@@ -75,6 +111,10 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         return self._claim_digests(digests, within, stored_notes(digests, notes))
+
+    @claim_many.adds
+    def _keys_to_claim(self, items: Iterable[Item]) -> tuple[list[bytes], list[bytes]]:
+        return self._keys_of(items)
 
     @verb
     def push(self, item: Item, note: str | Note, within: int | None = None) -> Flow[bool]:
@@ -107,6 +147,21 @@ class ClaimVerbs(Verbs[Client]):
         redis-py's errors, each heartbeat repeats the commit, until the filter is closed.
         """
         return (yield from self._commit([self.config.digest(item)], keep))[0]
+
+    @commit.shared
+    def _shared_commit(self, item: Item, keep: int | None = None) -> tuple[SharedCall, bytes]:
+        age = check_keep(keep, None, self.config.slices)
+
+        def commit(digests: dict[bytes, None]) -> Flow[dict[bytes, bool]]:
+            return _by_digest(digests, self._commit([*digests], keep))
+
+        def keep_commit(digest: bytes, answer: object) -> None:
+            """Let heartbeats commit an item whose task was cancelled before it was sent."""
+            if answer is None:
+                self._claims.session.commit_again([digest], age)
+
+        some = partial(self._unless_full, add=commit, within=age + 1)
+        return SharedCall(("commit", age), self.run, some, keep_commit), self.config.digest(item)
 
     @verb
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[list[bool]]:
@@ -173,6 +228,7 @@ class ClaimVerbs(Verbs[Client]):
         """
         return self._claims.queue_info(queue)
 
+    @removing
     @verb
     def end_session(self) -> Flow[None]:
         """End this session. Claimed items with a note are left to any session. The next claim begins another session.
@@ -217,7 +273,7 @@ class ClaimVerbs(Verbs[Client]):
         return [answers.pop(digest, None) is Claim.NEW for digest in digests]
 
     def _claim_digests(
-        self, digests: list[bytes], within: int, notes: Mapping[bytes, str]
+        self, digests: Iterable[bytes], within: int, notes: Mapping[bytes, str]
     ) -> Flow[list[Claim]]:
         while True:
             to_send = self._not_cached(digests, within)
