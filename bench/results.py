@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import sharing
 from bench.tables import Table
 
 ROOT = Path(__file__).parents[1]
@@ -75,8 +74,6 @@ def filled(page: str, results: Mapping[str, Result]) -> str:
     machine = results["versions"].about.get("machine")
     parts = {name: result.markdown(machine) for name, result in results.items()}
     parts["versions"] = results["versions"].markdown()
-    of_eight = Result(sharing.of_eight(tables["sharing"]), results["sharing"].about)
-    parts["sharing-readme"] = of_eight.markdown(machine)
 
     def part(place: re.Match[str]) -> str:
         begin, kind, named, _, end = place.groups()

@@ -110,23 +110,6 @@ def measure(
     return [Table("sharing", columns, rows)]
 
 
-def of_eight(table: Table) -> Table:
-    """Return what README.md shows of the table: how fleets of eight share the pages that are fastest."""
-    titles = ["time (s)", "pages per crawler", "calls per page", "server time per page (us)"]
-    titles.append("bytes per page")
-    [takes, way, *_] = table.columns
-    records = table.records()
-    chosen = [row for row in records if row["crawlers"] == 8 and row[takes] == records[0][takes]]
-    return Table(
-        "sharing-readme",
-        {"": "", **{title: table.columns[title] for title in titles}},
-        [
-            [f"**tbloom, {DONE}**" if row[way] == DONE else row[way], *(row[t] for t in titles)]
-            for row in chosen
-        ],
-    )
-
-
 def _crawl(server: Server, idle: Sequence[float], way: str, count: int, pages: Pages) -> Figures:
     with ready(way, count, server.url, pages, settings=SETTINGS) as crawlers:
         (cpu, calls, received, _, sent), reported = spent(server, idle, crawlers)
