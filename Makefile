@@ -77,7 +77,7 @@ dist: | $(BIN)/uv ## The sdist and the wheel of a release, in dist/.
 	rm -rf dist
 	$(BIN)/uv build --quiet
 
-bench: $(VENV)/.bench ## Compares with what users pick today; in full it fills docs/benchmarks.json and the documents. ARGS=--quick: in a few minutes.
+bench: $(VENV)/.bench ## Measures all figures of the documents in one go, beside what users pick today. ARGS=--quick: small amounts, only printed.
 	$(BIN)/python -m bench $(ARGS)
 
 # uv installs in seconds what takes pip a minute.

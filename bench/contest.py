@@ -17,8 +17,8 @@ SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
 SET = "`SET NX EX`, a key each"
 #: The columns that ``cells`` fills.
 COLUMNS = {
-    "items/s": ",.0f",
     "x `SADD`": ".2f",
+    "items/s": ",.0f",
     "command time (us)": ".1f",
 }
 
@@ -32,8 +32,6 @@ class Contender(NamedTuple):
 
     name: str
     run: Run
-    #: False: the answers for an item that comes twice in one run may come in any order.
-    in_order: bool = True
 
 
 def one_by_one(add: Callable[[str], Any]) -> Run:
@@ -55,23 +53,21 @@ def fingerprints(group: str, count: int) -> list[str]:
     return [sha1(f"{group} {i}".encode(), usedforsecurity=False).hexdigest() for i in range(count)]
 
 
-def rounds_of(
-    group: str, count: int, duplicates: int = 50
-) -> Iterator[tuple[list[str], list[bool]]]:
+def rounds_of(count: int) -> Iterator[tuple[list[str], list[bool]]]:
     """Yield rounds of ``count`` items without end, each with a list of which are new.
 
-    ``duplicates`` % of each batch are items of the batches before, never of the same batch: so a batch needs as many answers
-    from the server as single calls. (In the very first batch, they too are new to the server.)
+    Half of each batch are items of the batches before, never of the same batch: so a batch needs as many answers from the server
+    as single calls. (In the very first batch, they too are new to the server.)
     """
-    chance = random.Random(group)
-    seen = BATCH * duplicates // 100
-    before: list[str] = fingerprints(f"{group} before", seen)
+    chance = random.Random(0)
+    seen = BATCH // 2
+    before: list[str] = fingerprints("before", seen)
     number = 0
     while True:
         items: list[str] = []
         truth: list[bool] = []
         while len(items) < count:
-            new = fingerprints(f"{group} {number}", BATCH - seen)
+            new = fingerprints(f"new {number}", BATCH - seen)
             number += 1
             batch = [*((item, True) for item in new), *((item, False) for item in before)]
             chance.shuffle(batch)
@@ -81,29 +77,21 @@ def rounds_of(
         yield items, truth
 
 
-def hold(
-    server: Server,
-    contenders: Sequence[Contender],
-    rounds: int,
-    items: int,
-    *,
-    duplicates: int = 50,
-) -> Costs:
+def hold(server: Server, contenders: Sequence[Contender], rounds: int, items: int) -> Costs:
     """Return each contender's costs, round by round. In a round, all run once, in random order.
 
     :raises AssertionError: if a contender forgets an item, or calls too many new items seen.
     """
     chance, costs = random.Random(rounds), Costs()
-    stream = rounds_of(f"{duplicates}", items, duplicates)
+    stream = rounds_of(items)
     with server.apart():
-        for number in shown(range(rounds + 1), f"{duplicates} % seen"):
+        for number in shown(range(rounds + 1), "calls"):
             these, truth = next(stream)
             for contender in chance.sample(contenders, len(contenders)):
                 cost, answers = server.measure(contender.run, these)
                 if number:  # the first one warms up
                     costs.setdefault(contender.name, []).append(cost)
-                    order = list if contender.in_order else sorted
-                    check(contender.name, order(answers), order(truth))
+                    check(contender.name, answers, truth)
     return costs
 
 
@@ -115,13 +103,13 @@ def check(name: str, answers: list[bool], truth: list[bool]) -> None:
     assert mistaken <= len(truth) / 100, f"{name}: {mistaken} of {len(truth)} items called seen"
 
 
-def rate_and_ratio(costs: Sequence[Cost], reference: Sequence[Cost]) -> list[float]:
-    """Return items per second, and the median of the rounds' ratios to the rate of the reference."""
+def ratio_and_rate(costs: Sequence[Cost], reference: Sequence[Cost]) -> list[float]:
+    """Return the median of the rounds' ratios to the rate of the reference, and items per second."""
     pairs = zip(costs, reference, strict=True)
     rate = 1e6 / medians(costs).elapsed
-    return [rate, median(other.elapsed / cost.elapsed for cost, other in pairs)]
+    return [median(other.elapsed / cost.elapsed for cost, other in pairs), rate]
 
 
 def cells(costs: Costs, name: str, reference: str) -> list[float]:
     """Return the cells for ``COLUMNS``."""
-    return [*rate_and_ratio(costs[name], costs[reference]), medians(costs[name]).commands]
+    return [*ratio_and_rate(costs[name], costs[reference]), medians(costs[name]).commands]

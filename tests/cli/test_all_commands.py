@@ -36,7 +36,6 @@ from tests.helpers.making import missing
 #: Command lines that print a table, on the server and in the folder of the fixture ``place``.
 TABLES = [
     *("list", "info news", "info exact", "plan"),
-    "plan --pages 5k/s --links-per-page 50 --seen 95%",
     *("count show urls", "count list"),
     "pages stats {pages}",
 ]

@@ -222,21 +222,6 @@ def test_pages_go_through_pipes(tmp_path: Path) -> None:
     assert b"HTTP/1.1 200 OK\r\n\r\n" + body == tbloom_bytes(*get, "--headers").stdout
 
 
-@pytest.mark.parametrize("links", ["10", "50"])
-@pytest.mark.parametrize("seen", ["99.99%", "99.9999%"])
-def test_plan_keeps_each_server_as_idle_as_it_says(links: str, seen: str) -> None:
-    """A shard for each server makes more calls of a page, which may need another server."""
-    line = ["plan", "--links", "1M/s", "--seen", seen, "--links-per-page", links, "--json"]
-    planned = json.loads(tbloom(*line).stdout)
-    assert planned["cores"] <= 0.7 * planned["masters"] <= 0.7 * planned["shards"]
-
-
-def test_plan_refuses_fewer_shards_than_servers() -> None:
-    """A shard is on one server."""
-    line = ["plan", "--links", "300k/s", "--seen", "99.99%"]
-    refused(tbloom(*line, "--shards", "1"), "--shards", "expected 3 or more", "got 1")
-
-
 def test_wide_characters_keep_columns_aligned() -> None:
     """As a terminal shows them: an ideograph takes two columns, a combining accent none."""
     names = ["news", "ニュース", "新闻🚀", "e\u0301te\u0301"]

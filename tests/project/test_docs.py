@@ -28,7 +28,6 @@ from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
-from tbloom.version import __version__
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 from tests.helpers.localredis import free_port
@@ -66,10 +65,6 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
             titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
             assert heading in anchors, (target, heading)
-
-
-def test_readme_names_the_version() -> None:
-    assert re.findall(r"^Version ([\d.]+) ", README, re.MULTILINE) == [__version__]
 
 
 def crawled(client: redis.Redis, folder: Path) -> None:

@@ -1,10 +1,8 @@
-"""``tbloom plan``: the memory of a filter, the filter that fits into a given memory, or the Redis for a number of links a second."""
+"""``tbloom plan``: the memory of a filter, or the filter that fits into a given memory."""
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,10 +11,8 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure
 from tbloom.cli.kit import formats, numbers, options, output
 from tbloom.cli.kit.command import Command
-from tbloom.cli.kit.costs import costs
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
-from tbloom.window import window_of
 
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0, as a member of a set.
 #: Measured: docs/benchmarks.md, "Memory and false positives".
@@ -27,9 +23,6 @@ _KEY_OVERHEAD = 10
 _MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
 _EXAMPLE = 1_000_000
-#: How busy a core of Redis may be, so that a peak makes nobody wait.
-_BUSY = 0.7
-_DAY_SECONDS = 86_400
 
 
 @click.command(cls=Command, example="tbloom plan --capacity 1e8 --slices 7")
@@ -38,60 +31,27 @@ _DAY_SECONDS = 86_400
     type=numbers.size,
     help="memory for the window, such as 2GB: computes the capacity that fits",
 )
-@click.option(
-    "--links",
-    type=numbers.rate,
-    metavar="RATE",
-    help="links that are asked about, such as 250k/s: computes cores of Redis, shards, memory and bytes to the log",
-)
-@click.option("--pages", type=numbers.rate, metavar="RATE", help="the same by pages, such as 5k/s")
-@click.option(
-    "--links-per-page",
-    type=numbers.count,
-    metavar="N",
-    default="50",
-    help="links of a page, which one call asks about (50)",
-)
-@click.option(
-    "--seen",
-    type=numbers.share,
-    metavar="PERCENT",
-    default="90%",
-    help="share of the links that were seen before (90%)",
-)
 @options.parameters
 @options.as_json
-def command(
-    *,
-    memory: int | None,
-    links: float | None,
-    pages: float | None,
-    links_per_page: int,
-    seen: float,
-    **parameters: Any,
-) -> None:
-    """Compute a filter's memory, or the Redis that a crawl needs.
+def command(*, memory: int | None, **parameters: Any) -> None:
+    """Compute a filter's memory.
 
-    Without --capacity, --bits, --memory, --links and --pages, each slice is for 1,000,000 items. Processor times are those of
-    the benchmarks' server.
+    Without --capacity, --bits and --memory, each slice is for 1,000,000 items.
     """
     given = options.given(parameters)
     sizes = {f"--{name}": name in given for name in ("capacity", "bits")}
-    sizes |= {"--memory": bool(memory), "--links": bool(links), "--pages": bool(pages)}
+    sizes |= {"--memory": bool(memory)}
     named = [option for option, is_given in sizes.items() if is_given]
     if len(named) > 1:
         raise CommandError(f"{named[0]}: expected no {named[1]}: one of them says the capacity")
     if given.get("capacity", 0) is None:  # auto
         del given["capacity"]
-    links = pages * links_per_page if pages else links
-    if links:
-        config = _for_rate(links * (1 - seen), given, named[0])
-        made = _carrying(config, links, links_per_page, seen, may_shard="shards" not in given)
-    elif memory:
-        made = _plan(_within(memory, given))
+    if memory:
+        config = _within(memory, given)
     else:
         size = {} if "bits" in given else {"capacity": _EXAMPLE}
-        made = _plan(configure("plan", **size | given))
+        config = configure("plan", **size | given)
+    made = _plan(config)
     output.show(made, lambda: _text(made))
 
 
@@ -113,50 +73,6 @@ def _plan(config: Config) -> dict[str, Any]:
         "lost_per_slice_at_most": config.first_capacity * config.error_rate,
         # The window's items as members of a Redis set.
         "set_bytes": config.first_capacity * config.slices * _SET_BYTES,
-    }
-
-
-def _for_rate(new: float, given: dict[str, Any], option: str) -> Config:
-    """Return the filter whose slices have room for so many new links a second."""
-    window = window_of(given.get("granularity", "d"), given.get("slices"), given.get("tz", "UTC"))
-    if window.granularity is None:
-        raise CommandError(
-            f"{option}: expected a window, because a filter that never forgets gets full; got --granularity none"
-        )
-    period = window.slice_at(0)
-    capacity = max(1, round(new * (period.end - period.start) / 1000))
-    try:
-        return configure("plan", capacity=capacity, **given)
-    except ConfigError as error:
-        if error.argument != "capacity":
-            raise
-        raise CommandError(
-            f"{option}: expected fewer new links than {capacity:,} in a slice: {error.expected}"
-        ) from None
-
-
-def _carrying(
-    config: Config, links: float, links_per_page: int, seen: float, *, may_shard: bool
-) -> dict[str, Any]:
-    """Return the plan of the filter, with the Redis servers for these links, and what they cost."""
-    masters, needed = 0, 1
-    while needed > masters:
-        masters = needed
-        # The masters of a cluster share the shards evenly. More shards take more calls, so the loop computes again.
-        if may_shard and masters > 1:
-            config = replace(config, shards=config.shards_over(masters))
-        cost = costs(config, links_per_page, 1 - seen, masters)
-        cores = links * cost.server_us / 1e6
-        needed = math.ceil(cores / _BUSY)
-    if config.shards < masters:
-        raise CommandError(
-            f"--shards: expected {masters} or more, one for each Redis server that these links need, got {config.shards}"
-        )
-    return _plan(config) | {
-        "masters": masters,
-        "cores": cores,
-        "calls_per_page": cost.calls * links_per_page,
-        "log_bytes_per_day": links * (1 - seen) * _DAY_SECONDS * cost.log_bytes,
     }
 
 
@@ -196,14 +112,5 @@ def _text(made: dict[str, Any]) -> str:
         ("pages lost", f"{made['lost_per_slice_at_most']:,.1f} a slice", "at most, if it is full"),
         ("as a Redis set", size(made["set_bytes"]), times),
     ]
-    if "masters" in made:
-        busy = f"a core each, {100 * _BUSY:.0f} % busy at most"
-        log = f"{size(made['log_bytes_per_day'])} a day"
-        rows += [
-            ("script calls", f"{made['calls_per_page']:,.0f}", "for the links of a page"),
-            ("cores of Redis", f"{made['cores']:.2f}", ""),
-            ("Redis servers", f"{made['masters']}", busy),
-            ("to the log", log, "and as much to each replica"),
-        ]
     shown = [dict(zip(("plan", "value", "remark"), row, strict=True)) for row in rows]
     return output.table(shown, left=("plan", "remark"))

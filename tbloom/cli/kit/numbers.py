@@ -28,35 +28,12 @@ def count(text: str) -> int:
     )
 
 
-def rate(text: str) -> float:
-    """Return a number a second: ``250k/s``, ``1.5M/h`` or ``2e9/d``; a k is 1000."""
-    number, _, period = text.strip().lower().partition("/")
-    digits, power = number[:-1], _POWERS.get(number[-1:])
-    with suppress(ValueError):
-        found = float(digits + power if power else number)
-        if period in _PERIODS and 0 < found <= _MAX:
-            return found / _PERIODS[period]
-    raise click.BadParameter(
-        f"expected a number above 0 a second, minute, hour or day, such as 250k/s, 2M/min, 1e8/h or 2G/d, got {text!r}"
-    )
-
-
 def age(text: str) -> float:
     """Return a time in seconds: ``45s``, ``30min``, ``2h`` or ``30d``."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?) ?([a-z]+)", text.strip().lower())
     if match and match[2] in _PERIODS:
         return float(match[1]) * _PERIODS[match[2]]
     raise click.BadParameter(f"expected a time such as 45s, 30min, 2h or 30d, got {text!r}")
-
-
-def share(text: str) -> float:
-    """Return a share from 0 up to, not including, 1: ``95%``."""
-    with suppress(ValueError):
-        if text.endswith("%") and 0 <= (found := float(text[:-1]) / 100) < 1:
-            return found
-    raise click.BadParameter(
-        f"expected a share from 0% to less than 100%, such as 95%, got {text!r}"
-    )
 
 
 def chance(text: str) -> float:

@@ -1,23 +1,20 @@
-"""Races all contenders on one server, with the same items, half of them seen before; tbloom and a set also with other shares.
+"""Single calls and batches: all contenders on one server, with the same items, half of them seen before.
 
-Some race with few items a call too, as in a crawl: also on the Valkey of a wheel.
+Some are also called with few items, as in a crawl, and on the Valkey of a wheel, too.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from typing import Any
 
 from bench import contenders, contest
 from bench.contenders import A_SET, DAYS, HSETEX, TIME_BLOOM
-from bench.contest import ADD, ADD_MANY, SADD, SADD_MANY
+from bench.contest import SADD, Contender, fingerprints
 from bench.serving import Server, medians
 from bench.tables import Table
 
-#: Shares of items that were seen before (%).
-HALF, SHARES = 50, (0, 50, 95)
-#: What is measured with all shares, and what each is compared with.
-REFERENCES = {ADD: SADD, ADD_MANY: SADD_MANY}
 #: Items a call: one, the links of a page, and the links of several pages.
 SIZES = 1, 50, 500
 
@@ -34,25 +31,15 @@ def measure(
 
     With batches of several sizes, it has ``batches`` items.
     """
-    stock = contest.fingerprints("stock", capacity)
-    costs: dict[int, contest.Costs] = {}
-    with contenders.all_of(server, capacity, stock) as everybody:
-        some = [each for each in everybody if each.name in {*REFERENCES, *REFERENCES.values()}]
-        for share in SHARES:
-            these = everybody if share == HALF else some
-            costs[share] = contest.hold(server, these, rounds, items, duplicates=share)
+    with contenders.all_of(server, capacity, fingerprints("stock", capacity)) as everybody:
+        costs = contest.hold(server, everybody, rounds, items)
+        logged = _logged(server, everybody, items)
     server.empty()
-    rows = [[each.name, *contest.cells(costs[HALF], each.name, SADD)] for each in everybody]
-    seen: list[list[Any]] = [
-        [name, share, *contest.cells(costs[share], name, reference)]
-        for name, reference in REFERENCES.items()
-        for share in SHARES
+    rows = [
+        [each.name, *contest.cells(costs, each.name, SADD), logged[each.name]] for each in everybody
     ]
-    return [
-        Table("race", {"": "", **contest.COLUMNS}, rows),
-        Table("race-seen", {"": "", "% seen": "d", **contest.COLUMNS}, seen),
-        _by_sizes(server, batches, rounds, items),
-    ]
+    columns = {"": "", **contest.COLUMNS, "bytes logged": ",.0f"}
+    return [Table("calls", columns, rows), _by_sizes(server, batches, rounds, items)]
 
 
 def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:
@@ -68,10 +55,10 @@ def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:
                 of = costs.get(f"{name} {size}")
                 sadd = costs[f"{A_SET} {size}"]
                 row.extend(
-                    [contest.rate_and_ratio(of, sadd)[1], medians(of).server] if of else [None] * 2
+                    [contest.ratio_and_rate(of, sadd)[0], medians(of).server] if of else [None] * 2
                 )
             columns |= {f"{version}: x `SADD`": ".2f", f"{version}: server time (us)": ".1f"}
-    return Table("race-batches", columns, rows)
+    return Table("calls-batches", columns, rows)
 
 
 def _costs_by_sizes(server: Server, capacity: int, rounds: int, items: int) -> contest.Costs:
@@ -81,3 +68,25 @@ def _costs_by_sizes(server: Server, capacity: int, rounds: int, items: int) -> c
         costs = contest.hold(server, everybody, rounds, items)
     server.empty()
     return costs
+
+
+def _logged(server: Server, everybody: list[Contender], items: int) -> dict[str, float]:
+    """Return the bytes that a new item of each adds to the append-only file, and sends to each replica."""
+    server.client.config_set("auto-aof-rewrite-percentage", 0)
+    server.client.config_set("appendonly", "yes")
+    while any(
+        server.client.info("persistence")[name]
+        for name in ("aof_rewrite_scheduled", "aof_rewrite_in_progress")
+    ):
+        time.sleep(0.05)
+    sizes = {}
+    for contender in everybody:
+        before = _log_size(server)
+        contender.run(fingerprints(f"logged {contender.name}", items))
+        sizes[contender.name] = (_log_size(server) - before) / items
+    server.client.config_set("appendonly", "no")
+    return sizes
+
+
+def _log_size(server: Server) -> int:
+    return int(server.client.info("persistence")["aof_current_size"])

@@ -11,11 +11,10 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench.crawls import Site, page
-from bench.delay import child
-from bench.fleet import DONE, SCRAPY_REDIS, Pages, counts_when_idle, ready, seconds_of, spent
+from bench.javadoc import DONE, SCRAPY_REDIS, Pages, counts_when_idle, ready, seconds_of, spent
+from bench.onecrawler import Site, page
 from bench.progress import shown
-from bench.serving import Server
+from bench.serving import Server, child
 from bench.tables import Table
 
 WAYS = SCRAPY_REDIS, "scrapy-redis-bloomfilter", DONE
@@ -58,7 +57,7 @@ def generated(count: int, delays: tuple[float, float]) -> Iterator[Pages]:
 
     Each takes a time between the two ``delays`` (s), always the same.
     """
-    with child("-m", "bench.sharing", *map(str, (count, *delays))) as port:
+    with child("-m", "bench.startpage", *map(str, (count, *delays))) as port:
         names = [f"/{number}.html" for number in range(count)]
         yield Pages(f"http://127.0.0.1:{port}", "", names[:1], {*names}, [LINKS] * count)
 
@@ -83,19 +82,19 @@ def measure(
     server: Server,
     *,
     pages: int = 2000,
-    fleets: Sequence[int] = (4, 8),
+    crawlers: int = 8,
     sites: Sequence[tuple[tuple[float, float], Sequence[str], int]] = (
-        ((0.05, 0.1), WAYS, 3),
+        ((0.05, 0.1), WAYS, 2),
         ((0.4, 0.8), (SCRAPY_REDIS, DONE), 1),
     ),
-) -> list[Table]:
+) -> Table:
     """Measure crawls of so many pages with so many crawlers, and with one of tbloom.
 
     A site is the times of which a page takes one (s), the ways to crawl it, and the number of rounds.
     """
     rows, idle = [], counts_when_idle(server)
     for delays, ways, rounds in sites:
-        jobs = [(DONE, 1), *((way, count) for count in fleets for way in ways)]
+        jobs = [(DONE, 1), *((way, crawlers) for way in ways)]
         found = defaultdict[tuple[str, int], list[Figures]](list)
         with generated(pages, delays) as site:
             for way, count in shown(rounds * jobs, f"crawls of {pages} pages"):
@@ -103,28 +102,11 @@ def measure(
                 server.empty()
         takes = "-".join(f"{1000 * delay:g}" for delay in delays)
         rows += [[takes, *row] for row in _rows(found)]
-    columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "time (s)": ".1f"}
-    columns |= {"x ideal": ".2f", "pages per crawler": "", "calls per page": ".2f"}
+    columns = {"a page takes (ms)": "", "": "", "crawlers": "d", "x ideal": ".2f"}
+    columns |= {"time (s)": ".1f", "pages per crawler": "", "calls per page": ".2f"}
     columns |= {"server time per page (us)": ",.0f", "bytes per page": ",.0f"}
     columns |= {"fetched again": ",d", "never fetched": ",d"}
-    return [Table("sharing", columns, rows)]
-
-
-def of_eight(table: Table) -> Table:
-    """Return what README.md shows of the table: how fleets of eight share the pages that are fastest."""
-    titles = ["time (s)", "pages per crawler", "calls per page", "server time per page (us)"]
-    titles.append("bytes per page")
-    [takes, way, *_] = table.columns
-    records = table.records()
-    chosen = [row for row in records if row["crawlers"] == 8 and row[takes] == records[0][takes]]
-    return Table(
-        "sharing-readme",
-        {"": "", **{title: table.columns[title] for title in titles}},
-        [
-            [f"**tbloom, {DONE}**" if row[way] == DONE else row[way], *(row[t] for t in titles)]
-            for row in chosen
-        ],
-    )
+    return Table("fleet-start", columns, rows)
 
 
 def _crawl(server: Server, idle: Sequence[float], way: str, count: int, pages: Pages) -> Figures:
@@ -149,8 +131,8 @@ def _rows(found: dict[tuple[str, int], list[Figures]]) -> list[list[Any]]:
         [
             way,
             count,
-            walls[way, count],
             walls[way, count] * count / walls[DONE, 1],
+            walls[way, count],
             _span(some),
             median(of.calls for of in some),
             median(of.server for of in some),

@@ -1,4 +1,4 @@
-"""Whole crawls over loopback, with Scrapy's own filter and with the add-on: processor time, memory, stalls, pages a second.
+"""One crawler over loopback, with Scrapy's own filter and with the add-on: processor time, memory, stalls.
 
 Each crawl and the site are processes of their own, so that a crawl's processor time is its own.
 """
@@ -23,8 +23,8 @@ from scrapy import Request, Spider
 from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.http import TextResponse
 
-from bench.delay import child, delayed
 from bench.progress import shown
+from bench.serving import child
 from bench.tables import Table
 
 if TYPE_CHECKING:
@@ -32,18 +32,11 @@ if TYPE_CHECKING:
 
 #: Links of a page: one leads to the next page, the others lead to scattered pages.
 LINKS = 11
-#: A round trip to Redis (s).
-AWAY = 0.05
 OWN = "Scrapy's own filter"
 _ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_KEY": "crawls"}
 WAYS: dict[str, dict[str, Any]] = {
     OWN: {},
     **{f'`"{mark}"`': {**_ADDON, "TBLOOM_MARK": mark} for mark in ("scheduled", "done")},
-}
-#: The filters that ask Redis for each link, while the event loop waits.
-PER_LINK: dict[str, dict[str, Any]] = {
-    "scrapy-redis' filter": {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"},
-    "`DUPEFILTER_CLASS`": {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"},
 }
 Figures = dict[str, float]
 
@@ -153,7 +146,7 @@ def peak() -> float:
 @contextmanager
 def site(pages: int) -> Iterator[str]:
     """Yield the URL of a site in a process of its own."""
-    with child("-m", "bench.crawls", "site", str(pages)) as port:
+    with child("-m", "bench.onecrawler", "site", str(pages)) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -165,28 +158,19 @@ async def _serve(pages: int) -> None:
     await loop.run_in_executor(None, sys.stdin.read)
 
 
-def measure(server: Server, *, pages: int = 1500, rounds: int = 2) -> list[Table]:
-    """Return what crawls cost, and how fast they are with a distant Redis."""
-    near = _by_turns(server, server.url, WAYS, pages, rounds)
-    costs = _costs(near, _beside(server, pages, rounds))
-    with delayed(server.port, AWAY / 2) as url:
-        far = _by_turns(server, url, WAYS, pages, rounds)
-        # Fewer pages, because a call for each link is slow.
-        far |= _by_turns(server, url, PER_LINK, pages // 30, 1)
-    near |= _by_turns(server, server.url, PER_LINK, pages // 3, rounds)
-    return [costs, _away(near, far)]
+def measure(server: Server, *, pages: int = 1500, rounds: int = 2) -> Table:
+    """Return what crawls cost beside Scrapy's own filter."""
+    return _costs(_by_turns(server, pages, rounds), _beside(server, pages, rounds))
 
 
-def _by_turns(
-    server: Server, url: str, ways: dict[str, Any], pages: int, rounds: int
-) -> dict[str, Figures]:
-    """Return the fastest crawl of each way. The ways, which are settings, take turns."""
-    found: dict[str, list[Figures]] = {way: [] for way in ways}
+def _by_turns(server: Server, pages: int, rounds: int) -> dict[str, Figures]:
+    """Return the fastest crawl of each way. The ways take turns."""
+    found: dict[str, list[Figures]] = {way: [] for way in WAYS}
     with site(pages) as address:
-        arguments = {"site": address}
         for number in shown(range(rounds), f"crawls of {pages} pages"):
-            for way in [*ways] if number % 2 else reversed(ways):
-                job = {"settings": {"REDIS_URL": url, **ways[way]}, "arguments": arguments}
+            for way in [*WAYS] if number % 2 else reversed(WAYS):
+                settings = {"REDIS_URL": server.url, **WAYS[way]}
+                job = {"settings": settings, "arguments": {"site": address}}
                 found[way].append(_figures(way, _started(job)))
                 server.empty()
     return {way: max(crawls, key=itemgetter("rate")) for way, crawls in found.items()}
@@ -214,7 +198,7 @@ def _beside(server: Server, pages: int, rounds: int) -> dict[str, float]:
 
 
 def _started(job: dict[str, Any]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.crawls", "crawl", json.dumps(job)]
+    command = [sys.executable, "-m", "bench.onecrawler", "crawl", json.dumps(job)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -228,22 +212,12 @@ def _figures(way: str, crawling: subprocess.Popen[str]) -> Figures:
 
 
 def _costs(figures: dict[str, Figures], spent: dict[str, float]) -> Table:
-    columns = {"": "", "processor time per page (ms)": ".2f", "x": ".2f", "memory (MB)": ".0f"}
+    columns = {"": "", "x": ".2f", "processor time per page (ms)": ".2f", "memory (MB)": ".0f"}
     rows = [
-        [way, cpu, cpu / spent[OWN], figures[way]["memory"], figures[way]["stall"]]
+        [way, cpu / spent[OWN], cpu, figures[way]["memory"], figures[way]["stall"]]
         for way, cpu in spent.items()
     ]
-    return Table("crawls", {**columns, "stall (ms)": ".0f"}, rows)
-
-
-def _away(near: dict[str, Figures], far: dict[str, Figures]) -> Table:
-    rows, own = [], far[OWN]["rate"]
-    for way, of in far.items():
-        rate, here = of["rate"], near[way]["rate"]
-        rows.append([way, here, rate, here / rate, own / rate, of["stall"]])
-    columns = {"": "", "pages/s": ".0f", "far away": ".0f", "x its time nearby": ".2f"}
-    columns |= {"x Scrapy's time": ".2f", "stall (ms)": ",.0f"}
-    return Table("crawls-away", columns, rows)
+    return Table("fleet-one", {**columns, "stall (ms)": ".0f"}, rows)
 
 
 def main() -> None:
