@@ -245,7 +245,7 @@ def test_a_bad_argument_of_a_class_is_named(
 
 
 @pytest.mark.parametrize(
-    "url", ["", "redis:", "redis://h\n", "//", 5, None, b"redis://h", "x" * 9999, *_NO_URLS]
+    "url", ["", "redis:", "redis://h\n/0", "//", 5, None, b"redis://h", "x" * 9999, *_NO_URLS]
 )
 @pytest.mark.parametrize("kind", [TimeBloom, AsyncTimeBloom])
 def test_an_invalid_url_is_named(kind: Any, url: Any) -> None:

@@ -124,6 +124,8 @@ class PlayedCrawl:
         self._account: CrawlAccount = account
         self._fails = arguments.pop("fails", True)
         self._queue = deque[dict[str, Any]]()
+        #: What is fetched before the queue.
+        self.first = deque[Request]()
         settings = Settings(
             {
                 "TBLOOM_MARK": "done",
@@ -181,10 +183,12 @@ class PlayedCrawl:
     @property
     def queued(self) -> int:
         """How many requests are queued."""
-        return len(self._queue)
+        return len(self.first) + len(self._queue)
 
     def next_in_project(self) -> Request | None:
         """The next request of the queue."""
+        if self.first:
+            return self.first.popleft()
         return request_from_dict(self._queue.popleft(), spider=self.spider) if self._queue else None
 
     # What callers ask
@@ -206,7 +210,7 @@ class PlayedCrawl:
                 self.timers.advance(_STEP)
             elif self.timers.getDelayedCalls():
                 self.timers.advance(_STEP)
-            elif not (self._queue or self.pending.waiting) and self.pending.is_finished:
+            elif not (self.queued or self.pending.waiting) and self.pending.is_finished:
                 self._close()
             self.timers.advance(0)
         return not self.has_ended
