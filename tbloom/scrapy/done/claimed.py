@@ -163,7 +163,8 @@ class ClaimedRequests(PendingRequests):
             self._check_failed(pending, hexed)
             if pending.answer in (None, Claim.NEW):
                 failures = self._failures.failures_before(hexed)
-                pending.token = token = Token(self._seen.session, (hexed,), failures=failures)
+                session, version = self._seen.session, pending.version.hex()
+                pending.token = token = Token(session, (hexed,), 0, failures, version)
                 pending.note = "" if pending.answer else self._note(request, token)
         return pending
 
@@ -172,7 +173,10 @@ class ClaimedRequests(PendingRequests):
         if pending.fingerprint is None:
             return
         before, hexed = page.token.fingerprints, pending.fingerprint.hex()
-        if hexed in before:
+        if page.token.version and self._failures.is_wall(pending.request, page):
+            # In each version, the page to which it leads would be new.
+            pending.fingerprint, pending.answer = None, Claim.BUSY
+        elif hexed in before:
             is_first = before[-1] == hexed and before.count(hexed) == 1
             pending.fingerprint, pending.answer = None, Claim.NEW if is_first else Claim.BUSY
         pending.token = page.token._replace(fingerprints=(*before, hexed))
@@ -265,7 +269,8 @@ class ClaimedRequests(PendingRequests):
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
         item = pending.fingerprint
-        if item is None or self._failures.is_wall(pending.request):
+        is_counted = bool(page.token.version)
+        if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
             self.tracker.fail(page, "redirect")
             return
         target = self.committer.uncommitted.get(item)
