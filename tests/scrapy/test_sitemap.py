@@ -113,7 +113,7 @@ def change(site: Any, day: int) -> set[str]:
 
 
 def test_of_a_sitemap_exactly_the_changed_pages_are_fetched_again(fleet: Any, maps: Any) -> None:
-    """scrapy#7852, norconex crawlers#616: by one crawler, by two, and after kill -9 of one of two."""
+    """crawler#616, indieweb-search#71: by one crawler, by two, and after kill -9 of one of two."""
     assert dict.fromkeys(maps.lastmods, 1) == fleet({}, {})
     assert {} == fleet({})
     for day, crawlers in ((2, [{}]), (3, [{}, {}])):
@@ -159,9 +159,12 @@ def test_an_index_says_which_sitemaps_are_read_again(
 
 
 class Broken(SitemapSpider):
+    """Has a sitemap in the version "1"."""
+
     name = "broken"
     site: str
     number: int
+    items: list[Any]
 
     async def start(self) -> AsyncIterator[Any]:
         yield scrapy.Request(
@@ -169,10 +172,19 @@ class Broken(SitemapSpider):
         )
 
     def parse(self, response: Response) -> Any:
-        yield {"page": path_of(response)}
+        yield {path_of(response): response.meta.get("tbloom_version")}
 
 
 URLS = b'<?xml version="1.0"?><urlset><url><loc>SITE/a</loc></url></urlset>'
+DATED = URLS.replace(
+    b"</url>", b"<lastmod> 2026-11-29 </lastmod></url><url><loc>SITE/b</loc><lastmod/></url>"
+)
+
+
+def test_a_callback_finds_lastmod_in_the_meta(project: Any, tmp_path: Path) -> None:
+    """scrapy#7852."""
+    [end] = project(Broken, answers={"/map.xml": [DATED]}, **marked("done", tmp_path))
+    assert {"a": "2026-11-29", "b": None} == {**end.items[0], **end.items[1]}
 
 
 @pytest.mark.parametrize("wrong", [b"<html>maintenance</html>", b'<?xml version="1.0"?><rss/>'])

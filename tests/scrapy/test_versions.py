@@ -184,6 +184,7 @@ def test_many_pages_with_a_redirect_each_are_no_wall(project: Any, tmp_path: Pat
     settings["VERSIONS"] = [[*range(20, 28)]]
     [end] = project(Versions, answers={"/a": ["/b"]}, **settings)
     assert 8 == end.stats["tbloom/done"]
+    assert [] == end.warnings("redirected")
 
 
 @pytest.mark.parametrize("mark", ["done", LOCAL])
