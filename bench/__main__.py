@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "fleets": [2],
         "sites": [((0.05, 0.1), ["scrapy-redis", '`"done"`'], 1)],
     },
+    "changed": {"pages": 20_000, "rounds": 2},
     "kept": {"pages": 50_000, "some": 5_000},
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},

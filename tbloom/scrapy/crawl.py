@@ -175,8 +175,8 @@ class Crawl:
         """The pages in work; None: this crawl follows no pages."""
         return getattr(self.pending, "tracker", None)
 
-    def fingerprint(self, request: Request) -> bytes:
-        """Return the request's fingerprint in a running crawl, with its version. Raise ConfigError for a wrong one."""
+    def fingerprint(self, request: Request) -> tuple[bytes, bytes]:
+        """Return the request's fingerprint in a running crawl, with its version, and this alone; see ``item_of``."""
         return item_of(request, self.crawler.request_fingerprinter)
 
     def count(self, stat: str, times: int = 1) -> None:

@@ -45,7 +45,7 @@ from tbloom.scrapy.settings import (
     Setting,
     naming_settings,
 )
-from tbloom.scrapy.versions import in_any_version, version_of
+from tbloom.scrapy.versions import in_any_version
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class PendingRequests:
         settings, seen = self.crawl.crawler.settings, self.crawl.seen
         try:
             arguments = arguments_of(request, seen, settings, claims=self.claims)
-            item, version = self.crawl.fingerprint(request), version_of(request)
+            item, version = self.crawl.fingerprint(request)
         except TBloomError as error:
             self.crawl.fail(error)
             return PendingRequest(request, answer=NoAnswer.DROPPED)

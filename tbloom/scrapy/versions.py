@@ -32,10 +32,10 @@ def version_of(request: Request) -> bytes:
     return blake2b(_text(request.meta[VERSION], name), digest_size=_BYTES).digest()
 
 
-def item_of(request: Request, fingerprinter: Any) -> bytes:
-    """Return what the filter is asked for about a request. Raise ConfigError as ``version_of``."""
-    fingerprint: bytes = fingerprinter.fingerprint(request)
-    return fingerprint + version_of(request)
+def item_of(request: Request, fingerprinter: Any) -> tuple[bytes, bytes]:
+    """Return what the filter is asked for about a request, and the hash of the version in it. Raise ConfigError as ``version_of``."""
+    fingerprint, version = fingerprinter.fingerprint(request), version_of(request)
+    return fingerprint + version, version
 
 
 def in_any_version(items: Iterable[bytes], version: bytes) -> list[bytes]:
