@@ -23,6 +23,6 @@ for axes, name, title in zip(both, ("fresh", "seen"), ("fresh pages (%)", "chang
     axes.set_xlabel("fetches of a page, per day")
     axes.set_title(title, fontsize=11)
     axes.grid(alpha=0.3)
-both[1].legend(loc="upper left")
+both[0].legend(loc="lower right")
 plt.tight_layout()
 plt.savefig(sys.argv[1], metadata={"Date": None})
