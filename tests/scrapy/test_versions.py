@@ -13,6 +13,7 @@ from scrapy.http import Response
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy.versions import version_of
+from tests.helpers.clock import Clockwork
 from tests.helpers.projects import LOCAL, Project, marked, path_of, queued, times
 from tests.helpers.schedulers import SCRAPY, STORES
 
@@ -64,6 +65,19 @@ def test_versions_without_the_add_on(counts: Any, settings: dict[str, Any]) -> N
 @MARKS
 def test_a_version_is_fetched_of_a_page_that_was_seen_without_one(counts: Any, mark: str) -> None:
     assert [1, 1, 0, 0] == counts(None, "1", "1", None, mark=mark)
+
+
+def test_a_url_is_seen_for_a_window_after_its_last_version(
+    clockwork: Clockwork, project: Any, tmp_path: Path
+) -> None:
+    """A week, also if it was seen in an earlier version, and each version as long."""
+    settings = {**marked("done", tmp_path), "REDIS_URL": clockwork.server.url}
+    fetched = list[int]()
+    for days, versions in ((0, 1), (5, 2), (3, [1, 2, None]), (5, [2, None])):
+        clockwork.go_on(days * 24 * 3600)
+        [end] = project(Versions, VERSIONS=[versions], **settings)
+        fetched.append(len(end.fetched))
+    assert [1, 1, 1, 1] == fetched  # version 1 again, and then version 2
 
 
 @MARKS
