@@ -233,3 +233,29 @@ def test_a_jobdir_keeps_the_version(project: Any, tmp_path: Path, mark: str) -> 
     ends = project(Stopped, Stopped, Stopped, Stopped, DAYS=[28, 28, None, 29], **settings)
     assert "abcdef" == "".join(sorted(first.pages + ends[0].pages))
     assert ["", "", "abcdef"] == [end.pages for end in ends[1:]]
+
+
+class Mixed(Project):
+    """A list has links to 30 pages in the crawl's version; each page has links to others without one, and to itself."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("list", dont_filter=True)
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+        if path_of(response) == "list":
+            meta = {"tbloom_version": self.number}
+            yield from (self.request(f"{page}", meta=dict(meta)) for page in range(30))
+        else:
+            number = int(path_of(response))
+            yield from (self.request(f"{(7 * number + n) % 30}") for n in range(5))
+            yield self.request(f"{number}")
+
+
+@MARKS
+def test_a_link_without_a_version_is_dropped_while_its_page_waits_in_one(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """And once it is done."""
+    ends = project(Mixed, Mixed, **marked(mark, tmp_path))
+    assert {"list": [1, 1], **{f"{page}": [1, 1] for page in range(30)}} == times(ends)

@@ -9,6 +9,7 @@ import logging
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
@@ -27,6 +28,7 @@ from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, WITHIN
+from tbloom.scrapy.versions import in_any_version
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -56,6 +58,8 @@ class ClaimedRequests(PendingRequests):
         self._seen = seen
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
+        #: The requests of this crawl for pages in a version, by the items of their URLs. (Those in a JOBDIR are on the disk only.)
+        self._in_versions = WeakValueDictionary[bytes, Request]()
         self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
             crawl, seen, self._failures, lambda: (self.received, self.passed_on)
@@ -157,6 +161,7 @@ class ClaimedRequests(PendingRequests):
             pending.token = page.token
             self._check_redirect(pending, page)
         elif pending.fingerprint is not None:
+            self._check_versions(pending, pending.fingerprint)
             hexed = pending.fingerprint.hex()
             if pending.answer is Claim.BUSY and not self._sharing.has_begun:
                 pending.answer = None  # asked behind the first question, in its thread
@@ -167,6 +172,16 @@ class ClaimedRequests(PendingRequests):
                 pending.token = token = Token(session, (hexed,), 0, failures, version)
                 pending.note = "" if pending.answer else self._note(request, token)
         return pending
+
+    def _check_versions(self, pending: PendingRequest, item: bytes) -> None:
+        """Let a link without a version be busy until this crawl's request for its page in some version is committed."""
+        if pending.version:
+            for url in in_any_version([item], pending.version):
+                self._in_versions[url] = pending.request
+        elif pending.answer is None and (
+            item in self._in_versions or item in self.committer.uncommitted
+        ):
+            pending.answer = Claim.BUSY
 
     def _check_redirect(self, pending: PendingRequest, page: Page) -> None:
         """Let a redirect lead to its own URL once, as for a new cookie, but not in a circle."""

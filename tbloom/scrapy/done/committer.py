@@ -89,7 +89,7 @@ class Committer:
         self._failures.forget(ended.first)
         received, _ = self._links()
         self._done.append((ended, received))
-        self.uncommitted.update(dict.fromkeys(ended.items, ended))
+        self.uncommitted.update(dict.fromkeys((*ended.items, *ended.urls), ended))
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
@@ -291,7 +291,7 @@ class Committer:
             noted.callback(None)
 
     def _forget(self, page: EndedPage) -> None:
-        for item in page.items:
+        for item in (*page.items, *page.urls):
             self.uncommitted.pop(item, None)
 
     def _ended_page(self, page: Page) -> EndedPage:
