@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from bench import contenders, contest
+from bench import changed, contenders, contest
 from bench.contenders import A_SET, DAYS, HSETEX, TIME_BLOOM
 from bench.contest import SADD, Contender, fingerprints
 from bench.serving import Server, medians
@@ -39,7 +39,11 @@ def measure(
         [each.name, *contest.cells(costs, each.name, SADD), logged[each.name]] for each in everybody
     ]
     columns = {"": "", **contest.COLUMNS, "bytes logged": ",.0f"}
-    return [Table("calls", columns, rows), _by_sizes(server, batches, rounds, items)]
+    return [
+        Table("calls", columns, rows),
+        _by_sizes(server, batches, rounds, items),
+        changed.measure(server, pages=batches, rounds=rounds),
+    ]
 
 
 def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:

@@ -1,24 +1,28 @@
-"""Draws what `revisit.py` saves: `python examples/revisit_plot.py docs/revisit.svg` (needs matplotlib)."""
+"""Draws what `revisit.py` gains: `python examples/revisit_plot.py docs/revisit.svg` (needs matplotlib)."""
 
 import sys
 
 import matplotlib as mpl
+import revisit
 from matplotlib import pyplot as plt
-from revisit import DAYS, PAGES, SITES, simulate
 
 mpl.rcParams.update({"svg.hashsalt": "tbloom", "font.size": 11})
-plt.figure(figsize=(6.5, 4))
-fixed = [simulate(SITES["many rates"], days) for days in range(1, 7)]
-plt.plot(
-    [mean for _, mean, _ in fixed], [n for n, *_ in fixed], "o-", label="every 1, 2, ... 6 days"
-)
-for marker, (name, site) in zip("sD", SITES.items()):
-    fetches, mean, _ = simulate(site)
-    plt.plot(mean, fetches, marker, markersize=9, label=f"revisit: {name}")
-plt.xlabel("mean days from a change to its fetch")
-plt.ylabel(f"fetches of {PAGES} pages in {DAYS} days")
-plt.ylim(bottom=0)
-plt.legend()
-plt.grid(alpha=0.3)
+fixed = [revisit.simulate(days) for days in (2, 3, 4, 5, 6, 8, 10)]
+paced = []
+for pace in (0.25, 0.5, 1.0, 2.0, 4.0):
+    revisit.PACE = pace
+    paced.append(revisit.simulate())
+figure, both = plt.subplots(1, 2, figsize=(8, 3.6))
+for axes, name, title in zip(both, ("fresh", "seen"), ("fresh pages (%)", "changes seen (%)")):
+    for ways, label, style in (
+        (paced, "revisit, at five paces", "s-"),
+        (fixed, "every 2, 3 ... 10 days", "o-"),
+    ):
+        values = [100 * getattr(figures, name) for figures in ways]
+        axes.plot([figures.fetches for figures in ways], values, style, label=label)
+    axes.set_xlabel("fetches of a page, per day")
+    axes.set_title(title, fontsize=11)
+    axes.grid(alpha=0.3)
+both[0].legend(loc="lower right")
 plt.tight_layout()
 plt.savefig(sys.argv[1], metadata={"Date": None})

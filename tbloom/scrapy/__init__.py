@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tbloom.scrapy.done.middlewares import PageSpiderMiddleware as PageSpiderMiddleware
     from tbloom.scrapy.extras.counts import DistinctCounts
     from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
+    from tbloom.scrapy.extras.sitemap import SitemapSpider as SitemapSpider
     from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
 
 #: Without the names of ``_OTHERS``, so that ``import *`` works without the packages that those names need.
@@ -38,6 +39,7 @@ _OTHERS = {
     "PageSpiderMiddleware": "tbloom.scrapy.done.middlewares",
     "PageCacheStorage": "tbloom.scrapy.extras.httpcache",
     "ScrapyRedisFingerprinter": "tbloom.scrapy.fingerprinter",
+    "SitemapSpider": "tbloom.scrapy.extras.sitemap",
 }
 
 

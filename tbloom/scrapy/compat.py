@@ -25,13 +25,15 @@ from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
-from scrapy.spiders import CrawlSpider
+from scrapy.http import Response
+from scrapy.spiders import CrawlSpider, SitemapSpider
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinterProtocol
+from scrapy.utils.sitemap import Sitemap, sitemap_urls_from_robots
 from twisted.internet.defer import Deferred
 
 from tbloom.version import NEWEST_TESTED
@@ -416,3 +418,25 @@ def in_loop() -> Callable[..., Any]:
     from twisted.internet import reactor  # noqa: PLC0415 - the import installs one where there is none
 
     return reactor.callFromThread  # type: ignore[no-any-return]
+
+
+# Sitemaps
+
+
+def read_sitemap(spider: SitemapSpider, response: Response) -> Any:
+    """Return the entries of a sitemap, with its ``type``; None if it is none.
+
+    Without it, only Scrapy's own SitemapSpider reads sitemaps.
+    """
+    body = spider._get_sitemap_body(response)  # noqa: SLF001 - as the docstring says
+    return Sitemap(body) if body else None
+
+
+def sitemaps_in(robots: Response) -> list[str]:
+    """Return the URLs of the sitemaps that a robots.txt names. Before Scrapy 2.15, its function takes a str.
+
+    Without it, only ``sitemap_urls`` name sitemaps.
+    """
+    takes_bytes = scrapy.version_info >= (2, 15)
+    text: Any = robots.body if takes_bytes else robots.body.decode(errors="replace")
+    return [*sitemap_urls_from_robots(text, base_url=robots.url)]

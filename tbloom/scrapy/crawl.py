@@ -36,6 +36,7 @@ from tbloom.scrapy.compat import (
 from tbloom.scrapy.options import error_line, server_settings
 from tbloom.scrapy.outage import AnyStore, CrawlStore, Outage
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
+from tbloom.scrapy.versions import item_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -174,10 +175,9 @@ class Crawl:
         """The pages in work; None: this crawl follows no pages."""
         return getattr(self.pending, "tracker", None)
 
-    def fingerprint(self, request: Request) -> bytes:
-        """Return the request's fingerprint in a running crawl."""
-        assert self.crawler.request_fingerprinter is not None  # noqa: S101 - the crawl is running
-        return self.crawler.request_fingerprinter.fingerprint(request)
+    def fingerprint(self, request: Request) -> tuple[bytes, bytes]:
+        """Return the request's fingerprint in a running crawl, with its version, and this alone; see ``item_of``."""
+        return item_of(request, self.crawler.request_fingerprinter)
 
     def count(self, stat: str, times: int = 1) -> None:
         """Add to one of the crawl's stats, if it has begun."""

@@ -188,11 +188,6 @@ class CrawlBloom(CrawlStore, TimeBloom):
         """
         self._claims.when_lost = call
 
-    @property
-    def taken_over(self) -> int:
-        """How many items of this session were committed after others had taken them over."""
-        return len(self._claims.taken_over)
-
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``. Items that are kept for the whole window go into the local cache, so links to them need no server."""
         items, view = list(items), self._dispatcher.current_view()

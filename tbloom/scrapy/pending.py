@@ -34,7 +34,18 @@ from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
-from tbloom.scrapy.settings import DONE, KEEP, STORE, TOKEN, TTL, WITHIN, Setting, naming_settings
+from tbloom.scrapy.settings import (
+    DONE,
+    KEEP,
+    STORE,
+    TOKEN,
+    TTL,
+    VERSION,
+    WITHIN,
+    Setting,
+    naming_settings,
+)
+from tbloom.scrapy.versions import in_any_version
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -46,7 +57,7 @@ _TURN = 100
 _FULL = 5_000
 _ARGUMENTS = {WITHIN, KEEP, TTL}
 #: Keys of tbloom's that a request gets on purpose only.
-_KEYS = {*_ARGUMENTS, DONE}
+_KEYS = {*_ARGUMENTS, VERSION, DONE}
 #: Keys whose values no two pages share, and keys that may be missing or differ in a copy.
 _DISTINCT = {TOKEN, "download_latency"}
 _CHANGED = {"depth", *_DISTINCT}
@@ -78,6 +89,8 @@ class PendingRequest:
     #: The arguments of ``add`` or ``claim``, as pairs.
     arguments: tuple[tuple[str, Any], ...] = ()
     answer: Answer | None = None
+    #: The hash of the version in the fingerprint; b"": there is none.
+    version: bytes = b""
     # With "done":
     #: The page that goes on as this request, the token that it gets in the queue, and the note that is kept with its claim.
     page: Page | None = None
@@ -239,10 +252,11 @@ class PendingRequests:
         settings, seen = self.crawl.crawler.settings, self.crawl.seen
         try:
             arguments = arguments_of(request, seen, settings, claims=self.claims)
+            item, version = self.crawl.fingerprint(request)
         except TBloomError as error:
             self.crawl.fail(error)
             return PendingRequest(request, answer=NoAnswer.DROPPED)
-        pending = PendingRequest(request, item := self.crawl.fingerprint(request), arguments)
+        pending = PendingRequest(request, item, arguments, version=version)
         if not arguments and isinstance(seen, ClaimStore):
             pending.answer = seen.known(item)
         return pending
@@ -305,13 +319,17 @@ class PendingRequests:
 
     def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> None:
         items = [pending.fingerprint or b"" for pending in group]
-        notes = [pending.note for pending in group]
         seen = self.crawl.seen
         if self.claims and isinstance(seen, ClaimStore):
+            notes = [pending.note for pending in group]
             answers = seen.claim_many(items, notes=notes, **arguments)
         else:
-            are_new = seen.add_many(items, **arguments)
-            answers = [Claim.NEW if is_new else Claim.SEEN for is_new in are_new]
+            added, places = list[bytes](), list[int]()
+            for item, pending in zip(items, group, strict=True):
+                places.append(len(added))
+                added += [item, *in_any_version([item], pending.version)]
+            are_new = seen.add_many(added, **arguments)
+            answers = [Claim.NEW if are_new[place] else Claim.SEEN for place in places]
         for pending, answer in zip(group, answers, strict=True):
             pending.answer = answer
 

@@ -125,6 +125,8 @@ WITHIN = "tbloom_within"
 KEEP = "tbloom_keep"
 #: How long the request counts as seen in an exact store (seconds).
 TTL = "tbloom_ttl"
+#: The version of the page: the request counts as seen only if the page was seen in this version.
+VERSION = "tbloom_version"
 #: The token of a claimed request in a queue (``done/page.py``).
 TOKEN = "tbloom_page"  # noqa: S105 - no password
 #: Set by a callback or an errback: whether the page is done.

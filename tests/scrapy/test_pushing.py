@@ -238,6 +238,15 @@ def test_a_line_may_be_a_request(project: Project, site: str) -> None:
     assert {"plain": plain, "list": plain} == found
 
 
+def test_a_line_may_name_a_version(project: Project, site: str) -> None:
+    """What was fetched in a version is not new without one."""
+    first, second = ({"url": f"{site}a", "meta": {"tbloom_version": n}} for n in (1, 2))
+    assert (2, 1) == project.push(first, first)
+    project.start(TBLOOM_WHEN_IDLE="end")
+    assert "finished" == project.crawls.pop().result()["finish_reason"]
+    assert (3, 1) == project.push(first, f"{site}a", second)
+
+
 def test_only_crawls_with_the_same_arguments_take_what_is_pushed(
     project: Project, site: str
 ) -> None:

@@ -13,6 +13,7 @@ from scrapy.http import Response
 from scrapy.spiders import SitemapSpider
 from scrapy_redis.spiders import RedisSpider
 
+import tbloom.scrapy
 from tests.helpers.clock import Clockwork
 from tests.helpers.projects import (
     LOCAL,
@@ -452,17 +453,8 @@ class Sitemap(SitemapSpider):
         yield {"page": path_of(response)}
 
 
-class SitemapAgain(Sitemap):
-    """The recipe: the sitemap is read in each crawl."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        async for request in super().start():
-            yield request.replace(dont_filter=True)
-
-    def _parse_sitemap(self, response: Response) -> Any:
-        for request in super()._parse_sitemap(response):
-            is_sitemap = request.callback == self._parse_sitemap
-            yield request.replace(dont_filter=True) if is_sitemap else request
+class SitemapAgain(Sitemap, tbloom.scrapy.SitemapSpider):
+    """The sitemap is read in each crawl."""
 
 
 class SomeNew(Tutorial):
@@ -509,8 +501,8 @@ def test_a_second_run_that_fetches_something_logs_no_hint(
 
 
 @ALL_MARKS
-def test_a_sitemap_is_read_again_by_the_recipe(project: Any, tmp_path: Path, mark: str) -> None:
-    """Its pages are not."""
+def test_tblooms_spider_reads_a_sitemap_again(project: Any, tmp_path: Path, mark: str) -> None:
+    """Its pages have no lastmod."""
     crawls = project(SitemapAgain, SitemapAgain, answers=SITE, **marked(mark, tmp_path))
     assert {"robots.txt": [1, 1], "sitemap.xml": [1, 1], "page-1": [1, 0]} == times(crawls)
 

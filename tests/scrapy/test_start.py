@@ -897,6 +897,41 @@ def test_a_cache_that_serves_failures_again_is_a_note(
             assert [] == [each for each in examine(Settings(healed))[1] if "HTTPCACHE" in each]
 
 
+SITEMAPS = """
+import scrapy.spiders
+import tbloom.scrapy
+
+class Old(scrapy.spiders.SitemapSpider): name = "old"
+
+class New(tbloom.scrapy.SitemapSpider): name = "new"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "served"),
+    [
+        ("", False),
+        ("HTTPCACHE_ENABLED = True", True),
+        (
+            "HTTPCACHE_ENABLED = True; HTTPCACHE_POLICY = 'scrapy.extensions.httpcache.RFC2616Policy'",
+            False,
+        ),
+    ],
+)
+def test_a_sitemap_spider_that_misses_changes_is_a_note(
+    url: str, tmp_path: Path, line: str, *, served: bool
+) -> None:
+    """Because it is Scrapy's own, or a cache serves old versions."""
+    code, lines = doctor_of(tmp_path, url, SITEMAPS, f"TBLOOM_MARK = 'scheduled'; {line}")
+    found = [each for each in lines if each.startswith("note: spider")]
+    assert (0, 1 + served) == (code, len(found))
+    assert any(each.startswith("note: spider old: Scrapy's SitemapSpider: ") for each in found)
+    says_cache = [
+        "spider new: HTTPCACHE_ENABLED: the cache serves a page that" in each for each in found
+    ]
+    assert served == any(says_cache)
+
+
 def test_a_note_leaves_the_exit_code_and_names_the_spiders(url: str, tmp_path: Path) -> None:
     spiders = (
         "import scrapy\nclass A(scrapy.Spider): name = 'a'",

@@ -9,6 +9,7 @@ import logging
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
@@ -27,6 +28,7 @@ from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, WITHIN
+from tbloom.scrapy.versions import in_any_version
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class ClaimedRequests(PendingRequests):
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
+        #: The requests of this crawl for pages in a version, by the items of their URLs. (Those in a JOBDIR are on the disk only.)
+        self._in_versions = WeakValueDictionary[bytes, Request]()
         self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
             crawl, seen, self._failures, lambda: (self.received, self.passed_on)
@@ -164,22 +168,37 @@ class ClaimedRequests(PendingRequests):
             pending.token = page.token
             self._check_redirect(pending, page)
         elif pending.fingerprint is not None:
+            self._check_versions(pending, pending.fingerprint)
             hexed = pending.fingerprint.hex()
             if pending.answer is Claim.BUSY and not self._sharing.has_begun:
                 pending.answer = None  # asked behind the first question, in its thread
             self._check_failed(pending, hexed)
             if pending.answer in (None, Claim.NEW):
                 failures = self._failures.failures_before(hexed)
-                pending.token = token = Token(self._seen.session, (hexed,), failures=failures)
+                session, version = self._seen.session, pending.version.hex()
+                pending.token = token = Token(session, (hexed,), 0, failures, version)
                 pending.note = "" if pending.answer else self._note(request, token)
         return pending
+
+    def _check_versions(self, pending: PendingRequest, item: bytes) -> None:
+        """Let a link without a version be busy until this crawl's request for its page in some version is committed."""
+        if pending.version:
+            for url in in_any_version([item], pending.version):
+                self._in_versions[url] = pending.request
+        elif pending.answer is None and (
+            item in self._in_versions or item in self.committer.uncommitted
+        ):
+            pending.answer = Claim.BUSY
 
     def _check_redirect(self, pending: PendingRequest, page: Page) -> None:
         """Let a redirect lead to its own URL once, as for a new cookie, but not in a circle."""
         if pending.fingerprint is None:
             return
         before, hexed = page.token.fingerprints, pending.fingerprint.hex()
-        if hexed in before:
+        if page.token.version and self._failures.is_wall(pending.request, page):
+            # In each version, the page to which it leads would be new.
+            pending.fingerprint, pending.answer = None, Claim.BUSY
+        elif hexed in before:
             is_first = before[-1] == hexed and before.count(hexed) == 1
             pending.fingerprint, pending.answer = None, Claim.NEW if is_first else Claim.BUSY
         pending.token = page.token._replace(fingerprints=(*before, hexed))
@@ -272,7 +291,8 @@ class ClaimedRequests(PendingRequests):
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
         item = pending.fingerprint
-        if item is None or self._failures.is_wall(pending.request):
+        is_counted = bool(page.token.version)
+        if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
             self.tracker.fail(page, "redirect")
             return
         target = self.committer.uncommitted.get(item)

@@ -77,6 +77,8 @@ class Committer:
         self._unstored = defaultdict[object, list[EndedPage]](list)
         #: Pages that are done, and not known to be committed, by their items.
         self.uncommitted: dict[bytes, EndedPage] = {}
+        #: How many of its items were committed after others had taken them over.
+        self._taken_over = 0
         self._outbox = _empty()
         self._timer: Any = None
         self._is_sending = False
@@ -87,7 +89,7 @@ class Committer:
         self._failures.forget(ended.first)
         received, _ = self._links()
         self._done.append((ended, received))
-        self.uncommitted.update(dict.fromkeys(ended.items, ended))
+        self.uncommitted.update(dict.fromkeys((*ended.items, *ended.urls), ended))
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
@@ -208,9 +210,9 @@ class Committer:
         if unmarked := len({page.first for page in self.uncommitted.values()}):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)
-        if taken_over := self._seen.taken_over:
+        if self._taken_over:
             message = "%d pages were taken over by other crawlers before they were marked, and may be fetched twice"
-            logger.warning(message, taken_over)
+            logger.warning(message, self._taken_over)
 
     def _ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
@@ -243,11 +245,11 @@ class Committer:
 
     def _send(self, pages: list[EndedPage], outbox: _Outbox) -> None:
         """Make the calls, in the thread of the commits. After an error, they may be made again."""
-        by_keep = defaultdict[int | None, list[bytes]](list)
+        by_keep = defaultdict[int | None, list[EndedPage]](list)
         for page in pages:
-            by_keep[page.keep] += page.items
+            by_keep[page.keep].append(page)
         calls: list[Callable[[], object]] = [
-            partial(self._seen.commit_many, items, keep) for keep, items in by_keep.items()
+            partial(self._commit, group, keep) for keep, group in by_keep.items()
         ]
         if outbox.histories:
             calls.append(partial(self._seen.note_history, outbox.histories))
@@ -258,6 +260,13 @@ class Committer:
             calls.append(partial(self._seen.trim_given_up, self._crawl.queue))
         for call in calls:
             call()
+
+    def _commit(self, pages: list[EndedPage], keep: int | None) -> None:
+        items = [item for page in pages for item in page.items]
+        # Other crawlers may fetch these URLs in another version.
+        urls = [url for page in pages for url in page.urls]
+        answers = self._seen.commit_many([*items, *urls], keep)
+        self._taken_over += answers[: len(items)].count(False)
 
     def _sent(self, pages: list[EndedPage], outbox: _Outbox, call: Future[None]) -> None:
         self._is_sending = False
@@ -282,7 +291,7 @@ class Committer:
             noted.callback(None)
 
     def _forget(self, page: EndedPage) -> None:
-        for item in page.items:
+        for item in (*page.items, *page.urls):
             self.uncommitted.pop(item, None)
 
     def _ended_page(self, page: Page) -> EndedPage:

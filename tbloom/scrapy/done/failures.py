@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -47,8 +47,9 @@ class Failures:
         self._done_statuses = done_statuses(settings)
         self._pause = failed_pause(settings)
         self._failed: dict[str, _Failure] = {}
-        #: How many pages were redirected to each page that is not new, by its URL.
+        #: How many pages were redirected to each page that is not new, or in a version, by its URL; and the first ones of these.
         self._led: Counter[str] = Counter()
+        self._leading = defaultdict[str, set[str]](set)
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
 
@@ -128,10 +129,14 @@ class Failures:
         failed = self._failed.get(fingerprint)
         return failed.failures if failed else 0
 
-    def is_wall(self, target: Request) -> bool:
-        """Note that a page was redirected to this one, which is not new. Return whether too many were."""
-        self._led[target.url] += 1
-        return self._led[target.url] > _MOST_LED
+    def is_wall(self, target: Request, page: Page) -> bool:
+        """Note that a page was redirected to this one. Return whether too many were. One that was before (a retry) counts once."""
+        leading = self._leading[target.url]
+        if page.url not in leading:
+            self._led[target.url] += 1
+            if len(leading) < _MOST_LED:
+                leading.add(page.url)
+        return page.url not in leading
 
     def report(self, unfinished: Collection[Page]) -> None:
         """Log how many pages are left to the next crawl, why, and the first ones. ``unfinished``: pages that are still in work."""

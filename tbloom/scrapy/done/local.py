@@ -98,7 +98,6 @@ class CrawlLocal(LocalBloom):
     """
 
     #: There are no other sessions.
-    taken_over: int = 0
     is_silent: bool = False
 
     def __init__(self, **arguments: Any) -> None:

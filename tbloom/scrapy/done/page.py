@@ -10,10 +10,11 @@ from scrapy import Request
 
 from tbloom.scrapy.compat import copy_request
 from tbloom.scrapy.settings import KEEP, TOKEN, WITHIN
+from tbloom.scrapy.versions import HASH, in_any_version
 
-#: The text of fingerprints, and that of a token.
-FINGERPRINTS = re.compile(r"(?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*")
-_TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) ({FINGERPRINTS.pattern})", re.ASCII)
+#: The text of fingerprints with their version, and that of a token.
+FINGERPRINTS = re.compile(rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v({HASH}))?")
+_TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) {FINGERPRINTS.pattern}", re.ASCII)
 #: So many crawls in a row may fail to fetch a page.
 MOST_FAILURES = 3
 #: The meta key in which Scrapy counts the retries of a request.
@@ -30,6 +31,8 @@ class Token(NamedTuple):
     #: The number of crawlers that have died of the page, and the number of the last crawls in a row in which it has failed.
     deaths: int = 0
     failures: int = 0
+    #: The hash of the version that ends its fingerprints; "": it has none.
+    version: str = ""
 
     @classmethod
     def read(cls, text: Any) -> Self | None:
@@ -37,8 +40,8 @@ class Token(NamedTuple):
         form = _TOKEN.fullmatch(text) if isinstance(text, str) else None
         if form is None:
             return None
-        session, deaths, failures, fingerprints = form.groups()
-        return cls(session, (*fingerprints.split(),), int(deaths), int(failures))
+        session, deaths, failures, fingerprints, version = form.groups("")
+        return cls(session, (*fingerprints.split(),), int(deaths), int(failures), version)
 
     @classmethod
     def of(cls, request: Request) -> Self | None:
@@ -51,7 +54,12 @@ class Token(NamedTuple):
         return [*text.split(" ", 4), "", "", "", ""][3]
 
     def __str__(self) -> str:
-        return f"{self.session} {self.deaths} {self.failures} {' '.join(self.fingerprints)}"
+        return f"{self.session} {self.deaths} {self.failures} {self.text}"
+
+    @property
+    def text(self) -> str:
+        """The text of its fingerprints and its version."""
+        return " ".join(self.fingerprints) + f" v{self.version}" * bool(self.version)
 
     def write(self, request: Request) -> None:
         """Write the token into the request's meta."""
@@ -61,6 +69,11 @@ class Token(NamedTuple):
     def items(self) -> list[bytes]:
         """The fingerprints as items of the filter."""
         return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
+
+    @property
+    def urls(self) -> list[bytes]:
+        """The items of its URLs without the version, if it has one: they are seen, too, once the page is done."""
+        return in_any_version(self.items, bytes.fromhex(self.version))
 
 
 def without(request: Request, *keys: str) -> Request:
@@ -111,6 +124,8 @@ class EndedPage(NamedTuple):
     """A page that the scraper has finished: what is needed of it until it is committed, or left."""
 
     items: tuple[bytes, ...]
+    #: See ``Token.urls``.
+    urls: tuple[bytes, ...]
     url: str
     #: Whether it has ``tbloom_within``, as list pages have.
     is_list: bool
@@ -125,6 +140,7 @@ class EndedPage(NamedTuple):
         """Return what is needed of the page. A callback may have written into its meta."""
         return cls(
             (*page.token.items,),
+            (*page.token.urls,),
             page.url,
             WITHIN in page.request.meta,
             page.token.failures,

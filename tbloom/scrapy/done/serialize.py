@@ -1,6 +1,6 @@
 """Requests as texts: another crawler restores a request from the note that the filter keeps with its claim.
 
-A note is a line with the page's fingerprints, and the text of the request.
+A note is a line with the page's fingerprints (and their version), and the text of the request.
 
 Scrapy's ``Request.to_dict`` and ``request_from_dict`` say what a request is, itemadapter what an item has. The text is
 JSON, in which ``{"!kind": ...}`` is a value that JSON lacks: ``{"!shop:Book": {"title": "Emma"}}``. These come back as
@@ -131,7 +131,7 @@ def write_note(
 
     ``one_owner``: one crawler at a time works on pages of the host.
     """
-    text = f"{' '.join(token.fingerprints)}\n{request_to_text(request, spider)}"
+    text = f"{token.text}\n{request_to_text(request, spider)}"
     if len(text) > _MAX_BYTES:
         raise NotSerializable(_TOO_LONG)
     return Note(text, queue, host_of(request), one_owner=one_owner, failures=token.failures)
@@ -139,10 +139,12 @@ def write_note(
 
 def read_token(note: Note, session: str) -> Token:
     """Return the token of a note that the session has taken. Raise Unreadable if the text is no note."""
-    head = note.text.partition("\n")[0]
-    if not FINGERPRINTS.fullmatch(head):
+    head = FINGERPRINTS.fullmatch(note.text.partition("\n")[0])
+    if head is None:
         raise Unreadable("note", f"not a note: {note.text[:100]!r}")
-    return Token(session, (*dict.fromkeys(head.split()),), note.deaths, note.failures)
+    fingerprints, version = head.groups("")
+    known = (*dict.fromkeys(fingerprints.split()),)
+    return Token(session, known, note.deaths, note.failures, version)
 
 
 def read_request(note: str, spider: Spider) -> Request:

@@ -22,6 +22,7 @@ from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
+from scrapy.spiders import SitemapSpider as ScrapysSitemapSpider
 from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import ENVVAR
@@ -32,6 +33,7 @@ from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.fleet import clashes, shares_queue
+from tbloom.scrapy.extras.sitemap import SitemapSpider
 from tbloom.scrapy.options import (
     REDIS,
     error_line,
@@ -136,6 +138,7 @@ def _examine_spider(
                 ]
             notes.extend(_cached_failures(examination.settings))
             notes.extend(_passing_robots(examination.settings))
+            notes.extend(_sitemaps(spider, examination.settings))
     return faults, notes
 
 
@@ -171,6 +174,25 @@ def _passing_robots(settings: BaseSettings) -> Iterator[str]:
             "ROBOTSTXT_OBEY: with Scrapy 2.14 to 2.19, forbidden pages are fetched if their requests wait together for a host's "
             "robots.txt, in each crawler: set CONCURRENT_REQUESTS = 1, or take the middleware of tbloom's recipe 'A robots.txt that every request heeds'"
         )
+
+
+def _sitemaps(spider: type[Spider] | None, settings: BaseSettings) -> Iterator[str]:
+    """Yield a note if a spider that reads sitemaps does not fetch a page again that has changed."""
+    if not (spider and issubclass(spider, ScrapysSitemapSpider)):
+        return
+    if not issubclass(spider, SitemapSpider):
+        yield (
+            "Scrapy's SitemapSpider: the filter drops its sitemaps, and pages that have changed, within the window: "
+            "tbloom.scrapy.SitemapSpider reads the sitemaps, and fetches such pages"
+        )
+    elif spider.sitemap_lastmod and settings.getbool("HTTPCACHE_ENABLED"):
+        policy = load_object(settings["HTTPCACHE_POLICY"])(settings)
+        request = Request("https://example.com/")
+        if policy.is_cached_response_fresh(Response(request.url), request):
+            yield (
+                "HTTPCACHE_ENABLED: the cache serves a page that has changed as it was: set HTTPCACHE_POLICY = "
+                "'scrapy.extensions.httpcache.RFC2616Policy', which asks the site, or leave the cache out"
+            )
 
 
 class _Examination:

@@ -45,6 +45,7 @@ from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import arguments_of
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
+from tbloom.scrapy.versions import item_of
 
 _METHOD = "the name of a method of the spider"
 #: The fields of a line in JSON, each with the classes of its value, and what that is called. A kept request has others as well,
@@ -259,8 +260,9 @@ class SpiderQueue(NamedTuple):
 
     def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> _Given:
         with _naming_fingerprinter(self.settings):
-            item = self.fingerprinter.fingerprint(request)
-        token, one_owner = Token("0", (item.hex(),)), SHARE.value(self.settings) == "hosts"
+            item, version = item_of(request, self.fingerprinter)
+        token = Token("0", (item.hex(),), version=version.hex())
+        one_owner = SHARE.value(self.settings) == "hosts"
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
         return _Given(request, item, note, arguments, has_callback, stored)

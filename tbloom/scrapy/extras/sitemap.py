@@ -1,0 +1,79 @@
+"""A SitemapSpider that fetches a page again when its ``lastmod`` has changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Literal
+
+from scrapy import Request
+from scrapy import spiders as scrapys
+from scrapy.http import Response
+
+from tbloom.errors import ConfigError
+from tbloom.scrapy.compat import read_sitemap, sitemaps_in
+from tbloom.scrapy.settings import DONE, VERSION
+
+#: The day that a lastmod in a W3C format begins with.
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class SitemapSpider(scrapys.SitemapSpider):
+    """Scrapy's SitemapSpider, with each page's ``lastmod`` as its version.
+
+    Sitemaps are never filtered, but for those of an index that have a ``lastmod`` themselves.
+    """
+
+    __module__ = "tbloom.scrapy"
+
+    #: What of a page's ``lastmod`` is its version: True: all; "day": the day; False: nothing, so that each page is fetched once a window.
+    sitemap_lastmod: bool | Literal["day"] = True
+    #: Whether a sitemap of an index is read again within the window only if its own ``lastmod`` has changed.
+    sitemap_index_lastmod: bool = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, choices in (
+            ("sitemap_lastmod", (True, False, "day")),
+            ("sitemap_index_lastmod", (True, False)),
+        ):
+            if (value := getattr(self, name)) not in choices:
+                raise ConfigError(name, value, " or ".join(map(repr, choices)))
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Yield requests for the sitemaps."""
+        for url in self.sitemap_urls:
+            yield Request(url, self._parse_sitemap, dont_filter=True)
+
+    def _parse_sitemap(self, response: Response) -> Iterator[Request]:
+        """Yield requests for the sitemaps or the pages that a sitemap or a robots.txt names. In place of Scrapy's method."""
+        if response.url.endswith("/robots.txt"):
+            for url in sitemaps_in(response):
+                yield Request(url, self._parse_sitemap, dont_filter=True)
+            return
+        sitemap = read_sitemap(self, response)
+        kind = getattr(sitemap, "type", None)
+        if kind not in ("sitemapindex", "urlset"):
+            self.logger.warning("Ignoring invalid sitemap: %s", response)
+            # It was not read in this version.
+            response.meta[DONE] = False
+            return
+        for entry in self.sitemap_filter(sitemap):
+            others = entry.get("alternate", ()) if self.sitemap_alternate_links else ()
+            for url in filter(None, (entry["loc"], *others)):
+                lastmod = entry.get("lastmod", "")
+                yield from (self._page if kind == "urlset" else self._sitemap)(url, lastmod)
+
+    def _sitemap(self, url: str, lastmod: str) -> Iterator[Request]:
+        if any(pattern.search(url) for pattern in self._follow):
+            meta = {VERSION: lastmod} if lastmod and self.sitemap_index_lastmod else {}
+            yield Request(url, self._parse_sitemap, meta=meta, dont_filter=not meta)
+
+    def _page(self, url: str, lastmod: str) -> Iterator[Request]:
+        if self.sitemap_lastmod == "day" and (day := _DAY.match(lastmod)):
+            lastmod = day[0]
+        meta = {VERSION: lastmod} if lastmod and self.sitemap_lastmod else {}
+        for pattern, callback in self._cbs:
+            if pattern.search(url):
+                yield Request(url, callback, meta=meta)
+                break

@@ -1,0 +1,58 @@
+"""The version of a page that a request asks for: ``meta={"tbloom_version": ...}``.
+
+The item of a request is its fingerprint, followed by a hash of the version, if it has one: so the page is seen in this version. The
+fingerprint alone is the page in whatever version. A page that is done is remembered as both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from hashlib import blake2b
+from typing import Any
+
+from scrapy import Request
+
+from tbloom.arguments import encode
+from tbloom.errors import ConfigError
+from tbloom.scrapy.settings import VERSION
+
+#: The length of a version's hash: two versions of one URL have the same hash once in 2**64 times.
+_BYTES = 8
+#: The text of a version's hash.
+HASH = rf"[0-9a-f]{{{2 * _BYTES}}}"
+
+
+def version_of(request: Request) -> bytes:
+    """Return the hash of the version that the request's meta names; b"" if it names none. Raise ConfigError that names a wrong one."""
+    if VERSION not in request.meta:
+        return b""
+    name = f"meta[{VERSION!r}] of {request}"
+    return blake2b(_text(request.meta[VERSION], name), digest_size=_BYTES).digest()
+
+
+def item_of(request: Request, fingerprinter: Any) -> tuple[bytes, bytes]:
+    """Return what the filter is asked for about a request, and the hash of the version in it. Raise ConfigError as ``version_of``."""
+    fingerprint, version = fingerprinter.fingerprint(request), version_of(request)
+    return fingerprint + version, version
+
+
+def in_any_version(items: Iterable[bytes], version: bytes) -> list[bytes]:
+    """Return the fingerprints without their version. Leave out items that lack it: a middleware may drop it in a redirect."""
+    return [item.removesuffix(version) for item in items if version and item.endswith(version)]
+
+
+def _text(version: Any, name: str) -> bytes:
+    """Return the version as bytes: dates and times in ISO format, times in UTC, which is also the zone of those without one."""
+    with suppress(
+        ConfigError, OverflowError
+    ):  # the latter: of the last hours that a datetime knows
+        if isinstance(version, datetime):
+            zoned = version if version.utcoffset() is not None else version.replace(tzinfo=UTC)
+            return zoned.astimezone(UTC).isoformat().encode()
+        if isinstance(version, date):
+            return version.isoformat().encode()
+        if isinstance(version, str | bytes | int):
+            return encode(version, name)
+    raise ConfigError(name, version, "a str, bytes, int, date or datetime that is not empty")

@@ -1,0 +1,203 @@
+"""tbloom's SitemapSpider: each page has its lastmod as its version."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scrapy
+from scrapy.http import Response
+
+from tbloom.errors import ConfigError
+from tbloom.scrapy import SitemapSpider
+from tests.helpers import crawl as crawls
+from tests.helpers.forked import Forked
+from tests.helpers.projects import marked, path_of, times
+from tests.helpers.schedulers import DONE
+from tests.helpers.website import Handler, served
+
+PAGES, CHANGED, DAY = 300, 20, "2026-11-{:02}T10:00:00Z"
+
+
+class Maps(Handler):
+    """A robots.txt that names an index of three sitemaps, with all pages of ``server.lastmods``."""
+
+    def get(self) -> None:
+        server: Any = self.server
+        server.asked[self.path[1:]] += 1
+        pages = [*server.lastmods]
+        if self.path == "/robots.txt":
+            self.answer(200, f"Sitemap: {server.url}/index.xml".encode())
+        elif self.path == "/index.xml":
+            self.tell("sitemapindex", "sitemap", {f"map-{n}.xml": server.maps[n] for n in range(3)})
+        elif self.path.startswith("/map-"):
+            some = pages[int(self.path[5]) :: 3]
+            self.tell("urlset", "url", {page: server.lastmods[page] for page in some})
+        else:
+            self.answer(200, b"<html>%s</html>" % self.path.encode())
+
+    def tell(self, kind: str, entry: str, lastmods: dict[str, str]) -> None:
+        server: Any = self.server
+        entries = [
+            f"<{entry}><loc>{server.url}/{path}</loc>"
+            + f"<lastmod>{lastmod}</lastmod>" * bool(lastmod)
+            + f"</{entry}>"
+            for path, lastmod in lastmods.items()
+        ]
+        text = f'<?xml version="1.0"?><{kind} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
+        self.answer(200, f"{text}{''.join(entries)}</{kind}>".encode(), Content_Type="text/xml")
+
+
+class Shop(SitemapSpider):
+    """Reads the sitemap of a site. With ``dies``, its crawler gets a SIGKILL at its first page."""
+
+    name = "shop"
+    site: str
+    dies = False
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.sitemap_urls = [f"{self.site}/robots.txt"]
+
+    def parse(self, response: Response) -> Any:
+        if self.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"page": path_of(response)}
+
+
+@pytest.fixture
+def maps() -> Iterator[Any]:
+    lastmods = {f"page-{number}": DAY.format(1) for number in range(PAGES)}
+    with served(Maps, lastmods=lastmods, maps=[""] * 3, asked=Counter[str]()) as site:
+        yield site
+
+
+@pytest.fixture
+def fleet(url: str, name: str, maps: Any) -> Any:
+    """Crawls, and returns which pages of the site were asked for, how often."""
+
+    def start(**given: Any) -> Forked:
+        settings = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9, **DONE}
+        settings |= {"TBLOOM_SESSION_TTL": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 8}
+        return Forked(crawls.run, [[(Shop, {"site": maps.url, **given})]], **settings)
+
+    def fleet(*crawlers: dict[str, Any]) -> Counter[str]:
+        maps.asked.clear()
+        running = list[Forked]()
+        for given in crawlers:
+            if running and running[0].is_running and crawlers[0].get("dies"):
+                while not any(path.startswith("page-") for path in maps.asked):
+                    time.sleep(0.02)  # it has claimed all pages by then, or most
+            running.append(start(**given))
+        for crawl in running:
+            for end in crawl.result() or ():
+                assert ("finished", []) == (end["finish_reason"], end["failures"])
+        return Counter(
+            {path: number for path, number in maps.asked.items() if path.startswith("page-")}
+        )
+
+    return fleet
+
+
+def change(site: Any, day: int) -> set[str]:
+    """Give every 15th page, another one each day, a later lastmod; return these."""
+    changed = {f"page-{number}" for number in range(day, PAGES, PAGES // CHANGED)}
+    site.lastmods.update(dict.fromkeys(changed, DAY.format(day)))
+    return changed
+
+
+def test_of_a_sitemap_exactly_the_changed_pages_are_fetched_again(fleet: Any, maps: Any) -> None:
+    """crawler#616, indieweb-search#71: by one crawler, by two, and after kill -9 of one of two."""
+    assert dict.fromkeys(maps.lastmods, 1) == fleet({}, {})
+    assert {} == fleet({})
+    for day, crawlers in ((2, [{}]), (3, [{}, {}])):
+        assert dict.fromkeys(change(maps, day), 1) == fleet(*crawlers)
+    changed = change(maps, 4)
+    asked = fleet({"dies": True}, {})
+    assert changed == asked.keys()
+    assert 2 >= max(asked.values())  # those that were in work when the crawler was killed
+    assert {} == fleet({}, {})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({}, ({"page-0", "page-3"}, {"page-1"}, {"map-0.xml"})),
+        ({"sitemap_lastmod": "day"}, ({"page-3"}, set(), {"map-0.xml"})),
+        ({"sitemap_lastmod": False}, (set(), set(), {"map-0.xml"})),
+        (
+            {"sitemap_index_lastmod": False},
+            ({"page-0", "page-3"}, {"page-1"}, {"map-0.xml", "map-1.xml", "map-2.xml"}),
+        ),
+    ],
+)
+def test_an_index_says_which_sitemaps_are_read_again(
+    fleet: Any, maps: Any, attributes: dict[str, Any], expected: Any
+) -> None:
+    """Those whose lastmod has changed: what the others name is not fetched. A lastmod may count by its day, or not at all."""
+    maps.maps = [DAY.format(1)] * 2 + [""]
+    fleet(attributes)
+    # page-0 and page-3 are in map-0.xml, page-1 is in map-1.xml.
+    for page, lastmod in {
+        "page-0": "2026-11-01T11:00:00Z",
+        "page-1": "2026-11-01T12:00:00Z",
+    }.items():
+        maps.lastmods[page] = lastmod
+    maps.lastmods["page-3"] = DAY.format(2)
+    maps.maps[0] = DAY.format(2)
+    asked = fleet(attributes)
+    read = {path for path in maps.asked if path.startswith("map-")}
+    of_first, of_second, read_again = expected
+    assert read_again | {"map-2.xml"} == read
+    assert of_first | (of_second if "map-1.xml" in read else set()) == asked.keys()
+
+
+class Broken(SitemapSpider):
+    """Has a sitemap in the version "1"."""
+
+    name = "broken"
+    site: str
+    number: int
+    items: list[Any]
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield scrapy.Request(
+            f"{self.site}map.xml", self._parse_sitemap, meta={"tbloom_version": "1"}
+        )
+
+    def parse(self, response: Response) -> Any:
+        yield {path_of(response): response.meta.get("tbloom_version")}
+
+
+URLS = b'<?xml version="1.0"?><urlset><url><loc>SITE/a</loc></url></urlset>'
+DATED = URLS.replace(
+    b"</url>", b"<lastmod> 2026-11-29 </lastmod></url><url><loc>SITE/b</loc><lastmod/></url>"
+)
+
+
+def test_a_callback_finds_lastmod_in_the_meta(project: Any, tmp_path: Path) -> None:
+    """scrapy#7852."""
+    [end] = project(Broken, answers={"/map.xml": [DATED]}, **marked("done", tmp_path))
+    assert {"a": "2026-11-29", "b": None} == {**end.items[0], **end.items[1]}
+
+
+@pytest.mark.parametrize("wrong", [b"<html>maintenance</html>", b'<?xml version="1.0"?><rss/>'])
+def test_what_is_no_sitemap_is_not_seen_in_its_version(
+    project: Any, tmp_path: Path, wrong: bytes
+) -> None:
+    answers = {"/map.xml": [wrong, URLS]}
+    ends = project(Broken, Broken, Broken, answers=answers, **marked("done", tmp_path))
+    assert {"map.xml": [1, 1, 0], "a": [0, 1, 0]} == times(ends)
+
+
+@pytest.mark.parametrize("wrong", [{"sitemap_lastmod": "hour"}, {"sitemap_index_lastmod": "day"}])
+def test_a_wrong_attribute_is_named(wrong: dict[str, Any]) -> None:
+    [(name, value)] = wrong.items()
+    with pytest.raises(ConfigError, match=f"{name}: expected True or False.*, got '{value}'"):
+        type("Wrong", (SitemapSpider,), {"name": "wrong", **wrong})()

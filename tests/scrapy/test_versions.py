@@ -1,0 +1,261 @@
+"""A page is fetched again when its version has changed: ``meta={"tbloom_version": ...}``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scrapy
+from scrapy.http import Response
+
+from tbloom.errors import ConfigError
+from tbloom.scrapy.versions import version_of
+from tests.helpers.clock import Clockwork
+from tests.helpers.projects import LOCAL, Project, marked, path_of, queued, times
+from tests.helpers.schedulers import SCRAPY, STORES
+
+MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
+
+
+class Versions(Project):
+    """Asks for a page in the versions that VERSIONS has for the crawl: one, or several in a list. (None: without a version.)"""
+
+    def links(self) -> Iterator[Any]:
+        versions = self.settings["VERSIONS"][self.number]
+        for version in versions if isinstance(versions, list) else [versions]:
+            yield self.request("a", meta={} if version is None else {"tbloom_version": version})
+
+
+@pytest.fixture
+def counts(project: Any, tmp_path: Path) -> Any:
+    """How often each crawl fetches the page."""
+
+    def counts(*versions: Any, mark: str = "done", **more: Any) -> list[int]:
+        settings = {**marked(mark, tmp_path), **more, "VERSIONS": [*versions]}
+        return [len(end.fetched) for end in project(*[Versions] * len(versions), **settings)]
+
+    return counts
+
+
+ALONE = {"ADDONS": {}, **SCRAPY}
+SETTINGS = {
+    "the class alone": ALONE,
+    "an exact store": {**ALONE, **STORES["exact"], "TBLOOM_ERROR_RATE": None},
+}
+
+
+@MARKS
+def test_a_page_is_fetched_once_in_each_version_and_then_counts_as_seen(
+    counts: Any, mark: str
+) -> None:
+    """Without a version, too. A version that was never seen is fetched although the URL was seen."""
+    versions = ["1", "1", None, "2", ["2", "1", None], 3, None]
+    assert [1, 0, 0, 1, 0, 1, 0] == counts(*versions, mark=mark)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_versions_without_the_add_on(counts: Any, settings: dict[str, Any]) -> None:
+    versions = ["1", "1", None, "2", ["2", "1", None]]
+    assert [1, 0, 0, 1, 0] == counts(*versions, mark="scheduled", **settings)
+
+
+@MARKS
+def test_a_version_is_fetched_of_a_page_that_was_seen_without_one(counts: Any, mark: str) -> None:
+    assert [1, 1, 0, 0] == counts(None, "1", "1", None, mark=mark)
+
+
+def test_a_url_is_seen_for_a_window_after_its_last_version(
+    clockwork: Clockwork, project: Any, tmp_path: Path
+) -> None:
+    """A week, also if it was seen in an earlier version, and each version as long."""
+    settings = {**marked("done", tmp_path), "REDIS_URL": clockwork.server.url}
+    fetched = list[int]()
+    for days, versions in ((0, 1), (5, 2), (3, [1, 2, None]), (5, [2, None])):
+        clockwork.go_on(days * 24 * 3600)
+        [end] = project(Versions, VERSIONS=[versions], **settings)
+        fetched.append(len(end.fetched))
+    assert [1, 1, 1, 1] == fetched  # version 1 again, and then version 2
+
+
+@MARKS
+def test_several_versions_of_a_page_in_one_batch(counts: Any, mark: str) -> None:
+    assert [2, 0] == counts(["1", "2", "1"], ["2", None], mark=mark)
+
+
+NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
+HERE = timezone(timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("version", "same"),
+    [
+        ("5", 5),
+        ("5", b"5"),
+        (date(2026, 11, 29), "2026-11-29"),
+        (NOW, "2026-11-29T10:00:00+00:00"),
+        (NOW, NOW.replace(tzinfo=None)),
+        (NOW, datetime(2026, 11, 29, 11, tzinfo=HERE)),
+    ],
+)
+def test_versions_of_each_type(version: Any, same: Any) -> None:
+    """A time is in UTC, or in the zone that it has."""
+    hashes = [
+        version_of(scrapy.Request("data:,", meta={"tbloom_version": each}))
+        for each in (version, same, "another")
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert [8] * 3 == [*map(len, hashes)]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "",
+        b"",
+        None,
+        True,
+        1.5,
+        [],
+        "\ud800",
+        bytearray(b"1"),
+        datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))),
+    ],
+)
+def test_a_wrong_version_is_named(version: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"meta\['tbloom_version'\] of <GET data:,>: expected a str"
+    ):
+        version_of(scrapy.Request("data:,", meta={"tbloom_version": version}))
+
+
+@MARKS
+def test_a_wrong_version_ends_the_crawl(project: Any, tmp_path: Path, mark: str) -> None:
+    [end] = project(Versions, VERSIONS=[1.5], **marked(mark, tmp_path))
+    assert ([], "tbloom_error") == (end.fetched, end.reason)
+    assert any("meta['tbloom_version'] of <GET" in line for line in end.log)
+
+
+class Copies(Versions):
+    """Passes its meta on to another page."""
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) == "a":
+            yield self.request("b", meta=response.meta)
+
+
+def test_a_version_that_comes_with_a_copied_meta_has_no_effect(
+    project: Any, tmp_path: Path
+) -> None:
+    first, second = project(Copies, Copies, VERSIONS=[1, 2], **marked("done", tmp_path))
+    assert ("ab", "a") == (first.pages, second.pages)
+
+
+# What becomes of the request
+
+
+class Redirected(Versions):
+    """The fourth crawl has a link to the page to which the first one leads."""
+
+    def links(self) -> Iterator[Any]:
+        yield from super().links()
+        yield from [self.request("b")] * (self.number == 3)
+
+
+@MARKS
+def test_a_redirect_keeps_the_version(project: Any, tmp_path: Path, mark: str) -> None:
+    """Both pages are seen, in this version and without one."""
+    settings = {**marked(mark, tmp_path), "VERSIONS": [1, 1, 2, None]}
+    ends = project(*[Redirected] * 4, answers={"/a": ["/b"]}, **settings)
+    assert {"a": [1, 0, 1, 0], "b": [1, 0, 1, 0]} == times(ends)
+
+
+class Wall(Project):
+    """All its pages lead to a login, each in a version of its own."""
+
+    def links(self) -> Iterator[Any]:
+        for number in range(8):
+            yield self.request(f"{number}", meta={"tbloom_version": number})
+
+
+def test_pages_that_are_all_redirected_to_a_login_fail_in_whatever_version(
+    project: Any, tmp_path: Path
+) -> None:
+    answers = {f"/{number}": ["/login"] for number in range(8)}
+    [end] = project(Wall, answers=answers, **marked("done", tmp_path))
+    assert (3, 5) == (end.stats["tbloom/done"], end.stats["tbloom/left/redirect"])
+    assert end.warnings("5 pages that were redirected", "login")
+
+
+def test_many_pages_with_a_redirect_each_are_no_wall(project: Any, tmp_path: Path) -> None:
+    """Also if one crawl fetches a page in many versions."""
+    answers = {f"/{number}": [f"/{number}/"] for number in range(8)}
+    settings = marked("done", tmp_path)
+    [end] = project(Wall, answers=answers, **settings)
+    assert 8 == end.stats["tbloom/done"]
+    settings["VERSIONS"] = [[*range(20, 28)]]
+    [end] = project(Versions, answers={"/a": ["/b"]}, **settings)
+    assert 8 == end.stats["tbloom/done"]
+    assert [] == end.warnings("redirected")
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+def test_a_failed_page_keeps_its_version_until_the_next_crawl_and_through_retries(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """The next crawl takes it without a link."""
+    settings = {**marked(mark, tmp_path), "RETRY_ENABLED": True, "RETRY_TIMES": 1}
+    settings["VERSIONS"] = [NOW, [], NOW.replace(tzinfo=None), [], None, "2026-11-30"]
+    answers = {"/a": [503, 503, 503, 200]}  # the first two crawls ask twice
+    ends = project(*[Versions] * 6, answers=answers, **settings)
+    assert [2, 2, 0, 0, 0, 1] == [len(end.fetched) for end in ends]
+
+
+class Stopped(Project):
+    """Asks for each page in the day's version. (None: without one.)"""
+
+    custom_settings = {"CONCURRENT_REQUESTS": 1}  # noqa: RUF012 - as Scrapy has it
+
+    def links(self) -> Iterator[Any]:
+        day = self.settings["DAYS"][self.number]
+        meta = {"tbloom_version": date(2026, 11, day)} if day else {}
+        yield from (self.request(page, meta=dict(meta)) for page in "abcdef")
+
+
+@pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
+def test_a_jobdir_keeps_the_version(project: Any, tmp_path: Path, mark: str) -> None:
+    """Of pages that a crawl has queued when it is stopped."""
+    settings = {**marked(mark, tmp_path), **queued("JOBDIR", tmp_path)}
+    [first] = project(Stopped, DAYS=[28], CLOSESPIDER_PAGECOUNT=1, **settings)
+    assert first.pages
+    ends = project(Stopped, Stopped, Stopped, Stopped, DAYS=[28, 28, None, 29], **settings)
+    assert "abcdef" == "".join(sorted(first.pages + ends[0].pages))
+    assert ["", "", "abcdef"] == [end.pages for end in ends[1:]]
+
+
+class Mixed(Project):
+    """A list has links to 30 pages in the crawl's version; each page has links to others without one, and to itself."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("list", dont_filter=True)
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+        if path_of(response) == "list":
+            meta = {"tbloom_version": self.number}
+            yield from (self.request(f"{page}", meta=dict(meta)) for page in range(30))
+        else:
+            number = int(path_of(response))
+            yield from (self.request(f"{(7 * number + n) % 30}") for n in range(5))
+            yield self.request(f"{number}")
+
+
+@MARKS
+def test_a_link_without_a_version_is_dropped_while_its_page_waits_in_one(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """And once it is done."""
+    ends = project(Mixed, Mixed, **marked(mark, tmp_path))
+    assert {"list": [1, 1], **{f"{page}": [1, 1] for page in range(30)}} == times(ends)
