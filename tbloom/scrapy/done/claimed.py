@@ -311,7 +311,8 @@ class ClaimedRequests(PendingRequests):
                 if request.dont_filter or not self._has_jobdir:
                     return request
                 # A crawl without tbloom has left it in the JOBDIR.
-                token = Token("0", (self.crawl.fingerprint(request).hex(),))
+                item, version = self.crawl.fingerprint(request)
+                token = Token("0", (item.hex(),), version=version.hex())
                 token.write(request)
             if token.session == self._seen.session and self._seen.owns(token.items[0]):
                 self._sharing.queue_changes += 1
