@@ -4,7 +4,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { blocksIn, capacityAfter, choose, columnBytes, digestOf, FIRST_CAPACITY, packed, partShare } from "./format.mjs";
 
-const LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
+const LOOKS_PER_CALL = 1300, MAX_CORRECTIONS = 16;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
 
 // A script is its file, with the files that it includes in front of the line that names them, unless they have come before.

@@ -9,7 +9,7 @@ const mmh128 = (data, seed) => {
   return Buffer.concat([hex.subarray(0, 8).reverse(), hex.subarray(8).reverse()]);
 };
 export const digestOf = (item) => mmh128(Buffer.from(item), 0);
-export const columnBytes = (sizes) => 16 * Math.ceil(Math.max(0, ...sizes.map(({ hashes }) => hashes)) / 16);
+export const columnBytes = (sizes) => 32 * Math.ceil(Math.max(0, ...sizes.map(({ hashes }) => hashes)) / 16);
 export const columnsOf = (digest, rows) =>
   Buffer.concat(Array.from({ length: Math.ceil(rows / 16) }, (_, seed) => (seed ? mmh128(digest, seed) : digest))).map((byte) => byte >> 2);
 const scaled = (digest, seed, count) => Math.floor((murmur.x86.hash32(digest, seed) * count) / 2 ** 32);
@@ -18,9 +18,9 @@ export const shardOf = (digest, shards) => scaled(digest, 1, shards);
 export const rowsApart = (hashes) => Math.ceil(hashes / 2); // from the beginning of a block to that of the next one
 export const blocksIn = (bits, hashes) => (bits / 64 - Math.floor(hashes / 2)) / rowsApart(hashes);
 export const packed = (digest, sizes) => { // its columns; where its block begins in parts of each size
-  const columns = columnsOf(digest, columnBytes(sizes)), starts = Buffer.alloc(4 * sizes.length);
+  const columns = [...columnsOf(digest, columnBytes(sizes) / 2)].flatMap((column) => [column >> 3, 128 >> (column & 7)]), starts = Buffer.alloc(4 * sizes.length);
   sizes.forEach(({ blocks, hashes }, i) => starts.writeUInt32LE(blockOf(digest, blocks) * rowsApart(hashes) * 8, 4 * i));
-  return Buffer.concat([columns, starts]);
+  return Buffer.concat([Buffer.from(columns), starts]);
 };
 
 // The sizes of parts. A part is its capacity, bits and hashes, as text: "1000:28672:14".
