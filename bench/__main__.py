@@ -26,6 +26,7 @@ PACKAGES = (
 )
 #: The sections, each a module, with the arguments of its ``measure`` for --quick. The defaults are for a full run.
 SECTIONS: dict[str, dict[str, Any]] = {
+    "instructions": {"capacity": 5000, "sizes": [1, 100], "capacities": [5000]},
     "race": {"capacity": 50_000, "rounds": 2, "items": 500, "batches": 20_000},
     "tasks": {"capacity": 50_000, "rounds": 2, "items": 1000},
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
