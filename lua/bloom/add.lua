@@ -22,15 +22,16 @@
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local number, lane = read_token(ARGV[1])
-local begins, ends, version, columns, sizes = read_header(ARGV[2])
-local items, item_bytes = ARGV[3], columns + 4 * #sizes / 3
+local begins, ends, version, column_bytes, sizes = read_header(ARGV[2])
+local items, item_bytes = ARGV[3], column_bytes + 4 * #sizes / 3
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
 
-local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
+local pieces = unseen(items, item_bytes, sizes, column_bytes, FIRST_PART)
+local _, piece = next(pieces)
 -- Without a new item, a resent call finds the same answers, so the lane need not keep them.
-if not at and items ~= '' then return {0, string.rep('0', #items / item_bytes)} end
+if not piece and items ~= '' then return {0, string.rep('0', #items / item_bytes)} end
 
 -- These functions are included here, because most calls have returned above: defining them takes as long as a tenth of such a
 -- call.
@@ -41,9 +42,9 @@ if items == '' then
   return {0, ''}
 end
 local expires, capacity, part_bytes, field, oldest = read_chosen(ARGV[2])
--- Without a block, the part is new, or the server has dropped it together with its items.
-local count = block == '' and 0 or items_in(redis.call('HGET', state, field))
-local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
+local part = KEYS[FIRST_PART]
+local count = count_in(part, part_bytes, piece, state, field)
+local answers, new = insert_new(pieces, items, item_bytes, column_bytes, part, byte(sizes), capacity - count)
 if new == 0 then return {0, answers} end
 
 redis.call('HSET', state, lane, lane_entry(number, answers, now), field, argument(count + new))

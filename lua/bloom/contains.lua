@@ -17,7 +17,7 @@
 -- Errors     WRONGTYPE
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
-local begins, ends, version, columns, sizes = read_header(ARGV[1])
+local begins, ends, version, column_bytes, sizes = read_header(ARGV[1])
 local slices, items = ARGV[3] and ARGV[2], ARGV[#ARGV]
 
 -- A missing layout is no reason to refuse a client that knows no layout (version '').
@@ -25,19 +25,29 @@ local layout = redis.call('HGET', state, 'layout') or version == '' and ''
 local _, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 
-local answers = {}
-for at = 1, #items, columns + 4 * #sizes / 3 do
-  local newest, key = 0, first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART)
-  while key do
-    local slice = 1
-    if slices then
-      local place = 2 * (key - FIRST_PART) + 1
-      local high, low = byte(slices, place, place + 1)
-      slice = 256 * high + low
-    end
-    if newest == 0 or slice < newest then newest = slice end
-    key = slices and first_part_with(sizes, columns, items, at, FIRST_PART, key + 1)
+local answers, item_bytes = {}, column_bytes + 4 * #sizes / 3
+if not slices then
+  local is_unseen = unseen(items, item_bytes, sizes, column_bytes, FIRST_PART)
+  for at = 1, #items, item_bytes do
+    answers[(at - 1) / item_bytes + 1] = is_unseen[at] and '0' or '1'
   end
-  answers[#answers + 1] = newest
+  return {0, table.concat(answers)}
 end
-return {0, slices and answers or table.concat(answers)}
+
+for number = 1, #items / item_bytes do
+  answers[number] = 0
+end
+-- The newest part that holds an item is known for each size alone, so one size is searched at a time.
+local first, begins_at = FIRST_PART, column_bytes
+for i = 1, #sizes, 3 do
+  local holders, _, high, low = {}, byte(sizes, i, i + 2)
+  unseen(items, item_bytes, string.sub(sizes, i, i + 2), begins_at, first, holders)
+  for at, key in pairs(holders) do
+    local number, place = (at - 1) / item_bytes + 1, 2 * (key - FIRST_PART) + 1
+    local higher, lower = byte(slices, place, place + 1)
+    local slice = 256 * higher + lower
+    if answers[number] == 0 or slice < answers[number] then answers[number] = slice end
+  end
+  first, begins_at = first + 256 * high + low, begins_at + 4
+end
+return {0, answers}

@@ -2,40 +2,59 @@
 --
 -- Includes   blocks, chosen, lane_entries, ttls
 
--- Sets the bits of the new item at `at` in its block, which begins at `start`.
-local function insert(part, part_bytes, start, block, items, at, rows)
-  local size = WIDTH * rows
-  if #block < size then -- a new part: Redis allocates its full size at once
-    redis.call('SETRANGE', part, part_bytes - 1, '\0')
-    block = block .. string.rep('\0', size - #block)
-  end
-  local bytes, columns, first, last = {byte(block, 1, size)}, {byte(items, at, at + rows - 1)}, nil, nil
-  for row = 1, rows do
-    local i = columns[row] % 8
-    local bit, place = BITS[i], WIDTH * row - WIDTH + 1 + (columns[row] - i) / 8
-    if bytes[place] % (2 * bit) < bit then
-      bytes[place] = bytes[place] + bit
-      first, last = first or place, place
-    end
+-- Returns the number of items in the chosen part, which begins if it has no bytes: it is new, or the server has dropped it together
+-- with its items. `piece` is a piece of it (shared/blocks.lua), or nil if no item is new.
+local function count_in(part, part_bytes, piece, state, field)
+  if not piece or piece.text ~= '' then return items_in(redis.call('HGET', state, field)) end
+  redis.call('SETRANGE', part, part_bytes - 1, '\0') -- Redis allocates its full size at once
+  return 0
+end
+
+-- Sets the bits of the new item at `at` in its block, which begins at `start` of the part, and after `place` bytes of `text`.
+local function insert(part, start, text, place, items, at, rows)
+  local size, first, last = WIDTH * rows, nil, nil
+  if #text < place + size then text = padded(text, place + size) end
+  local bytes = {byte(text, place + 1, place + size)}
+  for base = 1, size, 32 do
+    local a, i, b, j, c, k, d, l = byte(items, at, at + 7)
+    a, b, c, d = base + a, base + 8 + b, base + 16 + c, base + 24 + d
+    local w, x, y, z = bytes[a], bytes[b], bytes[c], bytes[d] -- nil after the last row
+    if w % (i + i) < i then bytes[a], first, last = w + i, first or a, a end
+    if x and x % (j + j) < j then bytes[b], first, last = x + j, first or b, b end
+    if y and y % (k + k) < k then bytes[c], first, last = y + k, first or c, c end
+    if z and z % (l + l) < l then bytes[d], first, last = z + l, first or d, d end
+    at = at + 8
   end
   -- Only the range of bytes that changes is written, because it goes to the append-only file and to each replica. The range is
   -- not empty, because the part did not hold the item.
   redis.call('SETRANGE', part, argument(start + first - 1), string.char(unpack(bytes, first, last)))
 end
 
--- Inserts the packed items that no part holds into the part KEYS[first]. The part has `part_bytes` bytes, and room for `room` new
--- items. `at`, `start` and `block` are what next_new has returned for the first new item; `at` is nil if no item is new.
--- Returns a character for each item (1 new, 0 seen), and the number of new items. With fewer characters than items, the part
--- is full, and the next item is new. Each item is written before the next one is looked up, so that a repeated item is seen.
-local function insert_new(at, start, block, items, item_bytes, sizes, columns, first, part_bytes, room)
-  local part, rows, answers, new, from = KEYS[first], byte(sizes), {}, 0, 1
-  while at and new < room do
-    insert(part, part_bytes, start, block, items, at, rows)
-    if at > from then answers[#answers + 1] = string.rep('0', (at - from) / item_bytes) end
-    answers[#answers + 1], new, from = '1', new + 1, at + item_bytes
-    at, start, block = next_new(items, from, item_bytes, sizes, columns, first)
+-- Inserts the items of `pieces` (`unseen` in shared/blocks.lua) into the chosen part, which has room for `room` new items. `begins` is
+-- how many bytes of an item precede the place of its block. Returns a character for each item (1 new, 0 seen), and the number of new
+-- items. With fewer characters than items, the part is full, and the next item is new. A repeated item is seen.
+local function insert_new(pieces, items, item_bytes, begins, part, rows, room)
+  -- They are counted, because `#` searches for the end of a table.
+  local answers, answered, new, written, step = {}, 0, 0, {}, WIDTH * math.ceil(rows / 2)
+  for at = 1, #items, item_bytes do
+    local piece = pieces[at]
+    if piece then
+      local start = start_at(items, at + begins)
+      local text, place = piece.text, start - piece.from
+      if written[start] or written[start - step] or written[start + step] then -- the piece is older than this change
+        local size = WIDTH * rows
+        text, place = padded(redis.call('GETRANGE', part, argument(start), argument(start + size - 1)), size), 0
+        if block_holds(text, 0, items, at, rows) then piece = nil end
+      end
+      if piece then
+        if new >= room then break end
+        insert(part, start, text, place, items, at, rows)
+        new, written[start] = new + 1, true
+      end
+    end
+    answered = answered + 1
+    answers[answered] = piece and '1' or '0'
   end
-  answers[#answers + 1] = string.rep('0', ((at or #items + 1) - from) / item_bytes)
   return table.concat(answers), new
 end
 

@@ -8,7 +8,7 @@
 --   the capacity of the chosen part (items)
 --   the size of the chosen part (bytes)
 -- then a number of one byte:
---   the number of columns of a packed item
+--   the number of bytes of a packed item's columns
 -- then texts; a space follows each but the last one:
 --   the version of the client's layout (shared/generations.lua); '' if it knows of none
 --   the field of the chosen part in the state
@@ -24,7 +24,7 @@ local function number_at(text, place)
 end
 
 -- Returns the fields for checks and look-ups: when the current slice begins and ends, the version of the client's layout, the
--- number of columns, and the sizes of the parts. (shared/chosen.lua reads the others, which calls without a change don't need.)
+-- number of bytes of an item's columns, and the sizes of the parts. (shared/chosen.lua reads the others, which calls without a change don't need.)
 local function read_header(header)
   local version, sizes = string.match(header, '^(%S*) %S* %S* (.*)$', 37)
   return number_at(header, 1), number_at(header, 8), version, string.byte(header, 36), sizes

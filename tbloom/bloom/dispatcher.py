@@ -8,7 +8,7 @@ from typing import Any
 from tbloom.bloom import calls
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.hasher import shard_of
+from tbloom.bloom.hasher import neighbours, shard_of
 from tbloom.bloom.info import MISSING, items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.view import Header, View
@@ -51,9 +51,11 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         batches: list[FilterBatch] = []
         view = self.view or self.current_view()
         for shard, share in by_shard(digests, self.config.shards, shard_of).items():
-            most = view.header(shard, within, age).most_items
-            for first in range(0, len(share), most):
-                some = share[first : first + most]
+            header = view.header(shard, within, age)
+            most = header.most_items
+            ordered = neighbours(share, header.most_neighbours) if len(share) > 1 else share
+            for first in range(0, len(ordered), most):
+                some = ordered[first : first + most]
                 batches.append(FilterBatch(some, shard, within=within, age=age))
         return batches
 

@@ -8,6 +8,7 @@ in an interval", 2019): floor(hash * n / 2^32) is uniform over 0 .. n-1, for any
 
 from __future__ import annotations
 
+from codecs import charmap_decode, utf_16_le_encode
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from struct import Struct
@@ -28,6 +29,9 @@ _BLOCK_SEED, _SHARD_SEED = 0, 1
 _U32 = Struct("<I").pack
 #: The column of each byte of a digest.
 _COLUMN_OF_BYTE = bytes(byte * COLUMNS >> 8 for byte in range(256))
+#: The two bytes of that column in a packed item, as a character of UTF-16: the byte of the row, and the bit in it. (Redis counts
+#: bits from the highest one.) Codecs are the fastest way to make two bytes of each byte.
+_PAIR_OF_BYTE = "".join(chr(column // 8 + (128 >> column % 8 << 8)) for column in _COLUMN_OF_BYTE)
 
 
 def digest(item: Item) -> bytes:
@@ -92,16 +96,18 @@ def packed(
     *,
     with_digests: bool = False,
 ) -> bytes:
-    """Return the items in the format of the scripts.
+    """Return the items in the format of the scripts (``lua/shared/blocks.lua``).
 
-    Each item has its columns in ``16 * count`` bytes, and for each size of part the byte at which its block begins, in 4 bytes,
+    Each item has its columns in ``32 * count`` bytes, and for each size of part the byte at which its block begins, in 4 bytes,
     the lowest first. ``with_digests`` appends the digest. A size is the number of blocks, and the bytes from one block to the
     next.
     """
     words: list[bytes] = []
     for digest in digests:
         # Most items need one digest, and are spared a call.
-        words.append(digest.translate(_COLUMN_OF_BYTE) if count == 1 else columns_of(digest, count))
+        source = digest if count == 1 else _lengthened(digest, count)
+        columns, _ = charmap_decode(source, "strict", _PAIR_OF_BYTE)
+        words.append(utf_16_le_encode(columns)[0])
         hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
         for blocks, step in sizes:
             words.append(_U32((hash * blocks >> 32) * step))
@@ -112,9 +118,27 @@ def packed(
 
 def columns_of(digest: bytes, count: int) -> bytes:
     """Return the item's column in each row, from ``count`` digests."""
-    if count > 1:
-        digest += b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
-    return digest.translate(_COLUMN_OF_BYTE)
+    return _lengthened(digest, count).translate(_COLUMN_OF_BYTE)
+
+
+def _lengthened(digest: bytes, count: int) -> bytes:
+    """Return ``count`` digests, the first of which is the item's."""
+    return digest + b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
+
+
+def neighbours(digests: list[bytes], most: int) -> list[bytes]:
+    """Return the digests sorted by their blocks, ``most`` at a time: scripts read neighbouring blocks together.
+
+    A part that becomes full among sorted items has more items in some of its blocks, and a higher error rate. So few are sorted
+    at a time, and each time the order begins at another block, that of the first digest, and goes round.
+    """
+    ordered: list[bytes] = []
+    for first in range(0, len(digests), most):
+        # The block follows from this hash (with the default seed) in parts of any size.
+        some = sorted(digests[first : first + most], key=mmh3_32_uintdigest)
+        begin = some.index(digests[first])
+        ordered += some[begin:] + some[:begin]
+    return ordered
 
 
 def shard_of(digest: bytes, shards: int) -> int:

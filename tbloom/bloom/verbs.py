@@ -183,7 +183,7 @@ class Verbs(Base[Client]):
         batches, view = dispatcher.batches(to_send, slices, age), dispatcher.view
         answers = yield from dispatcher.add(batches, calls.add)
         if caches:
-            self._cache_seen(answers, view)
+            self._cache_seen([key for key in to_send if key in answers], view)
         return answers
 
     def _unless_full(

@@ -15,9 +15,12 @@ from tbloom.engine.batches import Knowledge
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
 
-#: The limit of probes in one call. Each item is probed in each part, and a probe takes 1 us on Redis 7.0. With several short
+#: The limit of probes in one call. Each item is probed in each part, and a probe takes 0.7 us on Redis 7.0. With several short
 #: calls, the client computes the next call while the server executes one.
-_PROBES_PER_CALL = 1_000
+_PROBES_PER_CALL = 1_300
+#: A client sorts a hundredth of a part's capacity at a time (``neighbours``). If 16 clients do so while the part becomes full, its
+#: error rate rises by 1 to 2 %.
+_NEIGHBOURS = 100
 _SIZE = Struct(">BH").pack
 
 
@@ -30,7 +33,7 @@ def header_of(
     version: str = "",
     field: str = "",
     oldest: str = "",
-    columns: int = 0,
+    column_bytes: int = 0,
     sizes: bytes = b"",
 ) -> bytes:
     """Return a call's header (``lua/shared/header.lua``).
@@ -41,7 +44,7 @@ def header_of(
     for number in (begins, ends, expires, *size):
         # A slice may begin before 1970 if this machine's clock is wrong. The server's reply corrects the clock.
         header += max(number, 0).to_bytes(7, "big")
-    return header + bytes([columns]) + f"{version} {field} {oldest} ".encode() + sizes
+    return header + bytes([column_bytes]) + f"{version} {field} {oldest} ".encode() + sizes
 
 
 class Header:
@@ -56,6 +59,7 @@ class Header:
         "keys",
         "layout",
         "most_items",
+        "most_neighbours",
         "pack",
         "packed",
         "sized_after",
@@ -100,6 +104,8 @@ class Header:
         weight = len(named) + 3 + newest.hashes // 8
         #: The limit of items in one call.
         self.most_items: int = max(1, _PROBES_PER_CALL // weight)
+        #: How many items are sorted at a time.
+        self.most_neighbours: int = max(1, newest.capacity // _NEIGHBOURS)
         count = digests_for(most_hashes)
         #: Return the items in the format of the scripts. It is an attribute, because every call uses it.
         self.pack: Callable[..., bytes] = partial(packed, count=count, sizes=steps)
@@ -112,7 +118,7 @@ class Header:
             version=layout.version,
             field=keys.field(chosen, len(layout.parts(chosen)) - 1),
             oldest=labels[-1],
-            columns=COLUMNS_PER_DIGEST * count,
+            column_bytes=2 * COLUMNS_PER_DIGEST * count,
             sizes=packed_sizes,
         )
 

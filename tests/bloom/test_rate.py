@@ -7,14 +7,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import combinations, repeat
 from statistics import fmean
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import FilterFull, TimeBloom
 from tbloom.bloom import hasher
 from tbloom.bloom.hasher import columns_of, digest, shard_of
 from tbloom.bloom.layout import Layout
@@ -115,6 +117,35 @@ def test_a_full_window_keeps_the_error_rate(
             rates.append(_rate_of_window(url, seen))
     print(f"{fmean(rates) / error_rate:.3f} of {error_rate}")
     assert fmean(rates) <= 1.1 * error_rate
+
+
+@check
+@pytest.mark.parametrize(
+    "parameters", [{"grow": False}, {}, {"shards": 3}], ids=["fixed", "grown", "sharded"]
+)
+def test_a_window_that_many_clients_fill_at_once_keeps_the_error_rate(
+    url: str, parameters: dict[str, Any]
+) -> None:
+    """Each client sorts its items by their blocks: a part that becomes full meanwhile has more of them in some blocks."""
+    clients, rates = 16, []
+    capacity = 20_000 * parameters.get("shards", 1)
+    items = capacity if parameters else 3 * capacity
+
+    def fill(client: int, name: str) -> None:
+        with TimeBloom.from_url(url, name, capacity=capacity, **parameters) as seen:
+            for start in range(0, 2 * items // clients, 2500):
+                with suppress(FilterFull):
+                    seen.add_many(f"{client} {start + i}" for i in range(2500))
+
+    for number in range(4):
+        name = f"rate-{number}"
+        with ThreadPoolExecutor(clients) as threads:
+            [*threads.map(fill, range(clients), repeat(name))]
+        with TimeBloom.from_url(url, name, capacity=capacity, **parameters) as seen:
+            assert seen.info().items >= items
+            rates.append(_rate_of_window(url, seen))
+    print(f"{fmean(rates) / 1e-4:.3f} of 1e-4")
+    assert fmean(rates) <= 1.1e-4
 
 
 @pytest.mark.parametrize("times", [1, 5])

@@ -45,7 +45,7 @@ def _has_answers_alone(client: redis.Redis, key: Any) -> bool:
 
 def block_of(digest: bytes, blocks: int) -> int:
     """The number of the item's block, 0 .. blocks-1."""
-    return int.from_bytes(packed([digest], 1, [(blocks, 1)])[16:], "little")
+    return int.from_bytes(packed([digest], 1, [(blocks, 1)])[32:], "little")
 
 
 def ids_of(client: redis.Redis, mapping: str) -> dict[bytes, int]:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,6 +56,8 @@ class LocalRedis:
     """
 
     def __init__(self, binary: str, *options: str, env: Mapping[str, str] | None = None) -> None:
+        #: The words before the server's command line: of a program that runs it.
+        self.before: Sequence[str] = ()
         self._binary = binary
         self._options = options
         #: Of the server's process.
@@ -82,7 +84,7 @@ class LocalRedis:
         log = self.folder / "server.log"
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [self._binary, *place, *defaults, *self._options, *more],
+                [*self.before, self._binary, *place, *defaults, *self._options, *more],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -32,9 +32,9 @@
 
 local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, lane = read_token(ARGV[1])
-local begins, ends, version, columns, sizes = read_header(ARGV[2])
+local begins, ends, version, column_bytes, sizes = read_header(ARGV[2])
 local session, life, items, call, replaced, FIRST_NOTE = string.sub(ARGV[3], 1, 16), tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], 8
-local item_bytes = columns + 4 * #sizes / 3 + 16
+local item_bytes = column_bytes + 4 * #sizes / 3 + 16
 local leaves, is_again = session == LEFT, replaced == '*'
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
@@ -47,14 +47,15 @@ if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} 
 local known_until, more = session_parts(known, now)
 local queue, waits_until = queue_parts(more)
 
-local answers, any_new, all_seen = {}, false, true
+local is_unseen = unseen(items, item_bytes, sizes, column_bytes, FIRST_PART)
+local answers, answered, any_new, all_seen = {}, 0, false, true
 for at = 1, #items, item_bytes do
   local answer, digest = '0', string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
-  if is_again or not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
-    local note = ARGV[FIRST_NOTE + #answers] or ''
+  if is_again or is_unseen[at] then
+    local note = ARGV[FIRST_NOTE + answered] or ''
     local owner, claimed_as, place = claim_of(claims, digest)
     local was_left = is_left(owner)
-    local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * #answers + 1, 8 * #answers + 8)
+    local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * answered + 1, 8 * answered + 8)
     local is_free, heir, is_of_dead = not owner or is_replaced or was_left and not leaves, owner, false
     if not is_free and not was_left then
       local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
@@ -82,7 +83,8 @@ for at = 1, #items, item_bytes do
     end
     all_seen = false
   end
-  answers[#answers + 1] = answer
+  answered = answered + 1
+  answers[answered] = answer
 end
 answers = table.concat(answers)
 

