@@ -230,6 +230,26 @@ def test_a_retry_that_waits_in_a_jobdir_is_not_imported(
     assert [] == crawl("pages", again, pages)["fetched"]
 
 
+@pytest.mark.parametrize("named", ["", "requests.seen"])
+def test_what_waits_in_the_jobdir_of_a_killed_crawl_is_fetched_by_none(
+    crawl: Any, url: str, name: str, tmp_path: Path, *, named: str
+) -> None:
+    """Without its active.json, Scrapy opens no queue before a request enters it. With all imported, "done" drops what it reads."""
+    halt = {"CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1}
+    jobdir = {"JOBDIR": str(tmp_path)}
+    first = crawl("pages", {**jobdir, **halt}, [*"abcdefgh"])["fetched"]
+    if not named:
+        (tmp_path / "requests.queue" / "active.json").unlink()  # as if it was killed
+    imports = "import", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    done = tbloom(*imports, str(tmp_path / named))
+    assert done.returncode == 0, done.stderr
+    waiting = f"holds {8 - len(first)} requests"
+    said = "TBLOOM_MARK = 'scheduled'" if named else "was killed: only links lead to them"
+    assert (True, True) == (waiting in done.stderr, said in done.stderr), done.stderr
+    last = crawl("pages", {**DONE, **jobdir}, first)
+    assert ([], "finished") == (last["fetched"], last["finish_reason"])
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 

@@ -168,7 +168,8 @@ class _SeenFile:
         if unseen:
             raise CommandError(
                 f"{self._path} lacks {len(unseen):,} of the {self.waiting:,} requests that wait in {self._queue}, so their "
-                f"fingerprints can't be told from the others: run this in the project's folder. {_REMEDY.format(self._path)}"
+                "fingerprints can't be told from the others: run this in the project's folder, unless the crawl was killed. "
+                f"{_REMEDY.format(self._path)}"
             )
 
     def __iter__(self) -> Iterator[bytes]:
@@ -183,9 +184,11 @@ class _SeenFile:
         if self._unreadable or not self.waiting:
             return self._unreadable
         holds = f"{self._queue} still holds {formats.counted(self.waiting, 'request')}"
-        if self._is_jobdir:
-            return f"{holds}. They are not imported: crawl with this JOBDIR to fetch them; without it, only links lead to them"
-        return f"{holds}. They count as seen: only a crawl with this JOBDIR fetches them"
+        if not self._is_jobdir:
+            return f"{holds}. They count as seen: only a crawl with this JOBDIR, and DUPEFILTER_CLASS or TBLOOM_MARK = 'scheduled', fetches them"
+        if not (self._queue / "active.json").exists():  # without it, Scrapy does not resume
+            return f"{holds}. They are not imported. Scrapy does not resume, because the crawl was killed: only links lead to them"
+        return f"{holds}. They are not imported: crawl with this JOBDIR to fetch them; without it, only links lead to them"
 
     def _find_waiting(self) -> set[bytes]:
         """Find what waits. Return the fingerprints that the file must have; that of a retry may be in it, too."""
