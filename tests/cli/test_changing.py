@@ -210,6 +210,46 @@ def test_what_waits_in_a_jobdir_is_fetched_by_the_next_crawl(
     assert [] == crawl("pages", DONE, pages)["fetched"]
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_retry_that_waits_in_a_jobdir_is_not_imported(
+    crawl: Any, url: str, name: str, tmp_path: Path, *, goes_on: bool
+) -> None:
+    """It has ``dont_filter``; its fingerprint stands in requests.seen all the same. Its page is fetched once."""
+    pages = [f"{'cut/once' if i % 2 else ''}{i}" for i in range(20)]
+    jobdir = {"JOBDIR": str(tmp_path), "RETRY_ENABLED": True}
+    halt = {"CLOSESPIDER_PAGECOUNT": 3, "CONCURRENT_REQUESTS": 1}
+    first = crawl("pages", {**jobdir, **halt}, pages)["fetched"]
+    imports = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    done = tbloom(*imports, str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    assert (len(first), 20 - len(first)) == (counts["read"], counts["waiting"])
+    again = {**DONE, "RETRY_ENABLED": True, **(jobdir if goes_on else {})}
+    second = crawl("pages", again, pages)["fetched"]
+    assert sorted(first + second) == sorted(pages)
+    assert [] == crawl("pages", again, pages)["fetched"]
+
+
+@pytest.mark.parametrize("named", ["", "requests.seen"])
+def test_what_waits_in_the_jobdir_of_a_killed_crawl_is_fetched_by_none(
+    crawl: Any, url: str, name: str, tmp_path: Path, *, named: str
+) -> None:
+    """Without its active.json, Scrapy opens no queue before a request enters it. With all imported, "done" drops what it reads."""
+    halt = {"CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1}
+    jobdir = {"JOBDIR": str(tmp_path)}
+    first = crawl("pages", {**jobdir, **halt}, [*"abcdefgh"])["fetched"]
+    if not named:
+        (tmp_path / "requests.queue" / "active.json").unlink()  # as if it was killed
+    imports = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    done = tbloom(*imports, str(tmp_path / named))
+    assert done.returncode == 0, done.stderr
+    waiting = f"holds {8 - len(first)} requests"
+    said = "TBLOOM_MARK = 'scheduled'" if named else "was killed: only links lead to them"
+    assert (True, True) == (waiting in done.stderr, said in done.stderr), done.stderr
+    last = crawl("pages", {**DONE, **jobdir}, first)
+    assert ([], "finished") == (last["fetched"], last["finish_reason"])
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 

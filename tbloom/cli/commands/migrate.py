@@ -158,12 +158,11 @@ class _SeenFile:
         self._unreadable = ""
         #: The fingerprints of those that wait; none if only the file is named.
         self._left_out = set[bytes]()
-        unseen = set[bytes]()
         with self._path.open("rb"):  # its absence is the first error
             pass
+        unseen = set[bytes]()
         if self._path.name == "requests.seen" and self._queue.is_dir():
-            self.waiting, unseen = self._what_waits()
-            self._left_out = {*unseen}
+            unseen = self._find_waiting()
         for item, is_line in self._read():
             self.lines += is_line
             self.records += not is_line
@@ -171,7 +170,8 @@ class _SeenFile:
         if unseen:
             raise CommandError(
                 f"{self._path} lacks {len(unseen):,} of the {self.waiting:,} requests that wait in {self._queue}, so their "
-                f"fingerprints can't be told from the others: run this in the project's folder. {_REMEDY.format(self._path)}"
+                "fingerprints can't be told from the others: run this in the project's folder, unless the crawl was killed. "
+                f"{_REMEDY.format(self._path)}"
             )
 
     def __iter__(self) -> Iterator[bytes]:
@@ -186,19 +186,22 @@ class _SeenFile:
         if self._unreadable or not self.waiting:
             return self._unreadable
         holds = f"{self._queue} still holds {formats.counted(self.waiting, 'request')}"
-        if self._is_jobdir:
-            return f"{holds}. They are not imported: crawl with this JOBDIR to fetch them; without it, only links lead to them"
-        return f"{holds}. They count as seen: only a crawl with this JOBDIR fetches them"
+        if not self._is_jobdir:
+            return f"{holds}. They count as seen: only a crawl with this JOBDIR, and DUPEFILTER_CLASS or TBLOOM_MARK = 'scheduled', fetches them"
+        if not (self._queue / "active.json").exists():  # without it, Scrapy does not resume
+            return f"{holds}. They are not imported. Scrapy does not resume, because the crawl was killed: only links lead to them"
+        return f"{holds}. They are not imported: crawl with this JOBDIR to fetch them; without it, only links lead to them"
 
-    def _what_waits(self) -> tuple[int, set[bytes]]:
+    def _find_waiting(self) -> set[bytes]:
+        """Find what waits. Return the fingerprints that the file must have; that of a retry may be in it, too."""
         try:
             from tbloom.scrapy.extras import jobdir  # noqa: PLC0415 - needs Scrapy
 
-            number = sum(1 for _ in jobdir.stored_requests(self._queue))
-            is_to_tell = number and self._is_jobdir
-            return (
-                jobdir.waiting(self._queue, settings_if_here()) if is_to_tell else (number, set())
-            )
+            self.waiting = sum(1 for _ in jobdir.stored_requests(self._queue))
+            is_to_tell = self.waiting and self._is_jobdir
+            found = jobdir.waiting(self._queue, settings_if_here()) if is_to_tell else []
+            self._left_out = {item for item, _ in found}
+            return {item for item, is_unfiltered in found if not is_unfiltered}
         except ImportError as error:
             why = f"{self._queue} can't be read without {error.name}"
         except TBloomError as error:
@@ -206,7 +209,7 @@ class _SeenFile:
         if self._is_jobdir:
             raise CommandError(f"{why}. {_REMEDY.format(self._path)}")
         self._unreadable = f"{why}. What waits there counts as seen"
-        return 0, set()
+        return set()
 
     def _read(self) -> Iterator[tuple[bytes, bool]]:
         """Yield each fingerprint, and whether it is a line. Like Scrapy, leave out a last one that was cut off."""

@@ -308,9 +308,10 @@ class ClaimedRequests(PendingRequests):
         while (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
-                if request.dont_filter or not self._has_jobdir:
+                is_unfiltered = request.dont_filter and RETRIES not in request.meta
+                if is_unfiltered or not self._has_jobdir:
                     return request
-                # A crawl without tbloom has left it in the JOBDIR.
+                # A crawl without tbloom has left it in the JOBDIR. (Scrapy sets a retry's dont_filter.)
                 item, version = self.crawl.fingerprint(request)
                 token = Token("0", (item.hex(),), version=version.hex())
                 token.write(request)

@@ -378,7 +378,8 @@ class Giving:
 
     def _givable_of(self, requests: list[Request]) -> list[Request]:
         """Return those that others can fetch. The others are this crawl's next ones: back in the queue, they might lose their place."""
-        givable = [request for request in requests if self._can_give(request)]
-        kept = [request for request in requests if not self._can_give(request)]
+        givable, kept = list[Request](), list[Request]()
+        for request in requests:
+            (givable if self._can_give(request) else kept).append(request)
         self._scheduler.first.extendleft(reversed(kept))
         return givable

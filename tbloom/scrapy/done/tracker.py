@@ -10,7 +10,7 @@ A page that is done goes to the committer. So does one that has failed.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
@@ -31,9 +31,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: What holds items and requests. (A named tuple may be an item of the project's own.)
 _COLLECTIONS = {list, tuple, set, frozenset}
+#: What gives them later, such as the coroutine of a method that was not awaited.
+_HOLDERS = (Iterator, AsyncIterator, Awaitable)
 _COLLECTION = (
     "%s has failed, and perhaps others: its callback has yielded a %s, which Scrapy takes for one item, so that the items or requests "
-    "in it are lost. Use yield from. If a pipeline stores such items, set response.meta['tbloom_done'] = True"
+    "in it are lost. Use yield from, or await. If a pipeline stores such items, set response.meta['tbloom_done'] = True"
 )
 
 
@@ -188,7 +190,7 @@ class Tracker:
         page = self.of(response)
         if page and holders:
             page.holders |= holders
-        if page and (type(item) in _COLLECTIONS or isinstance(item, Iterator | AsyncIterator)):
+        if page and (type(item) in _COLLECTIONS or isinstance(item, _HOLDERS)):
             page.exception = page.exception or f"output/{type(item).__name__}"
             if not self._has_warned:
                 self._has_warned = True

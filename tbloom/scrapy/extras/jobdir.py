@@ -83,13 +83,13 @@ def _backwards(opened: BinaryIO) -> Iterator[bytes]:
         yield opened.read(size)
 
 
-def waiting(folder: Path, settings: Settings | None) -> tuple[int, set[bytes]]:
-    """Return how many requests wait, and the fingerprints of those that Scrapy's filter has seen.
+def waiting(folder: Path, settings: Settings | None) -> list[tuple[bytes, bool]]:
+    """Return the fingerprint of each request that waits, and its ``dont_filter``: Scrapy's filter may not have seen it.
 
     This unpickles them, as Scrapy does. ``settings``: the project's, which name the fingerprinter. Raise TBloomError if a request
     can't be restored.
     """
-    number, found, fingerprinter = 0, set[bytes](), None
+    found, fingerprinter = list[tuple[bytes, bool]](), None
     for stored in stored_requests(folder):
         try:
             if fingerprinter is None:
@@ -100,12 +100,10 @@ def waiting(folder: Path, settings: Settings | None) -> tuple[int, set[bytes]]:
             fields = pickle.loads(stored) if is_pickle else marshal.loads(stored)  # noqa: S301, S302 - the user's own
             # Without the spider, its methods can't be found.
             request = request_from_dict({**fields, "callback": None, "errback": None})
-            number += 1
-            if not request.dont_filter:
-                found.add(fingerprinter.fingerprint(request))
+            found.append((fingerprinter.fingerprint(request), request.dont_filter))
         except Exception as error:  # noqa: BLE001 - pickles, and classes of the project, raise what they like
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise TBloomError(
                 f"a request that waits in {folder} can't be restored: {why}"
             ) from None
-    return number, found
+    return found
