@@ -19,6 +19,7 @@ from tbloom.engine.flow import (
     Status,
     corrected,
     request,
+    request_all,
     text,
 )
 from tbloom.engine.keys import by_shard
@@ -142,8 +143,17 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         age = view.labels.index(label)
         # The entries are those of the header's layout, because meanwhile another thread may learn a later one.
         header = view.header(shard, age + 1, age)
-        entries = header.layout.grown(label, view.labels)
-        return self._ask_layout(shard, calls.set_layout(view, shard, header.packed, entries))
+        older = view.labels[age + 1 :] if age else []
+        counts = yield from request_all([self._counts(header.layout, shard, one) for one in older])
+        held = max((sum(map(items_in, each)) for each in counts), default=0)
+        entries = header.layout.grown(label, view.labels, held)
+        yield from self._ask_layout(shard, calls.set_layout(view, shard, header.packed, entries))
+
+    def _counts(self, layout: Layout, shard: int, label: str) -> Call:
+        """Return a call that reads the number of items in each part of a slice."""
+        keys, parts = self.config.keys, layout.parts(label)
+        fields = [keys.field(label, number) for number in range(len(parts))]
+        return Call(("HMGET", keys.state(shard), *fields))
 
     def _begin_slice(self, known: Header, shard: int, last: str) -> Flow[None]:
         """Begin the current slice, with room for as many items as the last one held.
@@ -153,9 +163,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         """
         view, layout, keys = known.view, known.layout, self.config.keys
         label, header = view.labels[0], view.header_without_items(shard, layout.version)
-        fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
-        commands = ("HMGET", keys.state(shard), *fields), ("PTTL", keys.slice(label, shard))
-        [counts, time_left] = yield from request([*map(Call, commands)])
+        ttl = Call(("PTTL", keys.slice(label, shard)))
+        [counts, time_left] = yield from request([self._counts(layout, shard, last), ttl])
         if time_left != MISSING:
             # It began with the default part, before the server's clock was set back.
             entries = layout.grown(label, view.labels)

@@ -2,7 +2,8 @@
 
 A slice begins with one part. The *default part* has room for the filter's capacity; new items go into the newest part. When that
 is full, the slice grows by another part: twice as large as the one before if the slice began with the default part, which may be
-a poor guess; otherwise an eighth of the first part, then a quarter, a half, and so on.
+a poor guess; otherwise an eighth of the first part, then a quarter, a half, and so on. A slice that is not the current one gets
+new items by ``keep``, as the older ones did before it: its part is large enough for as many as the fullest of them holds, and a quarter more.
 
 Once a slice has grown, the slices after it have entries in the layout, and begin with room for as many items as the last slice
 held, but at least for the capacity. In a filter without a capacity every slice has an entry, and may also begin smaller.
@@ -72,13 +73,17 @@ class Layout:
         """Return the parts of a slice, oldest first."""
         return self._slices.get(label) or [self._default]
 
-    def grown(self, label: str, live: list[str]) -> str:
+    def grown(self, label: str, live: list[str], expected: int = 0) -> str:
         """Return the entries with another part for a slice, and without the slices that have left the window.
+
+        With the part, the slice has room for the ``expected`` number of items at least.
 
         Later live slices get entries, too, so that all clients know from the layout alone which slices still need an entry.
         (There are later slices if this slice is not the current one, or if the server's clock was set back.)
         """
-        return self.with_parts({label: [*self.parts(label), self._next_part(label)]}, live)
+        return self.with_parts(
+            {label: [*self.parts(label), self._next_part(label, expected)]}, live
+        )
 
     def sized_after(self, label: str, live: list[str]) -> str | None:
         """Return the slice whose items decide the size of this one, or None if this one has an entry or needs none.
@@ -130,12 +135,17 @@ class Layout:
                 slices[label] = [*parts, new._sized(new._default.capacity, len(parts))]
         return self._text(slices, begun)
 
-    def _next_part(self, label: str) -> Part:
+    def _next_part(self, label: str, expected: int) -> Part:
         parts = self.parts(label)
         first, number = parts[0], len(parts)
         if first == self._default:
-            return self._sized(2 * parts[-1].capacity, number)
-        return self._sized(-(-first.capacity // 8) << (number - 1), number)
+            usual = 2 * parts[-1].capacity
+        else:
+            usual = -(-first.capacity // 8) << (number - 1)
+        # A quarter more, because the fullest slice may get further items in its last period.
+        asked = sizing.capacity_after(expected + expected // 4) if expected else 0
+        lacking = asked - sum(part.capacity for part in parts)
+        return self._sized(max(usual, lacking), number)
 
     def _sized(self, capacity: int, number: int) -> Part:
         """Return the ``number``-th part of a slice, with this capacity. It is smaller if a key would be too large."""

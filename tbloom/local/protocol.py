@@ -186,7 +186,7 @@ class Protocol:
             contents.keep(self.config.stored, expires)
             contents.parts[shard.key] = PartEntry(expires, part_bytes(shard.size))
         if fills:
-            contents.keep_layout(shard.number, shard.grown, expires)
+            contents.keep_layout(shard.number, shard.grown(), expires)
         # All that can fail is done before the first bit is set.
         self.store.save(contents)
         part = part_of(self.store, shard.key, shard.size)

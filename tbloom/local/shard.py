@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import accumulate
 from operator import getitem
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from tbloom.errors import TBloomError
 from tbloom.local.memory import Store
 
 if TYPE_CHECKING:
+    from tbloom.bloom.layout import Layout
     from tbloom.bloom.layout import Part as PartSize
 
 #: The bytes of a part before its first row: the number of its items.
@@ -115,6 +117,14 @@ def parts_of(
     ]
 
 
+def _grown(layout: Layout, age: int, parts: dict[str, list[tuple[PartSize, Part | None]]]) -> str:
+    """Return the layout with another part for the slice of this age (see ``FilterDispatcher``)."""
+    labels = [*parts]
+    older = labels[age + 1 :] if age else []
+    held = (sum(part.items for _, part in parts[label] if part) for label in older)
+    return layout.grown(labels[age], labels, max(held, default=0))
+
+
 class Shard:
     """The live parts of one shard; new items go into the slice of age ``age``, 0 is the current one."""
 
@@ -125,11 +135,10 @@ class Shard:
         #: For each slice, newest first: the number of parts of it and all newer slices.
         self._ends = [*accumulate(len(layout.parts(of)) for of in labels)]
         label, first = labels[age], self._ends[age - 1] if age else 0
-        #: The layout to store when the newest part is full.
-        self.grown: str = layout.grown(label, labels) if current.config.grow else ""
-        newest_first = [
-            part for of in labels for part in reversed(parts_of(store, current, of, number))
-        ]
+        by_label = {of: parts_of(store, current, of, number) for of in labels}
+        #: Return the layout to store when the newest part is full.
+        self.grown: Callable[[], str] = partial(_grown, layout, age, by_label)
+        newest_first = [part for of in labels for part in reversed(by_label[of])]
         self._all = [newest_first.pop(first), *newest_first]
         #: The part that new items go into: its size, its name, and the part itself, if it exists.
         size, newest = self._all[0]

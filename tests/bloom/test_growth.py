@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import FilterFull, TBloomError, TimeBloom
+from tbloom import FilterFull, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tbloom.engine import batches
+from tests.helpers.clock import Clockwork
 from tests.helpers.making import Make
 
 
@@ -158,3 +160,36 @@ def test_without_a_capacity_a_large_slice_has_many_keys(items: int, keys: int) -
         layout = Layout(config, f"1557273600000000;{layout.grown(label, [label])}")
     assert keys == len(layout.parts(label))
     assert [1] == [len(Layout(configure("any", capacity=items)).parts(label))]
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_slices_that_are_filled_late_have_two_parts(
+    clockwork: Clockwork, name: str, *, is_local: bool
+) -> None:
+    """By ``keep=``: after the first window, a slice grows at once to what the older ones have got since they were current."""
+    spread = {7: 500, 6: 700, 5: 900, 4: 1200, 3: 1500, 2: 1700, 1: 1500}  # items a day, by keep=
+    added = itertools.count()
+
+    def make(capacity: int | None) -> TimeBloom | LocalBloom:
+        if is_local:
+            return LocalBloom(slices=7, capacity=capacity)
+        parameters: Any = {"slices": 7, "capacity": capacity, "shards": 1}
+        return TimeBloom.from_url(clockwork.server.url, f"{name}{capacity}", **parameters)
+
+    with make(9_000) as sized, make(None) as seen:
+        for day in range(17):
+            clockwork.go_on(86_400)
+            for one in (sized, seen):
+                if isinstance(one, LocalBloom):
+                    one._protocol.clock = lambda day=day: 86_400_000 * (18_050 + day)
+            for keep, count in spread.items():
+                items = [f"item {number}" for number in itertools.islice(added, count)]
+                sized.add_many(items, keep=keep)
+                seen.add_many(items, keep=keep)
+                assert all(seen.contains_many(items))
+        info, right = seen.info(), sized.info()
+    assert 7 == len(info.slices)
+    assert {1, 2} == {each.parts for each in info.slices}
+    assert info.bytes is not None
+    assert info.bytes <= 1.5 * (right.bytes or 0)
+    assert info.error_rate <= 1e-4
