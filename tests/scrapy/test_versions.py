@@ -305,3 +305,21 @@ def test_links_without_a_version_are_dropped_while_their_page_is_tried_again_or_
     settings = {**marked("done", tmp_path), "RETRY_ENABLED": True, "VERSIONS": ["1"]}
     [end] = project(Links, answers={"/a": [first, 200]}, **settings)
     assert {"a": [times_a], "b": [1], "links": [1]} == times([end])
+
+
+class Wrong(Stopped):
+    """Asks for pages in a wrong version."""
+
+    def links(self) -> Iterator[Any]:
+        yield from (self.request(page, meta={"tbloom_version": 1.5}) for page in "abcdef")
+
+
+def test_a_wrong_version_in_a_jobdir_of_a_crawl_without_tbloom_ends_the_crawl(
+    project: Any, tmp_path: Path
+) -> None:
+    jobdir = queued("JOBDIR", tmp_path)
+    [first] = project(Wrong, ADDONS={}, CLOSESPIDER_PAGECOUNT=1, **jobdir)
+    assert first.pages
+    [end] = project(Project, **marked("done", tmp_path), **jobdir)
+    assert ([], "tbloom_error") == (end.fetched, end.reason)
+    assert any("meta['tbloom_version'] of <GET" in line for line in end.log)

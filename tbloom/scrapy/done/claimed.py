@@ -323,9 +323,8 @@ class ClaimedRequests(PendingRequests):
                 if is_unfiltered or not self._has_jobdir:
                     return request
                 # A crawl without tbloom has left it in the JOBDIR. (Scrapy sets a retry's dont_filter.)
-                item, version = self.crawl.fingerprint(request)
-                token = Token("0", (item.hex(),), version=version.hex())
-                token.write(request)
+                self._enter(self._pending(request, always=True))
+                continue
             if token.session == self._seen.session and self._seen.owns(token.items[0]):
                 self._sharing.queue_changes += 1
                 self._without_note.discard(token.fingerprints[0])
