@@ -70,7 +70,7 @@ class SitemapSpider(scrapys.SitemapSpider):
 
     def _entries(self, entries: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         """Yield URLs with their lastmod. An alternate link without an entry has that of the first one that names it."""
-        urls, others = set[str](), dict[str, str]()
+        urls, others = {""}, dict[str, str]()  # an empty one is none
         for entry in entries:
             url, lastmod = entry["loc"], entry.get("lastmod", "")
             if url:
