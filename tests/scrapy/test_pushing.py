@@ -324,6 +324,7 @@ def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
         ("http://[", ["line 3: expected a URL"]),
         ("\x1f\x8b\x08", ["line 3: expected a URL"]),
         (f"SITE{'x' * 70_000}", ["line 3: expected a URL", "too long"]),
+        ('{"url": "SITE", "meta": {"tbloom_version": 1.5}}', ["tbloom: meta['tbloom_version'] of <GET", "got 1.5"]),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_named_and_nothing_of_its_batch_is_pushed(

@@ -187,6 +187,56 @@ def test_a_callback_finds_lastmod_in_the_meta(project: Any, tmp_path: Path) -> N
     assert {"a": "2026-11-29", "b": None} == {**end.items[0], **end.items[1]}
 
 
+MAPS = b"<sitemap><loc>SITE/map.xml</loc>%s</sitemap><sitemap><loc>SITE/b.xml</loc></sitemap>"
+INDEX = b'<?xml version="1.0"?><sitemapindex>%s</sitemapindex>' % MAPS
+
+
+class Whole(Broken):
+    """Reads its sitemap in each crawl."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        self.sitemap_urls = [f"{self.site}map.xml"]
+        async for request in SitemapSpider.start(self):
+            yield request
+
+
+@pytest.mark.parametrize("lastmod", [b"", b"<lastmod>%d</lastmod>"])
+def test_an_index_that_names_itself_is_read_once(
+    project: Any, tmp_path: Path, lastmod: bytes
+) -> None:
+    """Also with the time of the request as its lastmod, and if the other one names it, too."""
+    maps = [INDEX % (lastmod.replace(b"%d", b"%d" % number)) for number in range(50)]
+    answers = {"/map.xml": maps, "/b.xml": maps}
+    [end] = project(Whole, answers=answers, **marked("done", tmp_path))
+    assert {"map.xml": [1], "b.xml": [1]} == times([end])
+
+
+def languages(**lastmods: str) -> bytes:
+    """A sitemap whose entries name each other, and a page that has no entry."""
+    links = "".join(f'<link href="SITE/{page}"/>' for page in [*lastmods, "other"])
+    entries = [
+        f"<url><loc>SITE/{page}</loc><lastmod>{lastmod}</lastmod>{links}</url>"
+        for page, lastmod in lastmods.items()
+    ]
+    return f'<?xml version="1.0"?><urlset>{"".join(entries)}</urlset>'.encode()
+
+
+class Languages(Whole):
+    """Follows links to other languages, too."""
+
+    sitemap_alternate_links = True
+
+
+def test_alternate_links_have_the_lastmod_of_their_own_entry(project: Any, tmp_path: Path) -> None:
+    """Those without one have that of the first entry that names them."""
+    first = {"en": "1", "de": "2", "fr": "3"}
+    later = {**first, "de": "4"}
+    maps = [languages(**first), languages(**later), languages(**{**later, "en": "5"})]
+    ends = project(*[Languages] * 3, answers={"/map.xml": maps}, **marked("done", tmp_path))
+    pages = {"de": [1, 1, 0], "en": [1, 0, 1], "fr": [1, 0, 0], "other": [1, 0, 1]}
+    assert {**pages, "map.xml": [1, 1, 1]} == times(ends)
+
+
 @pytest.mark.parametrize("wrong", [b"<html>maintenance</html>", b'<?xml version="1.0"?><rss/>'])
 def test_what_is_no_sitemap_is_not_seen_in_its_version(
     project: Any, tmp_path: Path, wrong: bytes

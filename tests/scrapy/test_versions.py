@@ -33,9 +33,9 @@ class Versions(Project):
 def counts(project: Any, tmp_path: Path) -> Any:
     """How often each crawl fetches the page."""
 
-    def counts(*versions: Any, mark: str = "done", **more: Any) -> list[int]:
+    def counts(*versions: Any, mark: str = "done", kind: Any = Versions, **more: Any) -> list[int]:
         settings = {**marked(mark, tmp_path), **more, "VERSIONS": [*versions]}
-        return [len(end.fetched) for end in project(*[Versions] * len(versions), **settings)]
+        return [len(end.fetched) for end in project(*[kind] * len(versions), **settings)]
 
     return counts
 
@@ -259,3 +259,67 @@ def test_a_link_without_a_version_is_dropped_while_its_page_waits_in_one(
     """And once it is done."""
     ends = project(Mixed, Mixed, **marked(mark, tmp_path))
     assert {"list": [1, 1], **{f"{page}": [1, 1] for page in range(30)}} == times(ends)
+
+
+class Self(Versions):
+    """The page has a link to itself without a version."""
+
+    def parse(self, response: Response) -> Any:
+        yield self.request(path_of(response))
+
+
+@pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+def test_a_page_in_a_version_may_have_a_link_to_itself(
+    counts: Any, tmp_path: Path, mark: str, queue: str
+) -> None:
+    """Also if it comes from a JOBDIR, or was left by another crawler: the second crawl takes it without a link."""
+    assert [1, 1, 0] == counts(
+        "1", [], "1", kind=Self, mark=mark, answers={"/a": [503, 200]}, **queued(queue, tmp_path)
+    )
+    assert [1] == counts("2", kind=Self, mark=mark, **queued(queue, tmp_path))
+
+
+class Links(Versions):
+    """Has a second page with links without a version, which is fetched while the first one waits to be fetched again."""
+
+    custom_settings = {  # noqa: RUF012 - as Scrapy has it
+        "CONCURRENT_REQUESTS": 1,
+        "RETRY_PRIORITY_ADJUST": -5,
+        "REDIRECT_PRIORITY_ADJUST": -5,
+    }
+
+    def links(self) -> Iterator[Any]:
+        yield from super().links()
+        yield self.request("links")
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) == "links":
+            yield from map(self.request, ["a", "b"])
+
+
+@pytest.mark.parametrize(("first", "times_a"), [(503, 2), ("/b", 1)])
+def test_links_without_a_version_are_dropped_while_their_page_is_tried_again_or_redirected(
+    project: Any, tmp_path: Path, first: Any, times_a: int
+) -> None:
+    settings = {**marked("done", tmp_path), "RETRY_ENABLED": True, "VERSIONS": ["1"]}
+    [end] = project(Links, answers={"/a": [first, 200]}, **settings)
+    assert {"a": [times_a], "b": [1], "links": [1]} == times([end])
+
+
+class Wrong(Stopped):
+    """Asks for pages in a wrong version."""
+
+    def links(self) -> Iterator[Any]:
+        yield from (self.request(page, meta={"tbloom_version": 1.5}) for page in "abcdef")
+
+
+def test_a_wrong_version_in_a_jobdir_of_a_crawl_without_tbloom_ends_the_crawl(
+    project: Any, tmp_path: Path
+) -> None:
+    jobdir = queued("JOBDIR", tmp_path)
+    [first] = project(Wrong, ADDONS={}, CLOSESPIDER_PAGECOUNT=1, **jobdir)
+    assert first.pages
+    [end] = project(Project, **marked("done", tmp_path), **jobdir)
+    assert ([], "tbloom_error") == (end.fetched, end.reason)
+    assert any("meta['tbloom_version'] of <GET" in line for line in end.log)

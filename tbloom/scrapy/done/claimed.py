@@ -183,12 +183,17 @@ class ClaimedRequests(PendingRequests):
     def _check_versions(self, pending: PendingRequest, item: bytes) -> None:
         """Let a link without a version be busy until this crawl's request for its page in some version is committed."""
         if pending.version:
-            for url in in_any_version([item], pending.version):
-                self._in_versions[url] = pending.request
+            urls = in_any_version([item], pending.version)
+            self._in_versions.update(dict.fromkeys(urls, pending.request))
         elif pending.answer is None and (
             item in self._in_versions or item in self.committer.uncommitted
         ):
             pending.answer = Claim.BUSY
+
+    def _note_version(self, request: Request, token: Token) -> None:
+        """Note a request that is queued or fetched: perhaps a retry or a redirect, or from a JOBDIR or another crawler."""
+        if token.version:
+            self._in_versions.update(dict.fromkeys(token.urls, request))
 
     def _check_redirect(self, pending: PendingRequest, page: Page) -> None:
         """Let a redirect lead to its own URL once, as for a new cookie, but not in a circle."""
@@ -256,10 +261,8 @@ class ClaimedRequests(PendingRequests):
                 self._not_queued(pending, token, type(error).__name__)
             raise
         self._sharing.queue_changes += queued
-        if self._giving and token and queued:
-            self._giving.queued(pending.request)
-        if self._giving and token and queued and pending.fingerprint and not pending.note:
-            self._without_note.add(token.fingerprints[0])
+        if token and queued:
+            self._is_queued(pending, token)
         if token and is_new and not queued:
             self._not_queued(pending, token, "refused")  # by the project's scheduler
         elif page and is_new and token:
@@ -271,6 +274,14 @@ class ClaimedRequests(PendingRequests):
             self.tracker.forget(before)
             self.committer.release(before.items[1:])
         return queued
+
+    def _is_queued(self, pending: PendingRequest, token: Token) -> None:
+        """Note a request that the project's scheduler has queued."""
+        self._note_version(pending.request, token)
+        if self._giving:
+            self._giving.queued(pending.request)
+            if pending.fingerprint and not pending.note:
+                self._without_note.add(token.fingerprints[0])
 
     def _not_queued(self, pending: PendingRequest, token: Token, why: str) -> None:
         """End a request that the project's scheduler has not queued.
@@ -312,12 +323,12 @@ class ClaimedRequests(PendingRequests):
                 if is_unfiltered or not self._has_jobdir:
                     return request
                 # A crawl without tbloom has left it in the JOBDIR. (Scrapy sets a retry's dont_filter.)
-                item, version = self.crawl.fingerprint(request)
-                token = Token("0", (item.hex(),), version=version.hex())
-                token.write(request)
+                self._enter(self._pending(request, always=True))
+                continue
             if token.session == self._seen.session and self._seen.owns(token.items[0]):
                 self._sharing.queue_changes += 1
                 self._without_note.discard(token.fingerprints[0])
+                self._note_version(request, token)
                 self.tracker.taken(request, token)
                 if self.crawl.owns_hosts and self._scheduler.queued < _FEW:
                     self._sharing.ask_if_short()  # others leave pages of its hosts

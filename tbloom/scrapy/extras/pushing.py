@@ -438,6 +438,8 @@ def _naming_fingerprinter(settings: BaseSettings) -> Iterator[None]:
     """Raise what the project's fingerprinter raises as one line that names the setting."""
     try:
         yield
+    except ConfigError:  # a wrong version
+        raise
     except Exception as error:  # noqa: BLE001 - as above
         name = "REQUEST_FINGERPRINTER_CLASS"
         raise TBloomError(f"{name} is {settings[name]}, which raises {_why(error)}") from None

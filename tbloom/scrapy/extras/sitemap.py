@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Literal
 
 from scrapy import Request
@@ -43,13 +43,17 @@ class SitemapSpider(scrapys.SitemapSpider):
     async def start(self) -> AsyncIterator[Any]:
         """Yield requests for the sitemaps."""
         for url in self.sitemap_urls:
-            yield Request(url, self._parse_sitemap, dont_filter=True)
+            yield self._sitemap(url)
 
-    def _parse_sitemap(self, response: Response) -> Iterator[Request]:
-        """Yield requests for the sitemaps or the pages that a sitemap or a robots.txt names. In place of Scrapy's method."""
+    def _parse_sitemap(self, response: Response, above: Iterable[str] = ()) -> Iterator[Request]:
+        """Yield requests for the sitemaps or the pages that a sitemap or a robots.txt names. In place of Scrapy's method.
+
+        ``above``: the URLs that have led to it, and its own. They are not read again, because an index may name itself.
+        """
         if response.url.endswith("/robots.txt"):
             for url in sitemaps_in(response):
-                yield Request(url, self._parse_sitemap, dont_filter=True)
+                if url not in above:
+                    yield self._sitemap(url, above=above)
             return
         sitemap = read_sitemap(self, response)
         kind = getattr(sitemap, "type", None)
@@ -58,16 +62,29 @@ class SitemapSpider(scrapys.SitemapSpider):
             # It was not read in this version.
             response.meta[DONE] = False
             return
-        for entry in self.sitemap_filter(sitemap):
-            others = entry.get("alternate", ()) if self.sitemap_alternate_links else ()
-            for url in filter(None, (entry["loc"], *others)):
-                lastmod = entry.get("lastmod", "")
-                yield from (self._page if kind == "urlset" else self._sitemap)(url, lastmod)
+        for url, lastmod in self._entries(self.sitemap_filter(sitemap)):
+            if kind == "urlset":
+                yield from self._page(url, lastmod)
+            elif url not in above and any(pattern.search(url) for pattern in self._follow):
+                yield self._sitemap(url, lastmod, above)
 
-    def _sitemap(self, url: str, lastmod: str) -> Iterator[Request]:
-        if any(pattern.search(url) for pattern in self._follow):
-            meta = {VERSION: lastmod} if lastmod and self.sitemap_index_lastmod else {}
-            yield Request(url, self._parse_sitemap, meta=meta, dont_filter=not meta)
+    def _entries(self, entries: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+        """Yield URLs with their lastmod. An alternate link without an entry has that of the first one that names it."""
+        urls, others = {""}, dict[str, str]()  # an empty one is none
+        for entry in entries:
+            url, lastmod = entry["loc"], entry.get("lastmod", "")
+            if url:
+                yield url, lastmod
+            if self.sitemap_alternate_links:
+                urls.add(url)
+                for other in entry.get("alternate", ()):
+                    others.setdefault(other, lastmod)
+        yield from ((other, lastmod) for other, lastmod in others.items() if other not in urls)
+
+    def _sitemap(self, url: str, lastmod: str = "", above: Iterable[str] = ()) -> Request:
+        meta = {VERSION: lastmod} if lastmod and self.sitemap_index_lastmod else {}
+        given = {"above": [*above, url]}
+        return Request(url, self._parse_sitemap, meta=meta, cb_kwargs=given, dont_filter=not meta)
 
     def _page(self, url: str, lastmod: str) -> Iterator[Request]:
         if self.sitemap_lastmod == "day" and (day := _DAY.match(lastmod)):
