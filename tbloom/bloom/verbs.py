@@ -58,8 +58,7 @@ class Verbs(Base[Client]):
         self, items: Iterable[Item], within: int | None = None, keep: int | None = None
     ) -> Flow[list[bool]]:
         """Return the answer of ``add`` for each item, in order; a repeat within the call is False."""
-        digests = self.config.digests_of(items)
-        return in_order((yield from self._add_digests(digests, within, keep)), digests)
+        return self._add_each(self.config.digests_of(items), within, keep)
 
     @add_many.adds
     def _keys_of(self, items: Iterable[Item]) -> tuple[list[bytes], list[bytes]]:
@@ -81,9 +80,7 @@ class Verbs(Base[Client]):
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """Return the answer of ``contains`` for each item, in order."""
-        digests = self.config.digests_of(items)
-        answers = yield from self._contains_digests(digests, within)
-        return [bool(answers[digest]) for digest in digests]
+        return self._contains_each(self.config.digests_of(items), within)
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
@@ -170,6 +167,15 @@ class Verbs(Base[Client]):
         if within is None and keep is None:
             return 0, slices
         return check_keep(keep, within, slices), check_within(within, slices)
+
+    def _add_each(
+        self, digests: list[bytes], within: int | None, keep: int | None
+    ) -> Flow[list[bool]]:
+        return in_order((yield from self._add_digests(digests, within, keep)), digests)
+
+    def _contains_each(self, digests: list[bytes], within: int | None) -> Flow[list[bool]]:
+        answers = yield from self._contains_digests(digests, within)
+        return [bool(answers[digest]) for digest in digests]
 
     def _add_digests(
         self, digests: Iterable[bytes], within: int | None = None, keep: int | None = None

@@ -280,6 +280,10 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     ) -> Flow[list[bool]]:
         """Return the answer for each member. With ``once``, a repeat gets False."""
         pairs = digests_of(self.config, members)
-        answers = yield from ask(dict(pairs))
-        take = answers.pop if once else answers.get
-        return [bool(take(digest, None)) for digest, _ in pairs]
+
+        def each() -> Flow[list[bool]]:
+            answers = yield from ask(dict(pairs))
+            take = answers.pop if once else answers.get
+            return [bool(take(digest, None)) for digest, _ in pairs]
+
+        return each()

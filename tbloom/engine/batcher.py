@@ -74,11 +74,10 @@ class WaitingItem:
     sender: asyncio.Task[Answers | None] | None = None
 
     def keep_delivered(self) -> None:
-        """Keep an item whose answer was delivered just before its task was cancelled."""
+        """Keep an item whose task was cancelled just after its call had ended."""
         if self.call.keep and self.done.done() and not self.done.cancelled():
             answer = None if self.done.exception() else self.done.result()
-            if answer is not None and answer is not ALONE:
-                self.call.keep(self.item, answer)
+            self.call.keep(self.item, None if answer is ALONE else answer)
 
 
 def deliver(waiting: Iterable[WaitingItem], answers: Answers | BaseException | None) -> None:

@@ -214,12 +214,14 @@ class Dispatcher(ResetsInChild, Generic[B]):
 
     def look_up_lost(self, batches: list[B]) -> Flow[None]:
         """Look up the lost answers of earlier calls to the shards of these batches."""
-        lost = self.pending_answers.lost_in({batch.shard for batch in batches})
+        pending, shards = self.pending_answers, {batch.shard for batch in batches}
         # If the server refuses a replay, because of changed parameters for example, it will refuse the caller's call, too.
         with suppress(TBloomError):
-            found = yield from self.replay_all([kept.batch for kept in lost])
-            for kept, answers in zip(lost, found, strict=True):
-                self.pending_answers.found(kept, answers)
+            # Thousands of tasks may look up the same ones at once: what one has found, the others need not ask for.
+            while lost := pending.lost_in(shards)[:CALLS_PER_YIELD]:
+                found = yield from self.replay_all([kept.batch for kept in lost])
+                for kept, answers in zip(lost, found, strict=True):
+                    pending.found(kept, answers)
 
     def replay_all(self, lost: Iterable[Batch]) -> Flow[list[str]]:
         """Return the answers to lost calls; "" if the server has not executed one, and will not."""

@@ -133,8 +133,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     ) -> Flow[list[bool]]:
         """Return the answer of ``add`` for each item, in order; a repeat within the call is False."""
         ttl_ms, digests = self._ttl_ms(ttl), fingerprints_of(items)
-        answers = yield from self._dispatcher.add_items(digests, ttl_ms)
-        return in_order(answers, digests)
+        return _in_order(digests, self._dispatcher.add_items(digests, ttl_ms))
 
     @add_many.adds
     def _keys_of(self, items: Iterable[Item]) -> tuple[list[bytes], list[int]]:
@@ -154,9 +153,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """Return the answer of ``contains`` for each item, in order."""
-        digests = fingerprints_of(items)
-        answers = yield from self._contains(digests)
-        return [bool(answers[digest]) for digest in digests]
+        return self._contains_each(fingerprints_of(items))
 
     @removing
     @verb
@@ -173,7 +170,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def discard_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """Forget the items, and return the answer of ``discard`` for each, in order; a repeat within the call is False."""
         digests = fingerprints_of(items)
-        return in_order((yield from self._dispatcher.discard(digests)), digests)
+        return _in_order(digests, self._dispatcher.discard(digests))
 
     @verb
     def expires(self, item: Item) -> Flow[datetime | None]:
@@ -238,6 +235,10 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _contains(self, digests: Iterable[int]) -> Flow[Answers]:
         return answers_of((yield from self._look_up(digests)))
 
+    def _contains_each(self, digests: list[int]) -> Flow[list[bool]]:
+        answers = yield from self._contains(digests)
+        return [bool(answers[digest]) for digest in digests]
+
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
         found: dict[int, datetime] = {}
         for batch in (yield from self._look_up(digests, "expires")):
@@ -248,6 +249,10 @@ class ExactVerbs(Store[Client, ExactConfig]):
         batches = self._dispatcher.batches(digests)
         yield from self._dispatcher.send(batches, partial(self._dispatcher.call, verb))
         return batches
+
+
+def _in_order(digests: list[int], flow: Flow[Answers]) -> Flow[list[bool]]:
+    return in_order((yield from flow), digests)
 
 
 def _warnings(config: ExactConfig) -> Flow[list[str]]:

@@ -134,6 +134,26 @@ def test_lost_answers_are_fetched_by_the_next_call(store: Any, url: str, name: s
 
 
 @pytest.mark.parametrize("store", STORES, ids=str)
+def test_lost_answers_that_were_found_are_not_asked_for_again(
+    store: Store, url: str, name: str
+) -> None:
+    """Two calls look up a hundred, the second one while the first one does. (Thousands would, after an outage.)"""
+    with store.open(url, name) as seen:
+        seen.add("before")
+        lost = [flow_of(seen, "add", f"{i}") for i in range(100)]
+        for calls in [*map(next, lost)]:
+            replies_to(seen.client, calls)
+        for flow in lost:
+            flow.close()
+        first, second = (flow_of(seen, "add_many", [item]) for item in ("first", "second"))
+        asked = replies_to(seen.client, next(first))
+        first.send(asked)
+        assert len(asked) + len(sent(seen.client, second)) == 101
+        first.close()
+        assert all(seen.add_many(map(str, range(100))))
+
+
+@pytest.mark.parametrize("store", STORES, ids=str)
 def test_an_item_whose_replies_are_lost_is_counted_once(store: Store, url: str, name: str) -> None:
     """The server gets its call three times (redis-rb#953, rate-limit-redis#251)."""
     faults = list[Fault]()

@@ -270,6 +270,23 @@ async def test_a_new_item_is_kept_if_its_task_is_cancelled_as_the_answer_arrives
     assert ["item True", "item False"] == kept
 
 
+@pytest.mark.parametrize("answers", [None, TBloomError("refused"), {"a": TBloomError("full")}])
+@pytest.mark.parametrize("is_cancelled_first", [True, False])
+async def test_an_item_without_an_answer_is_kept_if_its_task_is_cancelled(
+    answers: Any, *, is_cancelled_first: bool
+) -> None:
+    """A heartbeat then commits it. The task is cancelled just before the shared call ends, or just after, before it goes on alone."""
+    kept = list[Any]()
+    call = SharedCall("kind", lambda _: None, lambda _: None, lambda *item: kept.append(item))  # type: ignore[arg-type,return-value]
+    waiting = WaitingItem("a", call, asyncio.get_running_loop().create_future())
+    if is_cancelled_first:
+        waiting.done.cancel()
+    deliver([waiting], answers)
+    if not is_cancelled_first:
+        waiting.keep_delivered()
+    assert [("a", None)] == kept
+
+
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_cancelled_task_that_closes_connections_cancels_no_other(
     url: str, name: str, turns: int

@@ -23,7 +23,16 @@ from tbloom.bloom.claims.session import Moment, Reserved, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
 from tbloom.engine.batches import Knowledge
-from tbloom.engine.flow import Call, Flow, Status, pairs, request, request_all, text
+from tbloom.engine.flow import (
+    CALLS_PER_YIELD,
+    Call,
+    Flow,
+    Status,
+    pairs,
+    request,
+    request_all,
+    text,
+)
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.keys import by_shard
 from tbloom.engine.pending import now_ms
@@ -157,21 +166,21 @@ class Claims(ResetsInChild):
 
     def _look_up_lost(self, session: Session, shards: Container[int]) -> Flow[None]:
         """Look up calls of ``claim`` and ``take`` without a reply, so that the server does not execute them late."""
-        lost = [each for each in [*session.lost] if each[1].shard in shards]
-        if not lost:
-            return
-        found = yield from self._dispatcher.replay_all([batch for _, batch in lost])
-        for each, answers in zip(lost, found, strict=True):
-            reserved, batch = each
-            # The server may have forgotten what became of an old call: then its claims are released in any case.
-            is_old = now_ms() > (batch.unanswered_since or 0) + LANE_TTL_MS // 2
-            known = repeat("1") if is_old else answers or repeat("")
-            if batch.digests:
-                session.answered(reserved, dict(zip(batch.digests, known, strict=False)))
-            else:  # a call of ``take``: the answers are the digests of the items that it took
-                session.to_give_back(reserved, _digests_in(answers))
-            with suppress(ValueError):  # another thread has looked it up
-                session.lost.remove(each)
+        while some := [each for each in [*session.lost] if each[1].shard in shards][
+            :CALLS_PER_YIELD
+        ]:
+            found = yield from self._dispatcher.replay_all([batch for _, batch in some])
+            for each, answers in zip(some, found, strict=True):
+                reserved, batch = each
+                # The server may have forgotten what became of an old call: then its claims are released in any case.
+                is_old = now_ms() > (batch.unanswered_since or 0) + LANE_TTL_MS // 2
+                known = repeat("1") if is_old else answers or repeat("")
+                if batch.digests:
+                    session.answered(reserved, dict(zip(batch.digests, known, strict=False)))
+                else:  # a call of ``take``: the answers are the digests of the items that it took
+                    session.to_give_back(reserved, _digests_in(answers))
+                with suppress(ValueError):  # another thread has looked it up
+                    session.lost.remove(each)
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[list[bytes]]:
         """Add the items to the slice of this age, and end their claims, because the work on them is done.

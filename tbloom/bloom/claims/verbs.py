@@ -119,7 +119,8 @@ class ClaimVerbs(Verbs[Client]):
     @verb
     def push(self, item: Item, note: str | Note, within: int | None = None) -> Flow[bool]:
         """Leave the item, with its note, to the next session that takes it. See ``push_many``."""
-        return (yield from self._push([self.config.digest(item)], [note], within))[0]
+        digests = [self.config.digest(item)]
+        return (yield from self._push(digests, stored_notes(digests, [note]), within))[0]
 
     @verb
     def push_many(
@@ -133,7 +134,8 @@ class ClaimVerbs(Verbs[Client]):
         An item is not new if it was seen within the window, if a session has claimed it, or if it is left already. After an error,
         push again: then what has reached the server is not new.
         """
-        return self._push(self.config.digests_of(items), notes, within)
+        digests = self.config.digests_of(items)
+        return self._push(digests, stored_notes(digests, notes), within)
 
     @verb
     def commit(self, item: Item, keep: int | None = None) -> Flow[bool]:
@@ -262,13 +264,12 @@ class ClaimVerbs(Verbs[Client]):
         return [digest not in taken_over for digest in digests]
 
     def _push(
-        self, digests: list[bytes], notes: Iterable[str | Note], within: int | None
+        self, digests: list[bytes], notes: Mapping[bytes, str], within: int | None
     ) -> Flow[list[bool]]:
-        stored = stored_notes(digests, notes)
-        if "" in stored.values():
+        if "" in notes.values():
             raise ConfigError("notes", "", "a text that says what to do with the item")
         within = check_within(within, self.config.slices)
-        answers = yield from self._claims.push(digests, within, stored)
+        answers = yield from self._claims.push(digests, within, notes)
         # A repeat is not new.
         return [answers.pop(digest, None) is Claim.NEW for digest in digests]
 
