@@ -134,8 +134,8 @@ local function unseen(items, item_bytes, sizes, begins, first, holders)
             end
           end
           if j < i then break end
-        elseif key ~= chosen and after <= n and not missing[key] then
-          missing[key] = call('EXISTS', keys[key]) == 0 -- need not be read for other items
+        elseif key ~= chosen then
+          missing[key] = true -- need not be read for other items (nor a part that another program has cut before this run)
         end
       end
       if chosen then

@@ -333,19 +333,3 @@ def test_an_answer_that_is_on_its_way_during_a_clear_is_not_cached(
     assert answer.value.value in (False, True, Claim.SEEN)  # as it was
     assert not ours.contains("a")
     assert ours.add("a")
-
-
-async def test_a_part_that_another_program_has_shortened_holds_the_items_at_its_beginning(
-    make: Make, client: redis.Redis
-) -> None:
-    """It does so for calls with many items, too, whatever their order."""
-    seen, items = make(capacity=1000, error_rate=1e-9), [*map(str, range(500))]
-    await seen.add_many(items, keep=1)
-    oldest = (await seen.keys())[0]
-    shorten = "redis.call('SET', KEYS[1], redis.call('GETRANGE', KEYS[1], 0, ARGV[1]), 'KEEPTTL')"
-    client.eval(shorten, 1, oldest, client.strlen(oldest) // 2)
-    one_by_one = [await seen.contains(item) for item in items]
-    assert 100 < sum(one_by_one) < 400
-    assert one_by_one == await seen.contains_many(items)
-    assert one_by_one == [period is not None for period in await seen.last_seen_many(items)]
-    assert one_by_one == [not new for new in await seen.add_many(items)]
