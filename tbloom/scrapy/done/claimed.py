@@ -319,10 +319,9 @@ class ClaimedRequests(PendingRequests):
         while (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
-                is_unfiltered = request.dont_filter and RETRIES not in request.meta
-                if is_unfiltered or not self._has_jobdir:
+                if request.dont_filter or not self._has_jobdir:
                     return request
-                # A crawl without tbloom has left it in the JOBDIR. (Scrapy sets a retry's dont_filter.)
+                # A crawl without tbloom has left it in the JOBDIR.
                 self._enter(self._pending(request, always=True))
                 continue
             if token.session == self._seen.session and self._seen.owns(token.items[0]):
