@@ -95,7 +95,7 @@ class Outage:
         if self._began is None and began > self._answered_at:
             self._began, self._said_next = began, 0.0
         away_since = now if self._began is None else self._began
-        self.is_over |= self._is_told_to_end() or began >= min(began, away_since) + self._limit
+        self.is_over |= self._is_told_to_end() or max(0.0, began - away_since) >= self._limit
         if self.is_over or self._answered_at == -inf:
             return False
         if self._began is not None and now >= self._said_next:

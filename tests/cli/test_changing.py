@@ -197,8 +197,8 @@ def test_what_waits_in_a_jobdir_is_fetched_by_the_next_crawl(
     )["fetched"]
     before = contents(tmp_path)
     waiting = 40 - len(first)
-    imports = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
-    done = tbloom(*imports, str(tmp_path), "--json")
+    command = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    done = tbloom(*command, str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
     assert 40 == counts.pop("lines") + counts.pop("records")
@@ -221,8 +221,8 @@ def test_a_retry_that_waits_in_a_jobdir_is_not_imported(
     jobdir = {"JOBDIR": str(tmp_path), "RETRY_ENABLED": True}
     halt = {"CLOSESPIDER_PAGECOUNT": 3, "CONCURRENT_REQUESTS": 1}
     first = crawl("pages", {**jobdir, **halt}, pages)["fetched"]
-    imports = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
-    done = tbloom(*imports, str(tmp_path), "--json")
+    command = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    done = tbloom(*command, str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
     assert (len(first), 20 - len(first)) == (counts["read"], counts["waiting"])
@@ -245,8 +245,8 @@ def test_what_waits_in_the_jobdir_of_a_killed_crawl_is_fetched_by_none(
     first = crawl("pages", {**jobdir, **halt}, [*"abcdefgh"])["fetched"]
     if not named:
         (tmp_path / "requests.queue" / "active.json").unlink()  # as if it was killed
-    imports = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
-    done = tbloom(*imports, str(tmp_path / named))
+    command = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
+    done = tbloom(*command, str(tmp_path / named))
     assert done.returncode == 0, done.stderr
     waiting = f"holds {8 - len(first)} requests"
     said = "TBLOOM_MARK = 'scheduled'" if named else "was killed: only links lead to them"
@@ -268,12 +268,12 @@ def test_a_jobdir_whose_waiting_requests_can_t_be_told_is_refused(
         "REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter",
     }
     crawl("pages", {**own, "CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1}, [*"abcdefgh"])
-    imports = "migrate", "--url", url, name, "--create", "--from-seen"
-    refused(tbloom(*imports, tmp_path), "lacks", "run this in the project's folder")
+    command = "migrate", "--url", url, name, "--create", "--from-seen"
+    refused(tbloom(*command, tmp_path), "lacks", "run this in the project's folder")
     for file in (tmp_path / "requests.queue").rglob("0s"):
         for broken in [file] if file.is_file() else file.glob("q*"):
             broken.write_bytes(broken.read_bytes()[:-1])
-    refused(tbloom(*imports, tmp_path), "expected a whole queue", "in place of its folder")
+    refused(tbloom(*command, tmp_path), "expected a whole queue", "in place of its folder")
     assert tbloom("info", "--url", url, name).returncode != 0
-    done = tbloom(*imports, tmp_path / "requests.seen")
+    done = tbloom(*command, tmp_path / "requests.seen")
     assert (0, True) == (done.returncode, "What waits there counts as seen" in done.stderr)

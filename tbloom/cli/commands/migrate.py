@@ -38,7 +38,7 @@ _NEITHER = (
     "{}: byte {:,}: expected a fingerprint of Scrapy's requests.seen (a line of hex digits, or since 2.19 two bytes of length and "
     "the bytes), got {!r}"
 )
-_REMEDY = "To let all that was scheduled count as seen, import {} in place of its folder"
+_REMEDY = "To let all that was scheduled count as seen, migrate {} in place of its folder"
 
 
 @click.command(
