@@ -219,11 +219,10 @@ def test_a_fleet_shares_requests_whose_objects_a_middleware_makes_of_lists(
         crawl.send_signal(2)
         crawl.result()
     fetched = [file.read_text().split() if file.exists() else [] for file in files]
-    print([len(pages) for pages in fetched])
     assert [*range(PAGES)] == sorted(int(page) for pages in fetched for page in pages)
     assert ("finished", PAGES - 1 if has_objects else 0) == (
         end["finish_reason"],
         end["stats"].get("tbloom/unserializable", 0),
     )
     assert has_objects == ("No other crawler takes such a page" in log)
-    assert [True, not has_objects, not has_objects] == [bool(pages) for pages in fetched]
+    assert has_objects != any(fetched[1:])  # on a busy machine, one of them may take all
