@@ -781,6 +781,36 @@ def test_a_page_whose_callback_gives_up_is_fetched_by_the_next_crawl(
     assert [[], [{"title": "A"}], []] == [end.items for end in ends]
 
 
+class ManyPages(Project):
+    pages = tuple(map(str, range(120)))
+
+
+HostLimit: Any = example("recipes.md", "class HostLimit")["HostLimit"]
+
+
+class GoesOn(HostLimit):
+    """Without the recipe's line of ``tbloom_done``."""
+
+    def process_request(self, request: Any) -> None:
+        try:
+            super().process_request(request)
+        except IgnoreRequest:
+            del request.meta["tbloom_done"]
+            raise
+
+
+@MARKS
+@pytest.mark.parametrize(("limit", "later"), [(HostLimit, 0), (GoesOn, 20)])
+def test_at_most_so_many_pages_of_a_host_are_fetched(
+    project: Any, tmp_path: Path, mark: str, limit: Any, later: int
+) -> None:
+    """scrapy#1553, scrapy-cluster#103, katana#1611: the others are done, or left to the next crawl."""
+    more = {**marked(mark, tmp_path), "DOWNLOADER_MIDDLEWARES": {limit: 50}}
+    first, second = project(ManyPages, ManyPages, **more)
+    assert [100, later] == [len(end.fetched) for end in (first, second)]
+    assert len({*first.fetched, *second.fetched}) == 100 + later
+
+
 HeedsRobotsTxt = example("recipes.md", "RobotsTxtMiddleware)")["HeedsRobotsTxt"]
 
 
