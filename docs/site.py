@@ -35,6 +35,7 @@ PROJECT |= {
         *ROOT.glob("lua/bloom/**/*.lua"),
         *ROOT.glob("lua/shared/*.lua"),
         *ROOT.glob("examples/*.py"),
+        *ROOT.glob("tests/distinct/interop/*.py"),
     )
 }
 

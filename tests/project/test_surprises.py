@@ -1,4 +1,4 @@
-"""What docs/comparison.md says that other software does, by itself. If a new version does it no more, change the row."""
+"""What docs/comparison.md and docs/recipes.md say that other software does, by itself. If a new version does it no more, change them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from cachetools import LRUCache
 from crawlee import Request as CrawleeRequest
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from scrapy import Request, Spider
-from scrapy.utils.test import get_crawler
-from scrapy_redis.queue import PriorityQueue
 from scrapy_redis.spiders import RedisSpider
 from w3lib.url import url_query_cleaner
 
@@ -31,16 +25,6 @@ def test_a_field_of_scrapy_redis_json_replaces_the_query() -> None:
     assert f"{URL}?job=7" == make(b'{"url": "https://example.com/?page=2", "job": "7"}').url
     with pytest.raises(TypeError):
         make(b'{"url": "https://example.com/", "job": 7}')
-
-
-def test_scrapy_redis_queue_gives_the_shortest_request_first(url: str, name: str) -> None:
-    spider = get_crawler(Spider)._create_spider("shop")
-    urls = [f"{URL}{'a' * length}" for length in (3, 2, 1)]
-    with redis.Redis.from_url(url) as client:
-        queue = PriorityQueue(client, spider, name)
-        for each in urls:
-            queue.push(Request(each))
-        assert urls[::-1] == [queue.pop().url for _ in urls]
 
 
 def test_w3lib_drops_a_parameter_that_comes_twice() -> None:
@@ -78,18 +62,6 @@ asyncio.run(main(*sys.argv[1:]))
     command = [sys.executable, "-c", code, name, str(tmp_path)]
     found = [int(subprocess.check_output(command)) for _ in range(2)]
     assert [0, kept] == found
-
-
-def test_redis_py_gives_up_a_call_that_blocks_for_longer_than_its_time_out(url: str) -> None:
-    assert 5 == redis.Redis().connection_pool.connection_kwargs["socket_timeout"]
-    impatient = {"socket_timeout": 0.2, "retry": Retry(NoBackoff(), 1)}
-    with (
-        redis.Redis.from_url(url, **impatient) as client,
-        pytest.raises(redis.TimeoutError),
-    ):
-        client.blpop(["none"], timeout=1)
-    with redis.Redis.from_url(url, socket_timeout=None) as client:
-        assert client.blpop(["none"], timeout=1) is None
 
 
 def test_an_lru_cache_that_is_asked_by_in_forgets_the_page_that_all_link_to() -> None:

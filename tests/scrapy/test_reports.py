@@ -1,6 +1,6 @@
 """What users of Scrapy and scrapy-redis have reported in public: with tbloom, no page is lost, and none is fetched for ever.
 
-Which other tests try reports is in docs/reports.md.
+docs/reports.md has all reports that tests name.
 """
 
 from __future__ import annotations
