@@ -49,7 +49,6 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "gets": 1000,
         "rounds": 2,
         "windows": [10_000],
-        "imported": 1000,
     },
     "distinct": {"space": 10**6, "rounds": 2},
 }

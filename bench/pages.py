@@ -1,28 +1,22 @@
-"""The time and size of a page in small and large page stores, and of imports."""
+"""The time and size of a page in small and large page stores."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import multiprocessing
 import os
 import random
-import re
 import tempfile
 import time
-from base64 import b32encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
-from uuid import uuid4
 
 from bench.progress import shown
 from bench.serving import FOLDER, Server, documents
 from bench.tables import Table
-from tbloom.pages import Page, PageStore, import_warc
+from tbloom.pages import Page, PageStore
 
 PACKAGE, DOCS = "python3.11-doc", Path("usr/share/doc/python3.11/html")
 #: Days that a store with a window keeps, and bytes of its pages.
@@ -34,38 +28,29 @@ PERIOD_COLUMNS = {
     "other puts (us)": ".0f",
     "get (us)": ".0f",
 }
-IMPORT_COLUMNS = {
-    "archive": "",
-    "pages": ",d",
-    "processor (us a page)": ".0f",
-    "memory (MB)": ".0f",
-}
 HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
 
 
 def measure(
     _server: Server,
     *,
-    sizes: Sequence[int] = (10_000, 300_000),
+    sizes: Sequence[int] = (10_000, 100_000),
     gets: int = 10_000,
     rounds: int = 5,
     windows: Sequence[int] = (10_000, 100_000),
-    imported: int = 10_000,
 ) -> list[Table]:
-    """Return the figures of stores with ``sizes`` pages, of stores with a window of ``windows`` pages, and of imports."""
+    """Return the figures of stores with ``sizes`` pages, and of stores with a window of ``windows`` pages."""
     root = documents(PACKAGE, DOCS)
     bodies = [path.read_bytes() for path in sorted(root.rglob("*.html"))]
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
         rows = [_row(Path(folder) / f"{n}", bodies, n, gets, rounds) for n in shown(sizes, "pages")]
         periods = [_period(Path(folder) / f"d{n}", bodies, n) for n in shown(windows, "pages")]
-        imports = import_table(Path(folder), bodies, imported)
     columns = {"pages": ",d", "put (us)": ".0f", "get (us)": ".0f", "`in` (us)": ".1f"}
     columns |= {"not there (us)": ".1f", "from the disk (us)": ".0f", "bytes a page": ",.0f"}
     return [
         Table("pages", {**columns, "of them in the index": ".0f"}, rows),
         Table("pages-periods", PERIOD_COLUMNS, periods),
-        imports,
     ]
 
 
@@ -141,56 +126,3 @@ def _period(folder: Path, bodies: list[bytes], size: int) -> list[Any]:
             firsts.append(timed(put, [f"day-{number}"]) / 1000)
             timed(put, [f"day-{number}-{n}" for n in range(500)])  # the bytes of files are freed
     return [size, median(firsts), max(firsts), others, gets]
-
-
-def import_table(folder: Path, bodies: list[bytes], count: int) -> Table:
-    """Return the processor's time and the memory of importing sound archives with a request and a response for each of ``count`` pages."""
-    rows = list[list[Any]]()
-    for name, compress in (("`.warc.gz`", gzip.compress), ("`.warc`", bytes)):
-        archive, store = folder / "sound.warc", folder / f"imported-{len(rows)}"
-        with archive.open("wb") as file:
-            for number in range(count):
-                for record in _records(number, bodies[number % len(bodies)]):
-                    file.write(compress(record))
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            seconds, memory = pool.apply(_import, (archive, store, count))
-        rows.append([name, count, 1e6 * seconds / count, memory / 2**20])
-        archive.unlink()
-    return Table("pages-import", IMPORT_COLUMNS, rows)
-
-
-def _records(number: int, body: bytes) -> Iterator[bytes]:
-    """Yield the WARC records of a request and its response, with the fields that crawlers write."""
-    head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
-    answer = f"HTTP/1.1 200 OK\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-    for kind, block in ("request", b"GET / HTTP/1.1\r\nHost: docs.example.com\r\n\r\n"), ("response", answer):  # fmt: skip
-        digests = {"WARC-Block-Digest": _digest(block)}
-        if kind == "response":
-            digests["WARC-Payload-Digest"] = _digest(body)
-        fields = {
-            "WARC-Type": kind,
-            "WARC-Record-ID": f"<urn:uuid:{uuid4()}>",
-            "WARC-Target-URI": url(number),
-            "WARC-Date": "2026-01-02T03:04:05Z",
-            **digests,
-            "Content-Type": f"application/http; msgtype={kind}",
-            "Content-Length": f"{len(block)}",
-        }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        yield f"WARC/1.1\r\n{lines}\r\n".encode() + block + b"\r\n\r\n"
-
-
-def _digest(data: bytes) -> str:
-    return f"sha1:{b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()}"
-
-
-def _import(archive: Path, folder: Path, count: int) -> tuple[float, int]:
-    """Return the seconds of the processor that an import takes, and the most memory that this process had (bytes)."""
-    with PageStore(folder) as store:
-        start = time.process_time()
-        done = import_warc(store, archive)
-        seconds = time.process_time() - start
-    assert (done.stored, done.skipped, done.damaged) == (count, {"request": count}, ())
-    # (Not ``ru_maxrss``, which a process inherits from the one that has started it.)
-    [most] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return seconds, int(most) << 10
