@@ -21,7 +21,8 @@ local cursor, began = string.match(redis.call('HGET', sessions, 'burial') or '',
 began = tonumber(began) or now
 local all, page = redis.call('HGETALL', sessions), redis.call('HSCAN', claims, cursor or '0', 'COUNT', count)
 redis.call('ZCARD', index)
-local alive, heirs, dead = {}, {}, {}
+-- The sessions that live; those that are dead, with the time of it; and the owner of what these leave (shared/claims.lua).
+local alive, dead, heirs = {}, {}, {}
 for i = 1, #all, 2 do
   local name = all[i]
   local until_ms, _, has_ended = session_parts(all[i + 1], now)
@@ -45,7 +46,7 @@ for i = 1, #page[2], 2 do
     -- it held only because the work had failed.
     local has_failed = not is_left(owner) and unindex(index, owner, place, digest)
     local heir = is_left(owner) and owner or not has_failed and heirs[owner] or LEFT
-    leave(claims, index, digest, heir, claimed_as, place, note)
+    leave(claims, index, digest, heir, claimed_as, place .. note)
   end
 end
 if page[1] ~= '0' then redis.call('HSET', sessions, 'burial', string.format('%s %.0f', page[1], began)) end

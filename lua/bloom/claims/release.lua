@@ -37,7 +37,7 @@ for item = 0, #digests / 16 - 1 do
   local ends = owner == session and claimed_as <= string.sub(numbers, 8 * item + 1, 8 * item + 8)
   if ends then unindex(index, owner, place, digest) end
   if ends and leaves and note ~= '' then
-    leave(claims, index, digest, LEFT, claimed_as, place, note)
+    leave(claims, index, digest, LEFT, claimed_as, place .. note)
     any_left = true
   elseif ends then
     redis.call('HDEL', claims, digest)
