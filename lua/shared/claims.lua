@@ -163,3 +163,9 @@ local function keep_claims(claims, sessions, index, expires, life, now)
   local keys_expire = math.max(expires, now + math.max(2 * life, 3600000))
   for _, key in ipairs({claims, sessions, index}) do give_or_extend_ttl(key, keys_expire, now) end
 end
+
+-- Gives a key that is new, perhaps, the TTL of the claims, unless its own is longer.
+local function keep_as_long(key, claims, now)
+  local left_ms = redis.call('PTTL', claims)
+  if left_ms > 0 then give_or_extend_ttl(key, now + left_ms, now) end
+end

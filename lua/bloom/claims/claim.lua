@@ -53,28 +53,30 @@ local known_until, more = session_parts(known, now)
 local queue, waits_until = queue_parts(more)
 local leaves, any_changed = session == LEFT, false
 
--- Returns true if the owner's claim on an item, with this place, is no obstacle.
-local function may_replace(owner, place)
-  if is_left(owner) and leaves then return false end
-  if not is_left(owner) then
+-- Returns true if an item that has an owner is free all the same.
+local function is_free_from(owner, place)
+  if is_left(owner) then
+    if leaves then return false end
+  else
     local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
     if until_ms > now then return false end
-    owner = has_ended and LEFT or BEREFT
+    owner = has_ended and LEFT or BEREFT -- as bury.lua will leave it
   end
-  local has_killed = deaths_of(owner, place) ~= '0'
-  return not (has_killed and place_parts(place) == queue)
+  local is_of_queue = place_parts(place) == queue
+  return not is_of_queue or deaths_of(owner, place) == '0'
 end
 
--- Claims or leaves an item that was not seen, if it may, and returns its answer. `last`: see ARGV[7].
-local function answer_for(digest, note, last)
+-- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`: the
+-- last call whose claim this call replaces.
+local function answer_for(digest, note, replaces)
   local owner, claimed_as, place = claim_of(claims, digest)
-  local is_own = owner == session and claimed_as <= last
-  if owner and not is_own and not may_replace(owner, place) then return '2' end
+  local is_own = owner == session and claimed_as <= replaces
+  if owner and not is_own and not is_free_from(owner, place) then return '2' end
 
   local note_queue, _, note_host = place_parts(note)
   local host = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
   local is_others = host and not may_own(claims, sessions, host, session, now)
-  -- What is left in the queue already stays there, for the owner of the host.
+  -- It is left in the queue already, for the owner of the host.
   if is_others and is_left(owner) and place_parts(place) == queue then return '2' end
 
   any_changed = true

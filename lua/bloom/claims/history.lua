@@ -47,6 +47,5 @@ for at = 1, #histories, 26 do
   answers[#answers + 1] = changes and '1' or '0'
 end
 
-local left_ms = any_failed and redis.call('PTTL', claims) or -1
-if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
+if any_failed then keep_as_long(index, claims, now) end
 return {0, table.concat(answers)}

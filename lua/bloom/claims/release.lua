@@ -48,6 +48,5 @@ end
 for host in string.gmatch(ARGV[5] or '', '....') do change_host('h' .. queue .. host, session, session .. '-') end
 for host in string.gmatch(ARGV[6] or '', '....') do change_host('h' .. queue .. host, session .. '-') end
 
-local left_ms = any_left and redis.call('PTTL', claims) or -1
-if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
+if any_left then keep_as_long(index, claims, now) end
 return {0, table.concat(answers)}

@@ -33,7 +33,5 @@ for at = 2, #ARGV, 3 do
   end
   answers[#answers + 1] = is_same and '1' or '0'
 end
--- The last item that left the index has ended it.
-local left_ms = redis.call('PTTL', claims)
-if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
+keep_as_long(index, claims, now) -- the last item that left the index has ended it
 return {0, table.concat(answers)}

@@ -46,7 +46,7 @@ local waits_for, own_queue, FIRST_HOST, SUSPECT = tonumber(ARGV[8]), ARGV[9], AR
 -- The reply; and for the lane, the digest of each item in hexadecimal, with its deaths.
 local reply, taken = {0, 0, 0}, {}
 
--- Adds an item of the session to both.
+-- Adds an item that the session has to both.
 local function add(digest, deaths, place, note)
   local hex = string.gsub(digest, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
   local n, _, _, _, failures = #reply, place_parts(place)
@@ -79,7 +79,7 @@ local queue_before, waited_until = queue_parts(more)
 if own_queue == '' then own_queue = queue_before or queue end
 redis.call('HLEN', claims)
 
--- An earlier call's count of the queue's sessions: when it was made (ms), how many wait, and how many others live. nil: there is none.
+-- An earlier call's count of the queue's sessions, if there is one: when it was made (ms), how many wait, and how many others live.
 local count_field = 'w' .. queue
 local counted_at, waiting, others = string.match(redis.call('HGET', sessions, count_field) or '', '^(%d+) (%d+) (%d+)$')
 
@@ -89,7 +89,7 @@ local function count_left(first, after)
 end
 
 -- Claims a left item.
-local function take_item(digest, owner, place, note)
+local function take_one(digest, owner, place, note)
   local deaths = deaths_of(owner, place)
   if deaths >= SUSPECT then
     -- Whoever gives a suspect back, or ends, leaves a suspect.
@@ -105,7 +105,7 @@ local looks, EACH, any_owned = 2000, 10, count_left('0=', '0>') > 0
 
 -- Takes items whose members in the queue are from `first` on and before `after`, until so many are taken. Members without a left
 -- item are removed.
-local function take(first, after, most)
+local function take_some(first, after, most)
   local from, host_before, of_host = '[' .. queue .. first, nil, 0
   repeat
     local count = math.min(most - #taken, any_owned and EACH or most)
@@ -121,7 +121,7 @@ local function take(first, after, most)
         from = '(' .. string.sub(member, 1, -17) .. string.rep('\255', 17) -- the next host
         break
       end
-      if is_valid then take_item(digest, owner, place, note) end
+      if is_valid then take_one(digest, owner, place, note) end
       if host then own_host(claims, sessions, host, session, now) end
       gone[#gone + 1] = member
     end
@@ -139,8 +139,8 @@ local function take_share()
   local most = math.max(1, math.min(limit, math.ceil(left / sharers)))
   -- Each call begins with another host, because those of other sessions may be many.
   local first = any_owned and '0=' .. FIRST_HOST or '0'
-  take(first, SUSPECT, most)
-  if any_owned and #taken < most then take('0', first, most) end
+  take_some(first, SUSPECT, most)
+  if any_owned and #taken < most then take_some('0', first, most) end
 end
 
 -- Keeps the session alive, and notes whether it waits. The count of its queue's sessions is corrected if the session has waited,
@@ -189,7 +189,7 @@ local function tell_of_others()
 end
 
 if limit > 0 then take_share() end
-if limit > 0 and #taken == 0 and waits_for > 0 then take(SUSPECT, '9', 1) end
+if limit > 0 and #taken == 0 and waits_for > 0 then take_some(SUSPECT, '9', 1) end
 keep_alive()
 if #taken == 0 then tell_of_others() end
 redis.call('HSET', state, lane, lane_entry(number, table.concat(taken), now))
