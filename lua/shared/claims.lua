@@ -65,6 +65,11 @@ local function member_of(owner, place, digest)
   return queue .. (is_left(owner) and deaths_of(owner, place) or '9') .. host .. digest
 end
 
+-- Returns how many members the index has of a queue, from `first` on and before `after`.
+local function count_kept(index, queue, first, after)
+  return redis.call('ZLEXCOUNT', index, '[' .. queue .. first, '(' .. queue .. after)
+end
+
 -- Takes an item out of the index, if it is in there. Call this before its claim changes. Returns whether it was.
 local function unindex(index, owner, place, digest)
   local _, _, _, failures = place_parts(place)

@@ -11,9 +11,9 @@
 --            ends a session that leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
 --
--- Reply      {0, dead, known} dead: 1: a session is dead, and its claims are to be left (bury.lua). A look at some sessions says so,
---                             because there may be very many. known: 1: the session lives on; 0: the server does not know it (any
---                             more), or others have begun to leave its claims
+-- Reply      {0, dead, known} dead: 1: a session is dead, and its claims are to be left (bury.lua). A look at some sessions
+--                             says so, because there may be very many. known: 1: the session lives on; 0: the server does not
+--                             know it (any more), or others have begun to leave its claims
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 
 local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
@@ -28,14 +28,16 @@ local lost = is_lost(claims, sessions, entry, now)
 if entry or not lost then
   local _, more, has_ended = session_parts(entry, now)
   local queue = queue_parts(more)
-  if life > 0 and not has_ended and not lost then
+  if life < 0 then
+    redis.call('HDEL', sessions, session)
+  elseif life == 0 then
+    keep_session(sessions, session, now, ' e')
+  elseif not has_ended and not lost then
     keep_session(sessions, session, now + life, more)
     known = 1
   end
-  if life == 0 then keep_session(sessions, session, now, ' e') end
+  if life <= 0 and queue then redis.call('HDEL', sessions, 'w' .. queue) end -- the count of its sessions (take.lua)
   if life >= 0 then keep_claims(claims, sessions, index, expires, life, now) end
-  if life < 0 then redis.call('HDEL', sessions, session) end
-  if life <= 0 and queue then redis.call('HDEL', sessions, 'w' .. queue) end
 end
 
 local some = redis.call('HRANDFIELD', sessions, '8', 'WITHVALUES')

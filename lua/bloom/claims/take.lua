@@ -83,11 +83,6 @@ redis.call('HLEN', claims)
 local count_field = 'w' .. queue
 local counted_at, waiting, others = string.match(redis.call('HGET', sessions, count_field) or '', '^(%d+) (%d+) (%d+)$')
 
--- Returns how many items are left whose members in the queue are from `first` on and before `after`.
-local function count_left(first, after)
-  return redis.call('ZLEXCOUNT', index, '[' .. queue .. first, '(' .. queue .. after)
-end
-
 -- Claims a left item.
 local function take_one(digest, owner, place, note)
   local deaths = deaths_of(owner, place)
@@ -101,7 +96,7 @@ local function take_one(digest, owner, place, note)
 end
 
 -- Of a host with one owner, EACH items are taken at a time, so that the session gets some of each of its hosts.
-local looks, EACH, any_owned = 2000, 10, count_left('0=', '0>') > 0
+local looks, EACH, any_owned = 2000, 10, count_kept(index, queue, '0=', '0>') > 0
 
 -- Takes items whose members in the queue are from `first` on and before `after`, until so many are taken. Members without a left
 -- item are removed.
@@ -132,7 +127,7 @@ end
 
 -- Takes the session's share of what is left.
 local function take_share()
-  local left = count_left('0', SUSPECT)
+  local left = count_kept(index, queue, '0', SUSPECT)
   if left == 0 then return end
   -- If the session waits, the others that wait get as many.
   local sharers = waits_for > 0 and math.max(1, tonumber(waiting) or 1) or 1
@@ -182,7 +177,7 @@ local function tell_of_others()
   -- A count is used for a second, and longer where it took longer.
   if not counted_at or tonumber(counted_at) <= now - 1000 - 2 * (waiting + others) then count_sessions() end
   reply[1], reply[2] = tonumber(waiting), tonumber(others)
-  if count_left('', ':') > 0 then reply[2] = math.max(1, reply[2]) end
+  if count_kept(index, queue, '', ':') > 0 then reply[2] = math.max(1, reply[2]) end
   -- The server may have lost sessions whose claims nobody knows of.
   local lost = redis.call('HLEN', claims) - redis.call('ZCARD', index)
   if known_until == 0 and redis.call('HLEN', sessions) <= 2 and lost > 0 then reply[3] = 1 end
