@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from tbloom import Claim, LocalBloom
-from tbloom.bloom.claims.calls import LEFT, SUSPECT
 from tbloom.bloom.claims.fleet import (
     KEPT,
     MOST_GIVEN_UP,
@@ -42,6 +41,7 @@ from tbloom.bloom.claims.fleet import (
     queues_by_state,
 )
 from tbloom.bloom.claims.notes import PLACE, History, Note, Taken, with_failure
+from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
