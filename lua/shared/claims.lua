@@ -1,23 +1,28 @@
 -- the claims of items, the sessions that hold them, and the index of left items.
 --
--- A claim of an item is a field of a hash: its digest -> the owner (16 characters), the number of the owner's call (8), and, if it
--- has a note, its place (14) and the note. A place is the note's queue (8 characters), the number of sessions that have died
--- of the item (1 digit; a BEREFT item has one death more), its host (4 characters), and how often in a row the work on it has
--- failed (1 digit). The owner is a session, or for a left item LEFT or BEREFT.
+-- claims     a hash
+--   DIGEST -> OWNER NUMBER [PLACE NOTE]    a claim, without spaces: its owner (16 characters), the number of the owner's call (8),
+--                                          and, if it has a note, the place of this (14)
+--     OWNER                                a session; LEFT or BEREFT: nobody, the item is left
+--     PLACE = QUEUE DEATHS HOST FAILURES   for whom the note is (8 characters), how many sessions have died of the item (1 digit; a
+--                                          BEREFT item has one death more), its host (4 characters), and how often in a row the
+--                                          work on it has failed (1 digit)
+--   'h' QUEUE HOST -> SESSION [-]          the owner of a host
 --
--- If a host begins with '=', one session of a queue owns it at a time. Another field of the hash, 'h' with the queue and the host, has
--- the owner's name. A '-' after the name means that the owner parts with the host: it still works on the items that it has, and
--- claims no new ones. The first session that claims or takes an item of a free host becomes its owner. Only the owner takes the
--- host's items; items that other sessions find are left for it.
+-- sessions   a hash
+--   SESSION -> ALIVE_UNTIL                 (ms)
+--   SESSION -> ALIVE_UNTIL QUEUE WAITS_UNTIL    the session takes items of this queue, and waits for some until then (0: it does not)
+--   SESSION -> ENDED_AT e                  it has ended, and what it had is not left yet
+--   'w' QUEUE -> COUNTED_AT WAITING OTHERS how many sessions of the queue waited, and how many others lived (take.lua)
+--   'burial' -> CURSOR BEGAN_AT            dead sessions are being buried (bury.lua)
 --
--- Each left item is in the index, a sorted set whose scores are all 0, so that its members are in the order of their bytes: the
--- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first. The
--- last ones of a queue, with a 9 in place of the deaths, are no left items: the work on these has failed, and their sessions
--- still hold them (history.lua).
+-- index      a sorted set whose scores are all 0, so that its members are in the order of their bytes
+--   QUEUE DEATHS HOST DIGEST               a left item. Those of one queue are together, the ones with the fewest deaths first
+--   QUEUE 9 HOST DIGEST                    no left item: the work on it has failed, and its session still holds it (history.lua)
 --
--- A session is a field of another hash: its name -> until when it counts as alive (ms). What follows there: a queue, if the session
--- takes its items, and until when it waits for some (0: it does not); or 'e', if the session has ended. Two kinds of fields are no
--- sessions: 'burial' (bury.lua), and 'w' with a queue -> when its sessions were counted, how many wait, and how many others live.
+-- If a host begins with '=', one session of a queue owns it at a time: the first one that claims or takes an item of it while it is
+-- free. Only the owner takes the host's items; items that other sessions find are left for it. A '-' says that the owner parts with
+-- the host: it still works on the items that it has, and claims no new ones.
 --
 -- Includes   ttls
 
@@ -91,14 +96,21 @@ local function leave(claims, index, digest, owner, number, place_and_note)
   redis.call('ZADD', index, 0, member_of(owner, place_and_note, digest))
 end
 
--- Returns until when a session counts as alive (ms), or 0 if its entry is missing or damaged; what follows; and whether the session
--- has ended. A time more than two days ahead is damage: a session lives for at most a day after its last heartbeat, and the clock
--- may have been set back by another day.
+-- Returns the fields of a session's entry: until when it counts as alive (ms; 0 if the entry is missing or damaged), its queue or
+-- nil, until when it waits, and whether it has ended. A time more than two days ahead is damage: a session lives for at most a day
+-- after its last heartbeat, and the clock may have been set back by another day.
 local function session_parts(entry, now)
-  local until_ms, more = string.match(entry or '', '^(%d+)(.*)$')
-  until_ms = tonumber(until_ms) or 0
+  entry = entry or ''
+  local until_ms = tonumber(string.match(entry, '^%d+')) or 0
   if until_ms > now + 172800000 then until_ms = 0 end
-  return until_ms, more or '', more == ' e'
+  local queue, waits_until = string.match(entry, '^%d+ (%S+) (%d+)$')
+  return until_ms, queue, tonumber(waits_until) or 0, string.sub(entry, -2) == ' e'
+end
+
+-- Writes the entry of a session that lives.
+local function keep_session(sessions, session, until_ms, queue, waits_until)
+  local more = queue and string.format(' %s %.0f', queue, waits_until) or ''
+  redis.call('HSET', sessions, session, string.format('%.0f', until_ms) .. more)
 end
 
 -- Returns true if a session counts as alive.
@@ -139,7 +151,7 @@ end
 
 -- Begins a burial if this session is dead and none is under way. Another session takes something of it, so it must not come back.
 local function bury_if_dead(sessions, session, now)
-  local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, session), now)
+  local until_ms, _, _, has_ended = session_parts(redis.call('HGET', sessions, session), now)
   local has_died = until_ms > 0 and until_ms <= now and not has_ended
   if has_died and not redis.call('HGET', sessions, 'burial') then begin_burial(sessions, now) end
 end
@@ -149,17 +161,6 @@ local function own_host(claims, sessions, field, session, now)
   local before = string.sub(redis.call('HGET', claims, field) or '', 1, 16)
   if before ~= session then bury_if_dead(sessions, before, now) end
   redis.call('HSET', claims, field, session)
-end
-
--- Writes a session's entry.
-local function keep_session(sessions, session, until_ms, more)
-  redis.call('HSET', sessions, session, string.format('%.0f', until_ms) .. more)
-end
-
--- Returns the queue of a session, and until when it waits (ms), from what follows in its entry.
-local function queue_parts(more)
-  local queue, waits_until = string.match(more, '^ (%S+) (%d+)$')
-  return queue, tonumber(waits_until) or 0
 end
 
 -- Extends the TTLs of the claims, the sessions and the index. They are kept longer than a short window, because a session may

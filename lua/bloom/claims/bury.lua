@@ -27,7 +27,7 @@ redis.call('ZCARD', index)
 local alive, died_at, heirs = {}, {}, {}
 for i = 1, #all, 2 do
   local name = all[i]
-  local until_ms, _, has_ended = session_parts(all[i + 1], now)
+  local until_ms, _, _, has_ended = session_parts(all[i + 1], now)
   if until_ms > now then
     alive[name] = true
   elseif #name == 16 and not string.find(name, '%X') then

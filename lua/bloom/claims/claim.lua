@@ -49,8 +49,7 @@ redis.call('HLEN', claims)
 redis.call('ZCARD', index)
 local known = redis.call('HGET', sessions, session)
 if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} end
-local known_until, more = session_parts(known, now)
-local queue, waits_until = queue_parts(more)
+local known_until, queue, waits_until = session_parts(known, now)
 local leaves, any_changed = session == LEFT, false
 
 -- Returns true if an item that has an owner is free all the same.
@@ -58,7 +57,7 @@ local function is_free_from(owner, place)
   if is_left(owner) then
     if leaves then return false end
   else
-    local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
+    local until_ms, _, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
     if until_ms > now then return false end
     owner = has_ended and LEFT or BEREFT -- as bury.lua will leave it
   end
@@ -106,7 +105,7 @@ if any_changed then
   local waits = waits_until > 0
   if waits then redis.call('HDEL', sessions, 'w' .. queue) end
   if not leaves and (waits or known_until < now + life / 2) then
-    keep_session(sessions, session, now + life, queue and ' ' .. queue .. ' 0' or '')
+    keep_session(sessions, session, now + life, queue, 0)
   end
   keep_claims(claims, sessions, index, read_chosen(ARGV[2]), life, now)
 end

@@ -26,14 +26,13 @@ local entry, known = redis.call('HGET', sessions, session), 0
 local lost = is_lost(claims, sessions, entry, now)
 -- A session begins with its first claim, so that a late heartbeat does not bring an ended one back.
 if entry or not lost then
-  local _, more, has_ended = session_parts(entry, now)
-  local queue = queue_parts(more)
+  local _, queue, waits_until, has_ended = session_parts(entry, now)
   if life < 0 then
     redis.call('HDEL', sessions, session)
   elseif life == 0 then
-    keep_session(sessions, session, now, ' e')
+    redis.call('HSET', sessions, session, string.format('%.0f e', now))
   elseif not has_ended and not lost then
-    keep_session(sessions, session, now + life, more)
+    keep_session(sessions, session, now + life, queue, waits_until)
     known = 1
   end
   if life <= 0 and queue then redis.call('HDEL', sessions, 'w' .. queue) end -- the count of its sessions (take.lua)

@@ -21,8 +21,7 @@
 local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
 local session, leaves, digests, numbers = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local now = server_time()
-local _, more = session_parts(redis.call('HGET', sessions, session), now)
-local queue = queue_parts(more) or ''
+local _, queue = session_parts(redis.call('HGET', sessions, session), now)
 redis.call('ZCARD', index)
 
 local answers, any_left = {}, false
@@ -42,11 +41,11 @@ end
 
 local parts = session .. '-' -- what the entry of a host has when the session parts with it
 for host in string.gmatch(ARGV[5] or '', '....') do
-  local field = host_field(queue, host)
+  local field = queue and host_field(queue, host)
   if field and redis.call('HGET', claims, field) == session then redis.call('HSET', claims, field, parts) end
 end
 for host in string.gmatch(ARGV[6] or '', '....') do
-  local field = host_field(queue, host)
+  local field = queue and host_field(queue, host)
   if field and redis.call('HGET', claims, field) == parts then redis.call('HDEL', claims, field) end
 end
 

@@ -74,8 +74,7 @@ end
 
 local known = redis.call('HGET', sessions, session)
 if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} end
-local known_until, more = session_parts(known, now)
-local queue_before, waited_until = queue_parts(more)
+local known_until, queue_before, waited_until = session_parts(known, now)
 if own_queue == '' then own_queue = queue_before or queue end
 redis.call('HLEN', claims)
 
@@ -148,7 +147,7 @@ local function keep_alive()
     redis.call('HDEL', sessions, 'w' .. own_queue)
     counted_at = nil
   end
-  keep_session(sessions, session, now + life, string.format(' %s %.0f', own_queue, waits_until))
+  keep_session(sessions, session, now + life, own_queue, waits_until)
   if known_until < now + life / 2 then keep_claims(claims, sessions, index, read_chosen(ARGV[2]), life, now) end
 end
 
@@ -158,8 +157,7 @@ local function count_sessions()
   waiting, others = 0, 0
   for i = 1, #all, 2 do
     if #all[i] == 16 then
-      local alive_until, its_more = session_parts(all[i + 1], now)
-      local its_queue, waits_until = queue_parts(its_more)
+      local alive_until, its_queue, waits_until = session_parts(all[i + 1], now)
       if alive_until <= now then
         reply[3] = 1
       elseif its_queue == queue and waits_until > now then
