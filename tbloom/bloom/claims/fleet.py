@@ -14,6 +14,7 @@ silent for so long that others took its pages; it goes on as another session), o
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -245,12 +246,64 @@ def kept_note(_page: KeptPage) -> str:
     return ""
 
 
-class Fleet:
+class KeptPages(ABC):
+    """The crawlers of one queue, and its kept pages: on a server (``Fleet``), or without one (``scrapy/done/local``)."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue: str = queue
+
+    @abstractmethod
+    def crawlers(self) -> list[Crawler]:
+        """Return its crawlers, those at work first."""
+
+    @abstractmethod
+    def pages(self, crawlers: Iterable[Crawler]) -> Pages:
+        """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
+
+    def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
+        """Yield its kept pages, at most so many of each state.
+
+        Pages that change meanwhile may be missing, or come twice.
+        """
+        for state in states:
+            yield from islice(self._in_state(state), most)
+
+    @abstractmethod
+    def _in_state(self, state: str) -> Iterator[KeptPage]:
+        """Yield the kept pages of one state."""
+
+    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
+        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with other notes, if ``new_note`` says so."""
+        return self._move(pages, self.queue, new_note)
+
+    def drop(self, pages: Iterable[KeptPage]) -> Moved:
+        """Forget pages: each is new to the next link."""
+        return self._move(pages, "", kept_note)
+
+    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
+        by_shard, moved, known = defaultdict[int, list[KeptPage]](list), 0, set[bytes]()
+        for page in pages:
+            if page.digest in known:  # it has failed again since
+                continue
+            known.add(page.digest)
+            batch = by_shard[page.shard]
+            batch.append(page)
+            if len(batch) == _MOVED:
+                moved += self._move_some(by_shard.pop(page.shard), queue, new_note)
+        moved += sum(self._move_some(batch, queue, new_note) for batch in by_shard.values())
+        return Moved(moved, len(known) - moved)
+
+    @abstractmethod
+    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
+        """Leave pages of one shard in a queue, or forget them if it is "". Return how many were still as they were read."""
+
+
+class Fleet(KeptPages):
     """The crawlers of one queue of a filter, and its pages. ``store`` is a ``TimeBloom``, which stays yours to close."""
 
     def __init__(self, store: Any, queue: str) -> None:
+        super().__init__(queue)
         self._store = store
-        self.queue: str = queue
         self._hashes = _hashes_of(queue)
 
     def crawlers(self) -> list[Crawler]:
@@ -268,16 +321,8 @@ class Fleet:
         claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
         return counted._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
 
-    def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
-        """Yield its kept pages, those of a host together; at most so many of each state.
-
-        Pages that change meanwhile may be missing, or come twice.
-        """
-        for state in states:
-            found = self._in_state(state)
-            yield from islice(found, most) if most else found
-
     def _in_state(self, state: str) -> Iterator[KeptPage]:
+        """Yield the kept pages of one state, those of a host together."""
         config, queue = self._store.config, self._hashes[state]
         for shard in range(config.shards):
             start: Any = f"[{queue}"
@@ -285,34 +330,11 @@ class Fleet:
                 start, found = self._store.run(_read(config, shard, queue, start))
                 yield from (kept_page(state, shard, *each) for each in found)
 
-    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
-        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with other notes, if ``new_note`` says so."""
-        return self._move(pages, self.queue, new_note)
-
-    def drop(self, pages: Iterable[KeptPage]) -> Moved:
-        """Forget pages: each is new to the next link."""
-        return self._move(pages, "", kept_note)
-
-    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
-        by_shard, moved, known = defaultdict[int, list[KeptPage]](list), Moved(), set[bytes]()
-        for page in pages:
-            if page.digest in known:  # it has failed again since
-                continue
-            known.add(page.digest)
-            batch = by_shard[page.shard]
-            batch.append(page)
-            if len(batch) == _MOVED:
-                moved = self._send(by_shard.pop(page.shard), queue, new_note, moved)
-        for batch in by_shard.values():
-            moved = self._send(batch, queue, new_note, moved)
-        return moved
-
-    def _send(self, pages: list[KeptPage], queue: str, new_note: NewNote, so_far: Moved) -> Moved:
+    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
         moves = [(page.digest, page.head, new_note(page)) for page in pages]
         call = calls.requeue(calls.keys_in(self._store.config, pages[0].shard), queue, moves)
         [[_, answers]] = self._store.run(request([call]))
-        moved = text(answers).count("1")
-        return Moved(so_far.moved + moved, so_far.gone + len(pages) - moved)
+        return text(answers).count("1")
 
     def kept_of(self, digests: Iterable[bytes]) -> dict[bytes, KeptPage | None]:
         """Return the items that are kept or claimed, by their digests; None: a crawler has claimed the item."""
