@@ -139,15 +139,7 @@ class Claims(ResetsInChild):
             learn = partial(self._learn, lost)
             yield from self._dispatcher.send(batches, call_for, Knowledge.STORED, learn)
         finally:
-            answered = _answers(batches)
-            unanswered = [batch for batch in batches if batch.unanswered_since]
-            session.lost += [(reserved, batch) for batch in unanswered]
-            unknown = {digest for batch in unanswered for digest in batch.digests}
-            not_sent = reserved.earlier.keys() - answered.keys() - unknown
-            session.answered(reserved, answered | dict.fromkeys(not_sent, ""))
-            for batch in batches:
-                if "1" in (batch.answers or ""):
-                    session.confirm(batch.shard, batch.generation, since)
+            answered = _note_answers(session, reserved, batches, since)
         # A late answer to a call that began before the session was lost is nobody's, either.
         if lost or session.is_lost:
             return None
@@ -513,6 +505,22 @@ def bury(config: Config, shards: Iterable[int], most: int | None = None) -> Flow
         while more and made != most:
             [[_, more]] = yield from request([calls.bury(calls.keys_in(config, shard))])
             made += 1
+
+
+def _note_answers(
+    session: Session, reserved: Reserved, batches: list[FilterBatch], since: Moment
+) -> dict[bytes, str]:
+    """Return the answers to a call of ``claim``, and note them in the session, which lives since then. Calls without a reply are lost."""
+    answered = _answers(batches)
+    unanswered = [batch for batch in batches if batch.unanswered_since]
+    session.lost += [(reserved, batch) for batch in unanswered]
+    unknown = {digest for batch in unanswered for digest in batch.digests}
+    not_sent = reserved.earlier.keys() - answered.keys() - unknown
+    session.answered(reserved, answered | dict.fromkeys(not_sent, ""))
+    for batch in batches:
+        if "1" in (batch.answers or ""):
+            session.confirm(batch.shard, batch.generation, since)
+    return answered
 
 
 def _with_dead(replies: Mapping[int, Any]) -> list[int]:
