@@ -1,23 +1,23 @@
 -- the claims of items, the sessions that hold them, and the index of left items.
 --
--- claims     a hash
---   DIGEST -> OWNER NUMBER [PLACE NOTE]    a claim, without spaces: its owner (16 characters), the number of the owner's call (8),
---                                          and, if it has a note, the place of this (14)
+-- claims     a hash. Claims and names of fields have no spaces between their words
+--   DIGEST -> OWNER NUMBER [PLACE NOTE]    a claim: its owner (16 characters), the number of the owner's call (8), and, if it has a
+--                                          note, the place of this (14)
 --     OWNER                                a session; LEFT or BEREFT: nobody, the item is left
---     PLACE = QUEUE DEATHS HOST FAILURES   for whom the note is (8 characters), how many sessions have died of the item (1 digit; a
---                                          BEREFT item has one death more), its host (4 characters), and how often in a row the
---                                          work on it has failed (1 digit)
+--     PLACE = QUEUE DEATHS HOST FAILURES   for whom the note is (8 characters), how many sessions have died of the item (1 digit;
+--                                          a BEREFT item has one death more), its host (4 characters), and how often in a row
+--                                          the work on it has failed (1 digit)
 --   'h' QUEUE HOST -> SESSION [-]          the owner of a host
 --
 -- sessions   a hash
 --   SESSION -> ALIVE_UNTIL                 (ms)
---   SESSION -> ALIVE_UNTIL QUEUE WAITS_UNTIL    the session takes items of this queue, and waits for some until then (0: it does not)
+--   SESSION -> ALIVE_UNTIL QUEUE WAITS_UNTIL    it takes items of this queue, and waits for some until then (0: it does not)
 --   SESSION -> ENDED_AT e                  it has ended, and what it had is not left yet
 --   'w' QUEUE -> COUNTED_AT WAITING OTHERS how many sessions of the queue waited, and how many others lived (take.lua)
 --   'burial' -> CURSOR BEGAN_AT            dead sessions are being buried (bury.lua)
 --
 -- index      a sorted set whose scores are all 0, so that its members are in the order of their bytes
---   QUEUE DEATHS HOST DIGEST               a left item. Those of one queue are together, the ones with the fewest deaths first
+--   QUEUE DEATHS HOST DIGEST               a left item. Those of one queue are together, those with the fewest deaths first
 --   QUEUE 9 HOST DIGEST                    no left item: the work on it has failed, and its session still holds it (history.lua)
 --
 -- If a host begins with '=', one session of a queue owns it at a time: the first one that claims or takes an item of it while it is
@@ -30,8 +30,8 @@
 -- died, perhaps because of the item, so one death more counts than its place says.
 local LEFT, BEREFT = string.rep('0', 16), string.rep('0', 15) .. '1'
 
--- Returns the fields of a claim: owner, number, place, note. The last two are '' without a note. Returns nil if the claim is damaged
--- or missing.
+-- Returns the fields of a claim: owner, number, place, note. The last two are '' without a note. Returns nil if the claim is
+-- damaged or missing.
 local function claim_parts(claim)
   if not claim or #claim < 24 or string.find(string.sub(claim, 1, 24), '%X') then return nil end
   return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 38), string.sub(claim, 39)
@@ -149,7 +149,7 @@ local function begin_burial(sessions, now)
   redis.call('HSET', sessions, 'burial', string.format('0 %.0f', now))
 end
 
--- Begins a burial if this session is dead and none is under way. Another session takes something of it, so it must not come back.
+-- Begins a burial if this session is dead and none is under way. Another one takes something of it, so it must not come back.
 local function bury_if_dead(sessions, session, now)
   local until_ms, _, _, has_ended = session_parts(redis.call('HGET', sessions, session), now)
   local has_died = until_ms > 0 and until_ms <= now and not has_ended

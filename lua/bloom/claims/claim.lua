@@ -52,7 +52,8 @@ if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} 
 local known_until, queue, waits_until = session_parts(known, now)
 local leaves, any_changed = session == LEFT, false
 
--- Returns true if an item that has an owner is free all the same.
+-- Returns true if an item that has an owner is free all the same: it is left, or its session is dead, and no session of the queue
+-- has died of it. (What is left can't be left again.)
 local function is_free_from(owner, place)
   if is_left(owner) then
     if leaves then return false end
@@ -65,8 +66,8 @@ local function is_free_from(owner, place)
   return not is_of_queue or deaths_of(owner, place) == '0'
 end
 
--- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`: the
--- last call whose claim this call replaces.
+-- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`:
+-- the last call whose claim this call replaces.
 local function answer_for(digest, note, replaces)
   local owner, claimed_as, place = claim_of(claims, digest)
   local is_own = owner == session and claimed_as <= replaces
