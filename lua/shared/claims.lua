@@ -1,31 +1,37 @@
 -- the claims of items, the sessions that hold them, and the index of left items.
 --
--- A claim of an item is a field of a hash: its digest -> the owner (16 characters), the number of the owner's call (8), and, if it
--- has a note, its place (14) and the note. A place is the note's queue (8 characters), the number of sessions that have died
--- of the item (1 digit; all but the last one, if the owner is BEREFT), its host (4 characters), and how often in a row the work on
--- it has failed (1 digit). The owner is a session, or for a left item LEFT or BEREFT.
+-- claims     a hash. Claims and names of fields have no spaces between their words
+--   DIGEST -> OWNER NUMBER [PLACE NOTE]    a claim: its owner (16 characters), the number of the owner's call (8), and, if it has a
+--                                          note, the place of this (14)
+--     OWNER                                a session; LEFT or BEREFT: nobody, the item is left
+--     PLACE = QUEUE DEATHS HOST FAILURES   for whom the note is (8 characters), how many sessions have died of the item (1 digit;
+--                                          a BEREFT item has one death more), its host (4 characters), and how often in a row
+--                                          the work on it has failed (1 digit)
+--   'h' QUEUE HOST -> SESSION [-]          the owner of a host
 --
--- If a host begins with '=', one session of a queue owns it at a time. Another field of the hash, 'h' with the queue and the host, has
--- the owner's name. A '-' after the name means that the owner parts with the host: it still works on the items that it has, and
--- claims no new ones. The first session that claims or takes an item of a free host becomes its owner. Only the owner takes the
--- host's items; items that other sessions find are left for it.
+-- sessions   a hash
+--   SESSION -> ALIVE_UNTIL                 (ms)
+--   SESSION -> ALIVE_UNTIL QUEUE WAITS_UNTIL    it takes items of this queue, and waits for some until then (0: it does not)
+--   SESSION -> ENDED_AT e                  it has ended, and what it had is not left yet
+--   'w' QUEUE -> COUNTED_AT WAITING OTHERS how many sessions of the queue waited, and how many others lived (take.lua)
+--   'burial' -> CURSOR BEGAN_AT            dead sessions are being buried (bury.lua)
 --
--- Each left item is in the index, a sorted set whose scores are all 0, so that its members are in the order of their bytes: the
--- queue, the deaths, the host, the digest. Hence those of one queue are together, the ones with the fewest deaths first. The
--- last ones of a queue, with a 9 in place of the deaths, are no left items: the work on these has failed, and their sessions
--- still hold them (history.lua).
+-- index      a sorted set whose scores are all 0, so that its members are in the order of their bytes
+--   QUEUE DEATHS HOST DIGEST               a left item. Those of one queue are together, those with the fewest deaths first
+--   QUEUE 9 HOST DIGEST                    no left item: the work on it has failed, and its session still holds it (history.lua)
 --
--- A session is a field of another hash: its name -> until when it counts as alive (ms). What follows there: a queue, if the session
--- takes its items, and until when it waits for some (0: it does not); or 'e', if the session has ended. Two kinds of fields are no
--- sessions: 'burial' (bury.lua), and 'w' with a queue -> when its sessions were counted, how many wait, and how many others live.
+-- If a host begins with '=', one session of a queue owns it at a time: the first one that claims or takes an item of it while it is
+-- free. Only the owner takes the host's items; items that other sessions find are left for it. A '-' says that the owner parts with
+-- the host: it still works on the items that it has, and claims no new ones.
 --
 -- Includes   ttls
 
--- The owner of an item that a session, or a program, has left; and of one whose session has died.
+-- The owner of a left item. LEFT: a session or a program gave it away, which says nothing against the item. BEREFT: its session
+-- died, perhaps because of the item, so one death more counts than its place says.
 local LEFT, BEREFT = string.rep('0', 16), string.rep('0', 15) .. '1'
 
--- Returns the fields of a claim: owner, number, place, note. The last two are '' without a note. Returns nil if the claim is damaged
--- or missing.
+-- Returns the fields of a claim: owner, number, place, note. The last two are '' without a note. Returns nil if the claim is
+-- damaged or missing.
 local function claim_parts(claim)
   if not claim or #claim < 24 or string.find(string.sub(claim, 1, 24), '%X') then return nil end
   return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 38), string.sub(claim, 39)
@@ -36,27 +42,43 @@ local function claim_of(claims, digest)
   return claim_parts(redis.call('HGET', claims, digest))
 end
 
+-- Returns the fields of a place: the queue, the deaths, the host, the failures. All are '' without a place. A note may follow it.
+local function place_parts(place)
+  return string.sub(place, 1, 8), string.sub(place, 9, 9), string.sub(place, 10, 13), string.sub(place, 14, 14)
+end
+
+-- Returns the place that has these fields.
+local function place_of(queue, deaths, host, failures)
+  return queue .. deaths .. host .. failures
+end
+
 -- Returns true if nobody owns the item.
 local function is_left(owner)
   return owner == LEFT or owner == BEREFT
 end
 
--- Returns how many sessions have died of a left item, as a digit up to 8: the place counts all but the last one.
+-- Returns how many sessions have died of a left item, as a digit up to 8.
 local function deaths_of(owner, place)
-  local deaths = tonumber(string.sub(place, 9, 9)) or 0
+  local _, deaths = place_parts(place)
+  deaths = tonumber(deaths) or 0
   return tostring(math.min(8, owner == BEREFT and deaths + 1 or deaths))
 end
 
--- Returns the member of the index for an item that is left, or that its session holds although the work has failed. The note may
--- follow the place.
+-- Returns the member of the index for an item that is left, or that its session holds although the work has failed.
 local function member_of(owner, place, digest)
-  local deaths = is_left(owner) and deaths_of(owner, place) or '9'
-  return string.sub(place, 1, 8) .. deaths .. string.sub(place, 10, 13) .. digest
+  local queue, _, host = place_parts(place)
+  return queue .. (is_left(owner) and deaths_of(owner, place) or '9') .. host .. digest
+end
+
+-- Returns how many members the index has of a queue, from `first` on and before `after`.
+local function count_kept(index, queue, first, after)
+  return redis.call('ZLEXCOUNT', index, '[' .. queue .. first, '(' .. queue .. after)
 end
 
 -- Takes an item out of the index, if it is in there. Call this before its claim changes. Returns whether it was.
 local function unindex(index, owner, place, digest)
-  local may_be_in = is_left(owner) or place ~= '' and string.sub(place, 14, 14) ~= '0'
+  local _, _, _, failures = place_parts(place)
+  local may_be_in = is_left(owner) or place ~= '' and failures ~= '0'
   return may_be_in and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
 end
 
@@ -68,20 +90,27 @@ local function before_failure(note)
   return before .. string.gsub(last, ', "_failed": %[[^%]]*%]$', '', 1)
 end
 
--- Makes an item left, and enters it into the index.
-local function leave(claims, index, digest, owner, number, place, note)
-  redis.call('HSET', claims, digest, owner .. number .. place .. note)
-  redis.call('ZADD', index, 0, member_of(owner, place, digest))
+-- Makes an item left, and enters it into the index. The note follows its place.
+local function leave(claims, index, digest, owner, number, place_and_note)
+  redis.call('HSET', claims, digest, owner .. number .. place_and_note)
+  redis.call('ZADD', index, 0, member_of(owner, place_and_note, digest))
 end
 
--- Returns until when a session counts as alive (ms), or 0 if its entry is missing or damaged; what follows; and whether the session
--- has ended. A time more than two days ahead is damage: a session lives for at most a day after its last heartbeat, and the clock
--- may have been set back by another day.
+-- Returns the fields of a session's entry: until when it counts as alive (ms; 0 if the entry is missing or damaged), its queue or
+-- nil, until when it waits, and whether it has ended. A time more than two days ahead is damage: a session lives for at most a day
+-- after its last heartbeat, and the clock may have been set back by another day.
 local function session_parts(entry, now)
-  local until_ms, more = string.match(entry or '', '^(%d+)(.*)$')
-  until_ms = tonumber(until_ms) or 0
+  entry = entry or ''
+  local until_ms = tonumber(string.match(entry, '^%d+')) or 0
   if until_ms > now + 172800000 then until_ms = 0 end
-  return until_ms, more or '', more == ' e'
+  local queue, waits_until = string.match(entry, '^%d+ (%S+) (%d+)$')
+  return until_ms, queue, tonumber(waits_until) or 0, string.sub(entry, -2) == ' e'
+end
+
+-- Writes the entry of a session that lives.
+local function keep_session(sessions, session, until_ms, queue, waits_until)
+  local more = queue and string.format(' %s %.0f', queue, waits_until) or ''
+  redis.call('HSET', sessions, session, string.format('%.0f', until_ms) .. more)
 end
 
 -- Returns true if a session counts as alive.
@@ -89,9 +118,9 @@ local function is_alive(sessions, session, now)
   return session_parts(redis.call('HGET', sessions, session), now) > now
 end
 
--- Returns the field of a host that has one owner at a time, by a place and the queue of a session; nil: of no such host.
-local function host_field(queue, place)
-  if string.sub(place, 10, 10) == '=' then return 'h' .. queue .. string.sub(place, 10, 13) end
+-- Returns the field with the owner of a host, by the queue of a session; nil: the host needs no owner.
+local function host_field(queue, host)
+  if string.sub(host, 1, 1) == '=' then return 'h' .. queue .. host end
 end
 
 -- Returns true if the session owns the host, or the host is free. `parted`: also if the session parts with it.
@@ -115,31 +144,23 @@ local function is_lost(claims, sessions, entry, now)
   return true
 end
 
--- Begins a burial, unless one is under way: a session that has expired does not come back, because another one has taken something of
--- it. Whoever finds it dead buries it.
+-- Begins a burial (bury.lua).
 local function begin_burial(sessions, now)
-  if not redis.call('HGET', sessions, 'burial') then
-    redis.call('HSET', sessions, 'burial', string.format('0 %.0f', now))
-  end
+  redis.call('HSET', sessions, 'burial', string.format('0 %.0f', now))
+end
+
+-- Begins a burial if this session is dead and none is under way. Another one takes something of it, so it must not come back.
+local function bury_if_dead(sessions, session, now)
+  local until_ms, _, _, has_ended = session_parts(redis.call('HGET', sessions, session), now)
+  local has_died = until_ms > 0 and until_ms <= now and not has_ended
+  if has_died and not redis.call('HGET', sessions, 'burial') then begin_burial(sessions, now) end
 end
 
 -- Makes a session the owner of a host, which it may own.
 local function own_host(claims, sessions, field, session, now)
   local before = string.sub(redis.call('HGET', claims, field) or '', 1, 16)
-  local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, before), now)
-  if before ~= session and until_ms > 0 and not has_ended then begin_burial(sessions, now) end
+  if before ~= session then bury_if_dead(sessions, before, now) end
   redis.call('HSET', claims, field, session)
-end
-
--- Writes a session's entry.
-local function keep_session(sessions, session, until_ms, more)
-  redis.call('HSET', sessions, session, string.format('%.0f', until_ms) .. more)
-end
-
--- Returns the queue of a session, and until when it waits (ms), from what follows in its entry.
-local function queue_parts(more)
-  local queue, waits_until = string.match(more, '^ (%S+) (%d+)$')
-  return queue, tonumber(waits_until) or 0
 end
 
 -- Extends the TTLs of the claims, the sessions and the index. They are kept longer than a short window, because a session may
@@ -147,4 +168,10 @@ end
 local function keep_claims(claims, sessions, index, expires, life, now)
   local keys_expire = math.max(expires, now + math.max(2 * life, 3600000))
   for _, key in ipairs({claims, sessions, index}) do give_or_extend_ttl(key, keys_expire, now) end
+end
+
+-- Gives a key that is new, perhaps, the TTL of the claims, unless its own is longer.
+local function keep_as_long(key, claims, now)
+  local left_ms = redis.call('PTTL', claims)
+  if left_ms > 0 then give_or_extend_ttl(key, now + left_ms, now) end
 end

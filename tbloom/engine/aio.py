@@ -23,7 +23,7 @@ from tbloom.engine.sending import (
     is_cluster,
     most_calls,
     next_renewal,
-    no_place,
+    no_connection,
     options_of,
     plain_options,
     queued,
@@ -43,7 +43,7 @@ class AsyncSender:
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
         self._plain = plain_options(client)
-        self._places = Semaphore(most_calls(client))
+        self._connections = Semaphore(most_calls(client))
         #: True: nothing else uses the client, so that we may close its idle connections.
         self._is_own = False
         #: The time limit for replies (s); None: redis-py limits the time itself.
@@ -65,17 +65,17 @@ class AsyncSender:
     async def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
         """Send these calls together and return their replies, or redis-py's errors.
 
-        ``now`` is the time (monotonic). Wait for a place ``until`` then at most.
+        ``now`` is the time (monotonic). Wait for a connection ``until`` then at most.
         """
         first, client = calls[0], self._client
         if until == inf:
-            await self._places.acquire()
+            await self._connections.acquire()
         else:
             try:
-                async with timeout(until - now if self._places.locked() else None):
-                    await self._places.acquire()
+                async with timeout(until - now if self._connections.locked() else None):
+                    await self._connections.acquire()
             except TimeoutError:
-                return [no_place()] * len(calls)
+                return [no_connection()] * len(calls)
         try:
             if now >= self._renew_at:
                 self._renew_at = next_renewal()
@@ -91,7 +91,7 @@ class AsyncSender:
                 await self.close_idle()
             return [redis_error(error)] * len(calls)
         finally:
-            self._places.release()
+            self._connections.release()
 
     async def close_idle(self) -> None:
         """Close the idle connections of our own client, unless it is a cluster's, which redis-py follows itself.

@@ -37,7 +37,7 @@ def next_renewal() -> float:
     return monotonic() + _RENEWAL_SECONDS
 
 
-def no_place() -> redis.TimeoutError:
+def no_connection() -> redis.TimeoutError:
     """Return the error for calls that have waited too long for others to end."""
     return redis.TimeoutError("no connection of the client was free in time")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
 from math import inf
 from threading import get_ident
 from time import monotonic, sleep
@@ -18,12 +17,12 @@ from tbloom.engine.client import Store
 from tbloom.engine.flow import YIELDS_PER_TURN, Call, Flow, give_up
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
-from tbloom.engine.places import Places
+from tbloom.engine.semaphore import FairSemaphore
 from tbloom.engine.sending import (
     is_cluster,
     most_calls,
     next_renewal,
-    no_place,
+    no_connection,
     options_of,
     plain_options,
     queued,
@@ -37,14 +36,23 @@ T = TypeVar("T")
 class Sender(ResetsInChild):
     """A sender of calls through one client, for any number of threads.
 
-    Each call takes a place, or waits for one, where redis-py would raise MaxConnectionsError.
+    A call waits for a connection where redis-py would raise MaxConnectionsError.
 
     If the client is our own, single calls reuse a kept client with one connection (``redis.Redis.client``), because a pool
     check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept connections
     need retries.
     """
 
-    __slots__ = ("_client", "_kept", "_places", "_plain", "_renew_at", "is_own", "keeps", "turns")
+    __slots__ = (
+        "_client",
+        "_connections",
+        "_kept",
+        "_plain",
+        "_renew_at",
+        "is_own",
+        "keeps",
+        "turns",
+    )
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
@@ -58,32 +66,32 @@ class Sender(ResetsInChild):
     def reset(self) -> None:
         """Start without connections. In a forked child, the old ones are its parent's."""
         self._kept = deque[Any]()
-        self._places = Places(most_calls(self._client))
-        #: The places of flows that may send calls. A flow that retries a call has none, so that an outage holds up no other one.
-        self.turns: Places = Places(most_calls(self._client))
+        self._connections = FairSemaphore(most_calls(self._client))
+        #: Held by flows while they send a few calls. A flow that retries a call lets others have the turn, as in ``aio.Turn``.
+        self.turns: FairSemaphore = FairSemaphore(most_calls(self._client))
         self._renew_at = next_renewal()
 
     def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
         """Send these calls together and return their replies, or redis-py's errors.
 
-        ``now`` is the time (monotonic). Wait for a place ``until`` then at most.
+        ``now`` is the time (monotonic). Wait for a connection ``until`` then at most.
         """
-        places, thread = self._places, get_ident()
-        # A signal handler, or the garbage collector, may call in the middle of a call of its thread. It needs no place.
-        needs_place = thread not in places.taken
+        connections, thread = self._connections, get_ident()
+        # A signal handler, or the garbage collector, may call in the middle of a call of its thread. It does not wait.
+        waits = thread not in connections.holders
         try:
-            if needs_place and not places.take(thread, until):
-                return [no_place()] * len(calls)
+            if waits and not connections.acquire(thread, until):
+                return [no_connection()] * len(calls)
             if now >= self._renew_at:
                 self._renew_at = next_renewal()
                 self.close_idle()
             return self._replies(calls)
         finally:
-            if needs_place:
+            if waits:
                 # The first step, so that an interrupt can't come before it.
-                places.taken.discard(thread)
-                if places.line:
-                    places.wake_next()
+                connections.holders.discard(thread)
+                if connections.waiting:
+                    connections.wake_next()
 
     def _replies(self, calls: Sequence[Call]) -> list[Any]:
         first, client, kept = calls[0], self._client, None
@@ -189,49 +197,41 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         self.close()
 
     def run(self, flow: Flow[T]) -> T:
-        """Run a flow (``tbloom.engine.flow``) and return its result.
-
-        It waits for its turn before it begins, so that its time does not run meanwhile. A turn has a few calls.
-        """
+        """Run a flow (``tbloom.engine.flow``) and return its result. It waits for its turn before it begins."""
         turns, thread, has_begun = self._sender.turns, get_ident(), False
-        # A signal handler, or the garbage collector, may run a flow in the middle of another one. It needs no turn.
-        needs_turn = thread not in turns.taken
+        # A signal handler, or the garbage collector, may run a flow in the middle of another one. It has that one's turn.
+        waits = thread not in turns.holders
         try:
-            if needs_turn:
-                turns.take(thread, inf)
+            if waits:
+                turns.acquire(thread, inf)
             flow = self._to_run(flow)
             has_begun = True
-            calls = next(flow)
-            for yields in count(1):
+            calls, left = next(flow), YIELDS_PER_TURN
+            while True:
                 replies: Sequence[Any] = []
                 began = monotonic()
                 if len(calls) == 1:
                     replies = self._sender.send(calls, began)
                 if not replies or isinstance(replies[0], Exception):
-                    replies = self._retried(calls, replies, began, may_end_turn=needs_turn)
-                calls = flow.send(replies)
-                if needs_turn and (yields % YIELDS_PER_TURN == 0 or thread not in turns.taken):
-                    turns.give_back(thread)
-                    turns.take(thread, inf)
+                    replies = self._retried(calls, replies, began)
+                calls, left = flow.send(replies), left - 1
+                if waits and (not left or thread not in turns.holders):
+                    turns.release(thread)
+                    turns.acquire(thread, inf)
+                    left = YIELDS_PER_TURN
         except StopIteration as stop:
             answer: T = stop.value
             return answer
         finally:
-            if needs_turn:
-                turns.taken.discard(thread)  # the first step, as in ``Sender.send``
-                if turns.line:
+            if waits:
+                turns.holders.discard(thread)  # the first step, as in ``Sender.send``
+                if turns.waiting:
                     turns.wake_next()
             # After an error, the flow stores the lost answers.
             flow.close() if has_begun else give_up(flow)
-        raise AssertionError  # a count has no end
 
     def _retried(
-        self,
-        calls: Sequence[Call],
-        replies: Sequence[Any],
-        began: float,
-        *,
-        may_end_turn: bool,
+        self, calls: Sequence[Call], replies: Sequence[Any], began: float
     ) -> Sequence[Any]:
         """Return the replies to these calls, with retries. Before a pause, the flow's turn ends.
 
@@ -243,9 +243,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             replies = []
             if retries.is_demoted:
                 self._sender.close_idle()
-            if retries.waits and may_end_turn:
-                self._sender.turns.give_back(get_ident())
             if retries.waits:
+                self._sender.turns.release(get_ident())
                 sleep(retries.pause)
             client: Any = self.client
             if retries.waits and is_cluster(client):

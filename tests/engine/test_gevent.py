@@ -37,7 +37,8 @@ def run(limit):
     calls.clear()
     least.clear()
     gevent.joinall([gevent.spawn(work, number, limit) for number in range(20)], raise_error=True)
-    assert not seen._sender._places.taken and not seen._sender._places.line
+    connections = seen._sender._connections
+    assert not connections.holders and not connections.waiting
 
 least = []
 run(None)

@@ -191,12 +191,12 @@ def test_an_interrupted_wait_closes_no_connection(url: str, name: str, client: r
 
             list(threads.map(call, range(3)))
             before = connections(client, name)
-            taken = seen._sender._places.taken
-            taken |= {-1, -2, -3}
+            holders = seen._sender._connections.holders
+            holders |= {-1, -2, -3}
             threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
             with pytest.raises(KeyboardInterrupt):
                 seen.contains("a")
-            taken -= {-1, -2, -3}
+            holders -= {-1, -2, -3}
             assert before == connections(client, name)
             assert seen.contains("a")
 
@@ -213,7 +213,7 @@ class Answered(Sender):
         return [None]
 
 sender = Answered(redis.Redis(max_connections=2))
-places = sender._places
+connections = sender._connections
 
 def call():
     sender.send(calls)
@@ -239,15 +239,15 @@ while tries < 2000:
 done.set()
 for thread in threads:
     thread.join()
-assert not places.taken and not places.line
-print("all have had their places")
+assert not connections.holders and not connections.waiting
+print("no thread holds a connection")
 """
 
 
-def test_an_interrupted_thread_gives_its_place_back() -> None:
+def test_an_interrupted_thread_gives_its_connection_back() -> None:
     words = [sys.executable, "-c", _INTERRUPTED]
     ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
-    assert "all have had their places\n" == ended.stdout, ended.stderr
+    assert "no thread holds a connection\n" == ended.stdout, ended.stderr
 
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
@@ -259,13 +259,13 @@ async def test_a_call_waits_for_a_connection_until_its_time_is_over(
     await seen.add("a")
     sender, calls = getattr(seen, "_seen", seen)._sender, [Call(("DEL", name))]
     if driver == "sync":
-        sender._places.taken.add(-1)
+        sender._connections.holders.add(-1)
         [failure] = sender.send(calls, monotonic(), monotonic() + 0.1)
-        sender._places.taken.discard(-1)
+        sender._connections.holders.discard(-1)
     else:
-        await sender._places.acquire()
+        await sender._connections.acquire()
         [failure] = await sender.send(calls, monotonic(), monotonic() + 0.1)
-        sender._places.release()
+        sender._connections.release()
     assert isinstance(failure, redis.TimeoutError)
     assert "no connection of the client was free in time" in str(failure)
     assert [False, True] == await seen.add_many(["a", "b"])

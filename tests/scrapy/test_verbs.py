@@ -21,7 +21,7 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.utils.project import get_project_settings
 
 from tbloom import Claim, History, Note, TimeBloom
-from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
+from tbloom.bloom.claims.fleet import KeptPages, failed_queue_of, given_up_queue_of
 from tbloom.bloom.claims.record import Record
 from tbloom.cli.commands import fleet as commands
 from tests.helpers.commands import TBLOOM, refused, tbloom, tbloom_in
@@ -682,14 +682,14 @@ def test_a_link_that_comes_first_is_reported(
     kept: Filter, said: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.keep(name, "http://a/1", "http://a/2", reason="status/503", failures=1)
-    retry = commands.Fleet.retry
+    retry = KeptPages.retry
 
     def late(fleet: Any, pages: Any, new_note: Any) -> Any:
         known = [*pages]
         assert Claim.NEW is kept.seen.claim("http://a/1")
         return retry(fleet, known, new_note)
 
-    monkeypatch.setattr(commands.Fleet, "retry", late)
+    monkeypatch.setattr(KeptPages, "retry", late)
     expected = "; 1 were no longer there: a link, or a crawl, came first\n"
     assert f"Retried 1 page of '{name}'{expected}" == said("retry", "--all", "--yes")
 

@@ -1,7 +1,7 @@
 -- claim: claim the items that are new and that no living session has claimed, for the client's session; or leave them to any
 -- session.
 --
--- Includes   blocks, calls, chosen, claims, lane_entries
+-- Includes   blocks, calls
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -34,71 +34,83 @@ local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2],
 local number, lane = read_token(ARGV[1])
 local begins, ends, version, column_bytes, sizes = read_header(ARGV[2])
 local session, life, items, call, replaced, FIRST_NOTE = string.sub(ARGV[3], 1, 16), tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7], 8
-local item_bytes = column_bytes + 4 * #sizes / 3 + 16
-local leaves, is_again = session == LEFT, replaced == '*'
+local item_bytes, is_again = column_bytes + 4 * #sizes / 3 + 16, replaced == '*'
 
 local refused, now, entry = begin_call(state, config_key, number, lane, begins, ends, version)
 if refused then return refused end
 
+local is_unseen = unseen(items, item_bytes, sizes, column_bytes, FIRST_PART)
+-- A resent call finds the same answers, so the lane need not keep them.
+if not next(is_unseen) and not is_again then return {0, string.rep('0', #items / item_bytes)} end
+
+-- Calls with seen items only have returned above, and need none of these functions (add.lua).
+-- Includes   chosen, claims, lane_entries
 redis.call('HLEN', claims)
 redis.call('ZCARD', index)
 local known = redis.call('HGET', sessions, session)
 if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} end
-local known_until, more = session_parts(known, now)
-local queue, waits_until = queue_parts(more)
+local known_until, queue, waits_until = session_parts(known, now)
+local leaves, any_changed = session == LEFT, false
 
-local is_unseen = unseen(items, item_bytes, sizes, column_bytes, FIRST_PART)
-local answers, answered, any_new, all_seen = {}, 0, false, true
-for at = 1, #items, item_bytes do
-  local answer, digest = '0', string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
-  if is_again or is_unseen[at] then
-    local note = ARGV[FIRST_NOTE + answered] or ''
-    local owner, claimed_as, place = claim_of(claims, digest)
-    local was_left = is_left(owner)
-    local is_replaced = owner == session and claimed_as <= string.sub(replaced, 8 * answered + 1, 8 * answered + 8)
-    local is_free, heir, is_of_dead = not owner or is_replaced or was_left and not leaves, owner, false
-    if not is_free and not was_left then
-      local until_ms, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
-      is_free, is_of_dead = until_ms <= now, until_ms > 0 and not has_ended
-      if is_free and not has_ended then heir = BEREFT end
-    end
-    local has_killed = is_left(heir) and deaths_of(heir, place) ~= '0'
-    if is_free and has_killed and queue and string.sub(place, 1, 8) == queue then is_free = false end
-    if is_free then
-      local host = not leaves and not is_replaced and queue == string.sub(note, 1, 8) and host_field(queue, note)
-      local is_others = host and not may_own(claims, sessions, host, session, now)
-      answer, any_new = is_others and '2' or '1', true
-      if is_of_dead then begin_burial(sessions, now) end
-      -- What is left in the queue already stays there, for the owner of the host.
-      local stays = is_others and was_left and string.sub(place, 1, 8) == queue
-      if owner and not stays then unindex(index, owner, place, digest) end
-      if not stays and (leaves or is_others) then
-        leave(claims, index, digest, LEFT, call, string.sub(note, 1, 14), string.sub(note, 15))
-      elseif not stays then
-        redis.call('HSET', claims, digest, session .. call .. note)
-        if host then own_host(claims, sessions, host, session, now) end
-      end
-    else
-      answer = '2'
-    end
-    all_seen = false
+-- Returns true if an item that has an owner is free all the same: it is left, or its session is dead, and no session of the queue
+-- has died of it. (What is left can't be left again.)
+local function is_free_from(owner, place)
+  if is_left(owner) then
+    if leaves then return false end
+  else
+    local until_ms, _, _, has_ended = session_parts(redis.call('HGET', sessions, owner), now)
+    if until_ms > now then return false end
+    owner = has_ended and LEFT or BEREFT -- as bury.lua will leave it
   end
-  answered = answered + 1
-  answers[answered] = answer
+  local is_of_queue = place_parts(place) == queue
+  return not is_of_queue or deaths_of(owner, place) == '0'
+end
+
+-- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`:
+-- the last call whose claim this call replaces.
+local function answer_for(digest, note, replaces)
+  local owner, claimed_as, place = claim_of(claims, digest)
+  local is_own = owner == session and claimed_as <= replaces
+  if owner and not is_own and not is_free_from(owner, place) then return '2' end
+
+  local note_queue, _, note_host = place_parts(note)
+  local host = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
+  local is_others = host and not may_own(claims, sessions, host, session, now)
+  -- It is left in the queue already, for the owner of the host.
+  if is_others and is_left(owner) and place_parts(place) == queue then return '2' end
+
+  any_changed = true
+  if owner then unindex(index, owner, place, digest) end
+  if owner and not is_own then bury_if_dead(sessions, owner, now) end
+  if leaves or is_others then
+    leave(claims, index, digest, LEFT, call, note)
+  else
+    redis.call('HSET', claims, digest, session .. call .. note)
+    if host then own_host(claims, sessions, host, session, now) end
+  end
+  return is_others and '2' or '1'
+end
+
+local answers = {}
+for at = 1, #items, item_bytes do
+  local answered, answer = #answers, '0'
+  if is_again or is_unseen[at] then
+    local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
+    answer = answer_for(digest, ARGV[FIRST_NOTE + answered] or '', string.sub(replaced, 8 * answered + 1, 8 * answered + 8))
+  end
+  answers[answered + 1] = answer
 end
 answers = table.concat(answers)
 
-if any_new then
+if any_changed then
   local waits = waits_until > 0
   if waits then redis.call('HDEL', sessions, 'w' .. queue) end
   if not leaves and (waits or known_until < now + life / 2) then
-    keep_session(sessions, session, now + life, queue and ' ' .. queue .. ' 0' or '')
+    keep_session(sessions, session, now + life, queue, 0)
   end
   keep_claims(claims, sessions, index, read_chosen(ARGV[2]), life, now)
 end
--- If all items are seen, a resent call finds the same answers. A claim that another session holds now may end before that.
-if not all_seen then
-  redis.call('HSET', state, lane, lane_entry(number, answers, now))
-  if not entry then sweep(state, '', now) end
-end
+-- A claim that another session holds now may end before the call is resent.
+redis.call('HSET', state, lane, lane_entry(number, answers, now))
+if not entry then sweep(state, '', now) end
 return {0, answers}

@@ -1,5 +1,5 @@
--- commit: add the items to the chosen slice, and end the session's claims on them. Claims of other sessions lose their notes. Items
--- that the chosen slice or a newer one holds are not added. ("tbloom migrate" calls it without a session.)
+-- commit: add the items to the chosen slice, and end the session's claims on them. Claims of other sessions lose their notes.
+-- Items that the chosen slice or a newer one holds are not added. ("tbloom migrate" calls it without a session.)
 --
 -- Includes   calls, changes, claims
 --
@@ -21,7 +21,8 @@
 -- Reply      {0, answers}     a character per item: 1 added now; 0 added before; with a session also 2: another session has
 --                             claimed it; 3: added before, and nobody has claimed it any more. With fewer characters than
 --                             items, the part is full: the next item was not added (set_layout.lua), and is still claimed
---            {0, answers, waiting}  the same; so many sessions wait for items of the queue, and none is left that each of them may take
+--            {0, answers, waiting}  the same; so many sessions wait for items of the queue, and none is left that each of
+--                             them may take
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
@@ -45,22 +46,26 @@ local _, piece = next(pieces)
 local count = count_in(part, part_bytes, piece, state, field)
 local answers, new = insert_new(pieces, items, item_bytes, column_bytes, part, byte(sizes), capacity - count)
 if new > 0 then redis.call('HSET', state, field, argument(count + new)) end
+
+-- Ends the claim of an item that was added ('1') now, or ('0') before. Returns its answer.
 local done = {}
+local function end_claim(digest, answer)
+  local owner, claimed_as, place, note = claim_of(claims, digest)
+  if owner then unindex(index, owner, place, digest) end
+  if owner and owner ~= session and not is_left(owner) then
+    -- Without a note, nobody takes the item after its owner, because the work is done.
+    if note ~= '' then redis.call('HSET', claims, digest, owner .. claimed_as) end
+    return '2'
+  end
+  if owner then done[#done + 1] = digest end
+  return answer == '0' and owner ~= session and '3' or answer
+end
+
 if session ~= '' then
   local at = 0
   answers = string.gsub(answers, '.', function(answer)
     at = at + item_bytes
-    local digest = string.sub(items, at - 15, at)
-    local owner, claimed_as, place, note = claim_of(claims, digest)
-    if owner then unindex(index, owner, place, digest) end
-    if owner == session or is_left(owner) then
-      done[#done + 1] = digest
-    elseif owner then
-      -- Without a note, nobody takes the item after its owner, because the work is done.
-      if note ~= '' then redis.call('HSET', claims, digest, owner .. claimed_as) end
-      return '2'
-    end
-    if answer == '0' and owner ~= session then return '3' end
+    return end_claim(string.sub(items, at - 15, at), answer)
   end)
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
@@ -69,17 +74,11 @@ if new > 0 or #done > 0 then
   redis.call('HSET', state, lane, lane_entry(number, answers, now))
   if count == 0 or not entry then maintain(FIRST_PART, config_key, state, expires, oldest, now) end
 end
--- A count that is older than this (ms) was made by sessions that have gone.
+
 local counted_at, waiting = string.match(counted or '', '^(%d+) (%d+) ')
-if
-  counted_at
-  and tonumber(counted_at) > now - 5000
-  and waiting ~= '0'
-  -- Those whose host has an owner may not be for the ones that wait.
-  and redis.call('ZLEXCOUNT', index, '[' .. queue, '(' .. queue .. ':')
-    == redis.call('ZLEXCOUNT', index, '[' .. queue .. '0=', '(' .. queue .. '0>')
-      + redis.call('ZLEXCOUNT', index, '[' .. queue .. '1=', '(' .. queue .. '1>')
-then
-  return {0, answers, tonumber(waiting)}
-end
-return {0, answers}
+-- An older count was made by sessions that have gone.
+if not counted_at or tonumber(counted_at) <= now - 5000 or waiting == '0' then return {0, answers} end
+-- Items of hosts with one owner may not be for those that wait.
+local of_hosts = count_kept(index, queue, '0=', '0>') + count_kept(index, queue, '1=', '1>')
+if count_kept(index, queue, '', ':') > of_hosts then return {0, answers} end
+return {0, answers, tonumber(waiting)}

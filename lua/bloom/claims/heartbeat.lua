@@ -11,9 +11,9 @@
 --            ends a session that leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
 --
--- Reply      {0, dead, known} dead: 1: a session is dead, and its claims are to be left (bury.lua). A look at some sessions says so,
---                             because there may be very many. known: 1: the session lives on; 0: the server does not know it (any
---                             more), or others have begun to leave its claims
+-- Reply      {0, dead, known} dead: 1: a session is dead, and its claims are to be left (bury.lua). A look at some sessions
+--                             says so, because there may be very many. known: 1: the session lives on; 0: the server does not
+--                             know it (any more), or others have begun to leave its claims
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 
 local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
@@ -26,16 +26,17 @@ local entry, known = redis.call('HGET', sessions, session), 0
 local lost = is_lost(claims, sessions, entry, now)
 -- A session begins with its first claim, so that a late heartbeat does not bring an ended one back.
 if entry or not lost then
-  local _, more, has_ended = session_parts(entry, now)
-  local queue = queue_parts(more)
-  if life > 0 and not has_ended and not lost then
-    keep_session(sessions, session, now + life, more)
+  local _, queue, waits_until, has_ended = session_parts(entry, now)
+  if life < 0 then
+    redis.call('HDEL', sessions, session)
+  elseif life == 0 then
+    redis.call('HSET', sessions, session, string.format('%.0f e', now))
+  elseif not has_ended and not lost then
+    keep_session(sessions, session, now + life, queue, waits_until)
     known = 1
   end
-  if life == 0 then keep_session(sessions, session, now, ' e') end
+  if life <= 0 and queue then redis.call('HDEL', sessions, 'w' .. queue) end -- the count of its sessions (take.lua)
   if life >= 0 then keep_claims(claims, sessions, index, expires, life, now) end
-  if life < 0 then redis.call('HDEL', sessions, session) end
-  if life <= 0 and queue then redis.call('HDEL', sessions, 'w' .. queue) end
 end
 
 local some = redis.call('HRANDFIELD', sessions, '8', 'WITHVALUES')

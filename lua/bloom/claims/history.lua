@@ -35,8 +35,9 @@ for at = 1, #histories, 26 do
   local changes = owner == session and claimed_as <= call and place ~= ''
   if changes then
     unindex(index, owner, place, digest)
-    local queue_and_deaths, failures = string.sub(histories, at + 16, at + 24), string.sub(histories, at + 25, at + 25)
-    place = queue_and_deaths .. string.sub(place, 10, 13) .. failures
+    local _, _, host = place_parts(place)
+    local queue, deaths, failures = string.match(histories, '^(........)(.)(.)', at + 16)
+    place = place_of(queue, deaths, host, failures)
     if failure ~= '' then
       note, any_failed = with_failure(note, failure), true
       redis.call('ZADD', index, 0, member_of(owner, place, digest))
@@ -46,6 +47,5 @@ for at = 1, #histories, 26 do
   answers[#answers + 1] = changes and '1' or '0'
 end
 
-local left_ms = any_failed and redis.call('PTTL', claims) or -1
-if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
+if any_failed then keep_as_long(index, claims, now) end
 return {0, table.concat(answers)}

@@ -21,14 +21,8 @@
 local claims, sessions, index = KEYS[1], KEYS[2], KEYS[3]
 local session, leaves, digests, numbers = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local now = server_time()
-local queue = queue_parts(select(2, session_parts(redis.call('HGET', sessions, session), now))) or ''
+local _, queue = session_parts(redis.call('HGET', sessions, session), now)
 redis.call('ZCARD', index)
-
--- Changes the entry of a host, if it is the first one.
-local function change_host(field, before, after)
-  if redis.call('HGET', claims, field) ~= before then return end
-  if after then redis.call('HSET', claims, field, after) else redis.call('HDEL', claims, field) end
-end
 
 local answers, any_left = {}, false
 for item = 0, #digests / 16 - 1 do
@@ -37,7 +31,7 @@ for item = 0, #digests / 16 - 1 do
   local ends = owner == session and claimed_as <= string.sub(numbers, 8 * item + 1, 8 * item + 8)
   if ends then unindex(index, owner, place, digest) end
   if ends and leaves and note ~= '' then
-    leave(claims, index, digest, LEFT, claimed_as, place, note)
+    leave(claims, index, digest, LEFT, claimed_as, place .. note)
     any_left = true
   elseif ends then
     redis.call('HDEL', claims, digest)
@@ -45,9 +39,15 @@ for item = 0, #digests / 16 - 1 do
   answers[#answers + 1] = ends and '1' or '0'
 end
 
-for host in string.gmatch(ARGV[5] or '', '....') do change_host('h' .. queue .. host, session, session .. '-') end
-for host in string.gmatch(ARGV[6] or '', '....') do change_host('h' .. queue .. host, session .. '-') end
+local parts = session .. '-' -- what the entry of a host has when the session parts with it
+for host in string.gmatch(ARGV[5] or '', '....') do
+  local field = queue and host_field(queue, host)
+  if field and redis.call('HGET', claims, field) == session then redis.call('HSET', claims, field, parts) end
+end
+for host in string.gmatch(ARGV[6] or '', '....') do
+  local field = queue and host_field(queue, host)
+  if field and redis.call('HGET', claims, field) == parts then redis.call('HDEL', claims, field) end
+end
 
-local left_ms = any_left and redis.call('PTTL', claims) or -1
-if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
+if any_left then keep_as_long(index, claims, now) end
 return {0, table.concat(answers)}

@@ -28,11 +28,10 @@ for at = 2, #ARGV, 3 do
     redis.call('HDEL', claims, digest)
   elseif is_same then
     if new_note == '' then new_note = string.sub(note, -1) == '}' and before_failure(note) .. '}' or note end
-    leave(claims, index, digest, LEFT, '00000000', queue .. '0' .. string.sub(place, 10, 13) .. '0', new_note)
+    local _, _, host = place_parts(place)
+    leave(claims, index, digest, LEFT, '00000000', place_of(queue, '0', host, '0') .. new_note)
   end
   answers[#answers + 1] = is_same and '1' or '0'
 end
--- The last item that left the index has ended it.
-local left_ms = redis.call('PTTL', claims)
-if left_ms > 0 then give_or_extend_ttl(index, now + left_ms, now) end
+keep_as_long(index, claims, now) -- the last item that left the index has ended it
 return {0, table.concat(answers)}

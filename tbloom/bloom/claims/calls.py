@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims.notes import History, short
 from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Reserved, Session
+from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 
@@ -29,12 +30,6 @@ _hex: Callable[[int], str] = "{:08x}".format
 
 #: The keys of a shard's claims, of its sessions, and of the index of left items.
 Keys = tuple[str, str, str]
-#: The owner of items that are left to any session (``lua/shared/claims.lua``).
-LEFT = "0" * 16
-#: The owner of items whose session has died.
-BEREFT = "0" * 15 + "1"
-#: An item of which so many sessions have died may kill the next one, too.
-SUSPECT = 2
 #: About how many claims one call of ``bury`` looks at: it takes some 1 ms.
 _BURIED = 100
 
@@ -235,5 +230,10 @@ def bury(keys: Keys) -> Call:
 
 def keys_of(batch: FilterBatch) -> Keys:
     """Return the keys of the claims in a batch's shard."""
-    keys = batch.header.view.config.keys
-    return keys.claims(batch.shard), keys.sessions(batch.shard), keys.left(batch.shard)
+    return keys_in(batch.header.view.config, batch.shard)
+
+
+def keys_in(config: Any, shard: int) -> Keys:
+    """Return the keys of the claims in a shard of a filter with these parameters."""
+    keys = config.keys
+    return keys.claims(shard), keys.sessions(shard), keys.left(shard)

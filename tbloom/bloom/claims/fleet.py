@@ -14,6 +14,7 @@ silent for so long that others took its pages; it goes on as another session), o
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,8 +25,17 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tbloom.bloom.claims import calls
-from tbloom.bloom.claims.notes import FAILURE, PLACE, short
+from tbloom.bloom.claims.flows import bury
+from tbloom.bloom.claims.notes import FAILURE, short
 from tbloom.bloom.claims.record import LOST, Record, told
+from tbloom.bloom.claims.stored import (
+    HEAD,
+    SUSPECT,
+    ClaimHead,
+    SessionEntry,
+    member_of,
+    session_entries,
+)
 from tbloom.bloom.hasher import shard_of
 from tbloom.engine.flow import Call, Flow, chunks, pairs, request, request_all, text, together
 from tbloom.engine.keys import by_shard
@@ -46,8 +56,6 @@ MOST_GIVEN_UP = 10_000
 _ENDED_FOR, _DEAD_FOR = 3_600_000, 86_400_000
 #: How many pages one call reads, and how many one call moves: some 2 ms of the server's time.
 _READ, _MOVED = 500, 100
-#: What a claim has before its note: the owner, the number of the call, and the place.
-_HEAD = 24 + PLACE
 
 
 def failed_queue_of(queue: str) -> str:
@@ -162,12 +170,12 @@ class KeptPage(NamedTuple):
     @property
     def tries(self) -> int:
         """How often in a row it has failed."""
-        return _digit(self.head[_HEAD - 1 :])
+        return ClaimHead.read(self.head).failures
 
     @property
     def deaths(self) -> int:
         """The number of crawlers that have died of it."""
-        return _digit(self.head[32:33]) + (text(self.head[:16]) == calls.BEREFT)
+        return ClaimHead.read(self.head).deaths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,12 +246,64 @@ def kept_note(_page: KeptPage) -> str:
     return ""
 
 
-class Fleet:
+class KeptPages(ABC):
+    """The crawlers of one queue, and its kept pages: on a server (``Fleet``), or without one (``scrapy/done/local``)."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue: str = queue
+
+    @abstractmethod
+    def crawlers(self) -> list[Crawler]:
+        """Return its crawlers, those at work first."""
+
+    @abstractmethod
+    def pages(self, crawlers: Iterable[Crawler]) -> Pages:
+        """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
+
+    def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
+        """Yield its kept pages, at most so many of each state.
+
+        Pages that change meanwhile may be missing, or come twice.
+        """
+        for state in states:
+            yield from islice(self._in_state(state), most)
+
+    @abstractmethod
+    def _in_state(self, state: str) -> Iterator[KeptPage]:
+        """Yield the kept pages of one state."""
+
+    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
+        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with other notes, if ``new_note`` says so."""
+        return self._move(pages, self.queue, new_note)
+
+    def drop(self, pages: Iterable[KeptPage]) -> Moved:
+        """Forget pages: each is new to the next link."""
+        return self._move(pages, "", kept_note)
+
+    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
+        by_shard, moved, known = defaultdict[int, list[KeptPage]](list), 0, set[bytes]()
+        for page in pages:
+            if page.digest in known:  # it has failed again since
+                continue
+            known.add(page.digest)
+            batch = by_shard[page.shard]
+            batch.append(page)
+            if len(batch) == _MOVED:
+                moved += self._move_some(by_shard.pop(page.shard), queue, new_note)
+        moved += sum(self._move_some(batch, queue, new_note) for batch in by_shard.values())
+        return Moved(moved, len(known) - moved)
+
+    @abstractmethod
+    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
+        """Leave pages of one shard in a queue, or forget them if it is "". Return how many were still as they were read."""
+
+
+class Fleet(KeptPages):
     """The crawlers of one queue of a filter, and its pages. ``store`` is a ``TimeBloom``, which stays yours to close."""
 
     def __init__(self, store: Any, queue: str) -> None:
+        super().__init__(queue)
         self._store = store
-        self.queue: str = queue
         self._hashes = _hashes_of(queue)
 
     def crawlers(self) -> list[Crawler]:
@@ -261,16 +321,8 @@ class Fleet:
         claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
         return counted._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
 
-    def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
-        """Yield its kept pages, those of a host together; at most so many of each state.
-
-        Pages that change meanwhile may be missing, or come twice.
-        """
-        for state in states:
-            found = self._in_state(state)
-            yield from islice(found, most) if most else found
-
     def _in_state(self, state: str) -> Iterator[KeptPage]:
+        """Yield the kept pages of one state, those of a host together."""
         config, queue = self._store.config, self._hashes[state]
         for shard in range(config.shards):
             start: Any = f"[{queue}"
@@ -278,34 +330,11 @@ class Fleet:
                 start, found = self._store.run(_read(config, shard, queue, start))
                 yield from (kept_page(state, shard, *each) for each in found)
 
-    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
-        """Leave pages to crawlers that wait, or to the next one, as if they had never failed; with other notes, if ``new_note`` says so."""
-        return self._move(pages, self.queue, new_note)
-
-    def drop(self, pages: Iterable[KeptPage]) -> Moved:
-        """Forget pages: each is new to the next link."""
-        return self._move(pages, "", kept_note)
-
-    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
-        by_shard, moved, known = defaultdict[int, list[KeptPage]](list), Moved(), set[bytes]()
-        for page in pages:
-            if page.digest in known:  # it has failed again since
-                continue
-            known.add(page.digest)
-            batch = by_shard[page.shard]
-            batch.append(page)
-            if len(batch) == _MOVED:
-                moved = self._send(by_shard.pop(page.shard), queue, new_note, moved)
-        for batch in by_shard.values():
-            moved = self._send(batch, queue, new_note, moved)
-        return moved
-
-    def _send(self, pages: list[KeptPage], queue: str, new_note: NewNote, so_far: Moved) -> Moved:
+    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
         moves = [(page.digest, page.head, new_note(page)) for page in pages]
-        call = calls.requeue(_keys(self._store.config, pages[0].shard), queue, moves)
+        call = calls.requeue(calls.keys_in(self._store.config, pages[0].shard), queue, moves)
         [[_, answers]] = self._store.run(request([call]))
-        moved = text(answers).count("1")
-        return Moved(so_far.moved + moved, so_far.gone + len(pages) - moved)
+        return text(answers).count("1")
 
     def kept_of(self, digests: Iterable[bytes]) -> dict[bytes, KeptPage | None]:
         """Return the items that are kept or claimed, by their digests; None: a crawler has claimed the item."""
@@ -313,7 +342,8 @@ class Fleet:
 
     def bury(self) -> None:
         """Leave the pages of dead crawlers, as the next crawler that asks for pages does."""
-        self._store.run(_bury(self._store.config))
+        config = self._store.config
+        self._store.run(bury(config, range(config.shards)))
 
     def trim(self) -> int:
         """Drop the oldest given-up pages, if there are a tenth more than ``MOST_GIVEN_UP``; return how many."""
@@ -405,11 +435,13 @@ def _named(prefix: str, records: Any) -> dict[str, str]:
 
 def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
     """Return all that crawlers have told, and the crawlers."""
-    sessions_of = [calls.sessions_of(_keys(config, shard)) for shard in range(config.shards)]
+    sessions_of = [
+        calls.sessions_of(calls.keys_in(config, shard)) for shard in range(config.shards)
+    ]
     now, (records, *of_shards) = yield from together(
         server_time(config), request_all([told(config), *sessions_of])
     )
-    sessions = _sessions(of_shards)
+    sessions = session_entries(of_shards)
     found = []
     for name, stored in pairs(records).items():
         if known := Record.read(stored):
@@ -461,31 +493,7 @@ def _numbers(config: Any) -> Flow[Numbers | None]:
     )
 
 
-class _Session(NamedTuple):
-    """A session as the server knows it: until when it is alive, the hash of its queue, and until when it waits (ms)."""
-
-    until: int
-    queue: str = ""
-    waits_until: int = 0
-
-
-def _sessions(of_shards: Iterable[Any]) -> dict[str, _Session]:
-    """Return the sessions that have not ended. One waits if it got nothing from any shard."""
-    found = dict[str, _Session]()
-    for of_shard in of_shards:
-        for field, entry in pairs(of_shard).items():
-            name = text(field)
-            match len(name), text(entry).split():
-                case [16, [until, queue, waits]]:
-                    known = found.get(name)
-                    waits_until = min(known.waits_until, int(waits)) if known else int(waits)
-                    found[name] = _Session(int(until), queue, waits_until)
-                case [16, [until]]:
-                    found.setdefault(name, _Session(int(until)))
-    return found
-
-
-def _crawler(name: str, at: int, record: Record, session: _Session | None, now: int) -> Crawler:
+def _crawler(name: str, at: int, record: Record, session: SessionEntry | None, now: int) -> Crawler:
     """Return the crawler that told this at a time (ms; 0: it has told nothing)."""
     age = max(0.0, (now - at) / 1000) if at else None
     if record.ended:
@@ -509,7 +517,7 @@ def _hashes_of(queue: str) -> dict[str, str]:
 
 def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
     left, failed, given_up = (hashes[state] for state in KEPT)
-    suspects = f"{left}{calls.SUSPECT}"
+    suspects = f"{left}{SUSPECT}"
     ranges = left, suspects, failed, f"{failed}9", given_up
     counted = yield from request_all(
         [
@@ -526,7 +534,7 @@ def _read(
     config: Any, shard: int, queue: str, start: Any
 ) -> Flow[tuple[Any, list[tuple[bytes, bytes]]]]:
     """Return where to go on (None: at the end), and the digests and claims of some kept pages of a shard."""
-    claims, _, index = _keys(config, shard)
+    claims, _, index = calls.keys_in(config, shard)
     limit = "LIMIT", "0", str(_READ)
     [members] = yield from request([Call(("ZRANGEBYLEX", index, start, f"({queue}:", *limit))])
     if not members:
@@ -536,7 +544,7 @@ def _read(
     kept = [
         (digest, claim)
         for member, digest, claim in zip(members, digests, found, strict=True)
-        if claim and _member_of(claim, digest) == member
+        if member_of(claim, digest) == member
     ]
     return b"(" + members[-1], kept
 
@@ -546,12 +554,9 @@ def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flo
     states = {value: state for state, value in hashes.items()}
     for shard, own in by_shard(digests, config.shards, shard_of).items():
         for some in chunks(own, _READ):
-            claims, _, index = _keys(config, shard)
+            claims, _, index = calls.keys_in(config, shard)
             [known] = yield from request([Call(("HMGET", claims, *some))])
-            members = [
-                claim and _member_of(claim, digest)
-                for digest, claim in zip(some, known, strict=True)
-            ]
+            members = [member_of(claim, digest) for digest, claim in zip(some, known, strict=True)]
             counts = yield from request_all(
                 [
                     Call(("ZLEXCOUNT", index, b"[" + member, b"[" + member))
@@ -563,15 +568,15 @@ def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flo
             for digest, claim, member in zip(some, known, members, strict=True):
                 if claim:
                     is_kept = bool(member and next(kept))
-                    state = states.get(text(claim[24:32]), ELSEWHERE)
+                    state = states.get(ClaimHead.read(claim).queue, ELSEWHERE)
                     found[digest] = kept_page(state, shard, digest, claim) if is_kept else None
     return found
 
 
 def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
     """Return the page of a claim."""
-    note = text(claim[_HEAD:])
-    page = KeptPage(state, claim[:_HEAD], note, digest, shard)
+    note = text(claim[HEAD:])
+    page = KeptPage(state, claim[:HEAD], note, digest, shard)
     if failure := FAILURE.search(note):
         with suppress(ValueError):  # of another program
             match json.loads(failure[1]):
@@ -580,34 +585,3 @@ def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
     # Of an older version of tbloom, or of a page that has not failed.
     unknown = "" if state == LEFT else "unknown"
     return page._replace(reason="deaths" if page.deaths else unknown)
-
-
-def _is_left(claim: bytes) -> bool:
-    return text(claim[:16]) in (calls.LEFT, calls.BEREFT)
-
-
-def _member_of(claim: bytes, digest: bytes) -> bytes | None:
-    """Return the member of the index for a claim with a note (``lua/shared/claims.lua``)."""
-    if len(claim) <= _HEAD:
-        return None
-    deaths = b"9"
-    if _is_left(claim):
-        died = text(claim[:16]) == calls.BEREFT
-        deaths = b"%d" % min(8, _digit(claim[32:33]) + died)
-    return claim[24:32] + deaths + claim[33:37] + digest
-
-
-def _digit(stored: bytes) -> int:
-    return int(stored) if stored.isdigit() else 0
-
-
-def _bury(config: Any) -> Flow[None]:
-    for shard in range(config.shards):
-        more = True
-        while more:
-            [[_, more]] = yield from request([calls.bury(_keys(config, shard))])
-
-
-def _keys(config: Any, shard: int) -> calls.Keys:
-    keys = config.keys
-    return keys.claims(shard), keys.sessions(shard), keys.left(shard)

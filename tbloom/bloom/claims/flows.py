@@ -1,6 +1,11 @@
 """Claims: leases on items. A claimed item is seen only once the work on it is done.
 
-Each shard has a hash of claims, with an entry for each claimed item, and a hash of the sessions that hold them.
+Each shard has a hash of claims, with an entry for each claimed item, and a hash of the sessions that hold them
+(``lua/shared/claims.lua``). An item is claimed by ``claim``, or by ``take`` if it is left, and then ended by ``commit`` or
+``release``. ``session.py`` knows for each item of this process how far that has come.
+
+``heartbeat`` keeps the session alive, and repeats what ended in an error. If the server does not know the session any more,
+``begin_anew`` goes on as another one.
 """
 
 from __future__ import annotations
@@ -16,10 +21,12 @@ from typing import Any
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims import calls
-from tbloom.bloom.claims.calls import CLAIMS, SUSPECT, Claim
+from tbloom.bloom.claims.calls import CLAIMS, Claim
 from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
 from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Moment, Reserved, Session
+from tbloom.bloom.claims.stored import SUSPECT, session_entries
+from tbloom.bloom.config import Config
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
 from tbloom.engine.batches import Knowledge
@@ -28,7 +35,6 @@ from tbloom.engine.flow import (
     Call,
     Flow,
     Status,
-    pairs,
     request,
     request_all,
     text,
@@ -133,15 +139,7 @@ class Claims(ResetsInChild):
             learn = partial(self._learn, lost)
             yield from self._dispatcher.send(batches, call_for, Knowledge.STORED, learn)
         finally:
-            answered = _answers(batches)
-            unanswered = [batch for batch in batches if batch.unanswered_since]
-            session.lost += [(reserved, batch) for batch in unanswered]
-            unknown = {digest for batch in unanswered for digest in batch.digests}
-            not_sent = reserved.earlier.keys() - answered.keys() - unknown
-            session.answered(reserved, answered | dict.fromkeys(not_sent, ""))
-            for batch in batches:
-                if "1" in (batch.answers or ""):
-                    session.confirm(batch.shard, batch.generation, since)
+            answered = _note_answers(session, reserved, batches, since)
         # A late answer to a call that began before the session was lost is nobody's, either.
         if lost or session.is_lost:
             return None
@@ -442,17 +440,11 @@ class Claims(ResetsInChild):
             [one for n in shards for one in calls.counts(self._keys(n), wanted)]
         )
         left, suspects, sessions = (counts[i::3] for i in range(3))
-        waits = _waits(sessions, wanted, now)
-        waiting = sum(waits.values())
-        return QueueInfo(sum(left), sum(suspects), waiting, len(waits) - waiting)
-
-    def _bury(self, shards: Iterable[int], most: int | None = None) -> Flow[None]:
-        """Leave the claims of dead sessions in these shards to any session, in at most so many calls. Further calls continue."""
-        for shard in shards:
-            more, made = True, 0
-            while more and made != most:
-                [[_, more]] = yield from request([calls.bury(self._keys(shard))])
-                made += 1
+        known = session_entries(sessions).values()
+        waits = [
+            each.waits_until > now for each in known if each.queue == wanted and each.until > now
+        ]
+        return QueueInfo(sum(left), sum(suspects), waits.count(True), waits.count(False))
 
     def end(self) -> Flow[None]:
         """End the session, and begin another one. Items with a note are left. If calls fail, the claims are a dead session's."""
@@ -499,26 +491,41 @@ class Claims(ResetsInChild):
         [[_, first]] = yield from request([told])
         return text(first)
 
+    def _bury(self, shards: Iterable[int], most: int | None = None) -> Flow[None]:
+        return bury(self._dispatcher.config, shards, most)
+
     def _keys(self, shard: int) -> calls.Keys:
-        keys = self._dispatcher.config.keys
-        return keys.claims(shard), keys.sessions(shard), keys.left(shard)
+        return calls.keys_in(self._dispatcher.config, shard)
+
+
+def bury(config: Config, shards: Iterable[int], most: int | None = None) -> Flow[None]:
+    """Leave the claims of dead sessions in these shards to any session, in at most so many calls. Further calls continue."""
+    for shard in shards:
+        more, made = True, 0
+        while more and made != most:
+            [[_, more]] = yield from request([calls.bury(calls.keys_in(config, shard))])
+            made += 1
+
+
+def _note_answers(
+    session: Session, reserved: Reserved, batches: list[FilterBatch], since: Moment
+) -> dict[bytes, str]:
+    """Return the answers to a call of ``claim``, and note them in the session, which lives since then. Calls without a reply are lost."""
+    answered = _answers(batches)
+    unanswered = [batch for batch in batches if batch.unanswered_since]
+    session.lost += [(reserved, batch) for batch in unanswered]
+    unknown = {digest for batch in unanswered for digest in batch.digests}
+    not_sent = reserved.earlier.keys() - answered.keys() - unknown
+    session.answered(reserved, answered | dict.fromkeys(not_sent, ""))
+    for batch in batches:
+        if "1" in (batch.answers or ""):
+            session.confirm(batch.shard, batch.generation, since)
+    return answered
 
 
 def _with_dead(replies: Mapping[int, Any]) -> list[int]:
     """Return the shards whose replies to a heartbeat say that sessions are dead."""
     return [shard for shard, (_, dead, _) in replies.items() if dead]
-
-
-def _waits(sessions: Iterable[Any], queue: str, now: int) -> dict[Any, bool]:
-    """Return for each living session of the queue whether it waits, from the sessions of all shards."""
-    # Other fields have no name of 16 characters. A session waits if it got nothing from any shard.
-    waits = dict[Any, bool]()
-    for of_shard in sessions:
-        for name, entry in pairs(of_shard).items():
-            match len(name), text(entry).split():
-                case [16, [until, of, waits_until]] if of == queue and int(until) > now:
-                    waits[name] = waits.get(name, True) and int(waits_until) > now
-    return waits
 
 
 def _answers(batches: list[FilterBatch]) -> dict[bytes, str]:

@@ -25,9 +25,9 @@ from tbloom.bloom.claims.fleet import (
     LEFT,
     LIVING,
     Crawler,
-    Fleet,
     Group,
     KeptPage,
+    KeptPages,
     Moved,
     NewNote,
     Pages,
@@ -42,7 +42,6 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.done.local import LocalFleet
     from tbloom.scrapy.extras.oldqueue import OldQueue
     from tbloom.scrapy.extras.pushing import SpiderQueue
 
@@ -86,9 +85,7 @@ def queue(target: Target) -> None:
 _NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
 
 
-def _queue_text(
-    target: Target, fleet: Fleet | LocalFleet, crawlers: list[Crawler], pages: Pages
-) -> str:
+def _queue_text(target: Target, fleet: KeptPages, crawlers: list[Crawler], pages: Pages) -> str:
     tables = [
         output.table(_page_rows(pages, fleet.queue), left=("pages", "")),
         output.table(_crawler_rows(crawlers), left=("crawler", "is", "why")),
@@ -169,7 +166,7 @@ class _Chosen(NamedTuple):
     #: Whether the command line says which ones.
     is_narrow: bool
 
-    def of(self, fleet: Fleet | LocalFleet, *states: str) -> Iterator[KeptPage]:
+    def of(self, fleet: KeptPages, *states: str) -> Iterator[KeptPage]:
         """Yield those of a fleet, in these states or in all that are chosen."""
         return filter(self.where.has, fleet.kept(states or self.states))
 
@@ -259,7 +256,7 @@ def _print_lines(pages: Iterator[KeptPage]) -> None:
         output.say(f"{formats.counted(others, 'note')} of another program: no request")
 
 
-def _show_failed(fleet: Fleet | LocalFleet, chosen: _Chosen) -> None:
+def _show_failed(fleet: KeptPages, chosen: _Chosen) -> None:
     pages, more = list[KeptPage](), list[str]()
     for state in chosen.states:
         found = [*islice(chosen.of(fleet, state), _MOST_READ + 1)]
@@ -370,7 +367,7 @@ def _expect_filter(chosen: _Chosen, *, everything: bool) -> None:
 
 
 def _move(
-    fleet: Fleet | LocalFleet,
+    fleet: KeptPages,
     chosen: _Chosen,
     verbs: tuple[str, str],
     move: Callable[[Iterator[KeptPage]], Moved],

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tbloom.bloom.claims.fleet import Fleet, queues_of
+from tbloom.bloom.claims.fleet import Fleet, KeptPages, queues_of
 from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.done.local import LocalFleet
     from tbloom.scrapy.extras.pushing import SpiderQueue
 
 #: So many queues are named in an error.
@@ -33,7 +32,7 @@ class Target(NamedTuple):
     seen: Any
     server: str
     #: The fleet of the spider, or of each queue of the filter; at least one.
-    fleets: Sequence[Fleet | LocalFleet]
+    fleets: Sequence[KeptPages]
     #: The spider of the project; None: there is no project, or it has no such spider.
     spider: SpiderQueue | None = None
 
@@ -47,11 +46,11 @@ class Target(NamedTuple):
         """The filter, and its server: "'shop:tbloom', redis1:6379/0"."""
         return f"{self.name!r}, {self.server}"
 
-    def title(self, fleet: Fleet | LocalFleet) -> str:
+    def title(self, fleet: KeptPages) -> str:
         """Return what names the spider, with its arguments, the filter and the server."""
         return f"{words_of(fleet.queue)} at {self.place}"
 
-    def one(self) -> Fleet | LocalFleet:
+    def one(self) -> KeptPages:
         """Return the only fleet, or that of the spider without arguments. Raise CommandError if there are others only."""
         if len(self.fleets) == 1:
             return self.fleets[0]

@@ -19,29 +19,27 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tbloom import Claim, LocalBloom
-from tbloom.bloom.claims.calls import LEFT, SUSPECT
 from tbloom.bloom.claims.fleet import (
     KEPT,
     MOST_GIVEN_UP,
     Crawler,
     KeptPage,
-    Moved,
+    KeptPages,
     NewNote,
     Pages,
     failed_queue_of,
     given_up_queue_of,
-    kept_note,
     kept_page,
     queues_by_state,
 )
 from tbloom.bloom.claims.notes import PLACE, History, Note, Taken, with_failure
+from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
 
@@ -54,8 +52,6 @@ except ImportError:  # some builds of Python lack it, and no other store of a cr
 _LEAST_MS = 3_600_000
 #: How long to wait for the lock (seconds): two processes that start in the same moment may each find it taken.
 _TIMEOUT = 0.1
-#: How many pages one transaction moves.
-_MOVED = 500
 #: ``owner`` is 0: this process; 1: nobody, a process has left it; 2: nobody, its process has died, which adds 1 to ``deaths``.
 _SCHEMA = """
 PRAGMA locking_mode = EXCLUSIVE;
@@ -406,12 +402,12 @@ class CrawlLocal(LocalBloom):
         self._database = None
 
 
-class LocalFleet:
+class LocalFleet(KeptPages):
     """The kept pages of one queue of a filter without a server, as ``Fleet`` has them. While it is open, no crawl runs."""
 
     def __init__(self, store: CrawlLocal, queue: str) -> None:
+        super().__init__(queue)
         self._store = store
-        self.queue: str = queue
         self._queues = queues_by_state(queue)
 
     def crawlers(self) -> list[Crawler]:
@@ -424,30 +420,21 @@ class LocalFleet:
         (left, suspects), (failed, _), (given_up, _) = (count(self._queues[each]) for each in KEPT)
         return Pages(left=left, suspects=suspects, failed=failed, given_up=given_up)
 
-    def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
-        """Yield its kept pages, at most so many of each state."""
-        for state in states:
-            for item, note in islice(self._store.left_in(self._queues[state]), most):
-                head = f"{LEFT}{0:08x}{note.stored[:PLACE]}".encode()
-                yield kept_page(state, 0, item, head + note.text.encode())
+    def _in_state(self, state: str) -> Iterator[KeptPage]:
+        for item, note in self._store.left_in(self._queues[state]):
+            head = f"{LEFT}{0:08x}{note.stored[:PLACE]}".encode()
+            yield kept_page(state, 0, item, head + note.text.encode())
 
-    def retry(self, pages: Iterable[KeptPage], new_note: NewNote = kept_note) -> Moved:
-        """See ``Fleet.retry``."""
-        return self._move(pages, lambda page: Note(new_note(page) or page.note, self.queue))
-
-    def drop(self, pages: Iterable[KeptPage]) -> Moved:
-        """See ``Fleet.drop``."""
-        return self._move(pages, lambda _page: None)
-
-    def _move(
-        self, pages: Iterable[KeptPage], new_note: Callable[[KeptPage], Note | None]
-    ) -> Moved:
-        moved, left = Moved(), iter(pages)
-        while some := [*islice(left, _MOVED)]:
-            moves = [(page.digest, self._queues[page.state], new_note(page)) for page in some]
-            number = sum(self._store.requeue(moves))
-            moved = Moved(moved.moved + number, moved.gone + len(some) - number)
-        return moved
+    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
+        moves = [
+            (
+                page.digest,
+                self._queues[page.state],
+                Note(new_note(page) or page.note, queue) if queue else None,
+            )
+            for page in pages
+        ]
+        return sum(self._store.requeue(moves))
 
 
 def _note(database: sqlite3.Connection, item: bytes, history: History) -> None:

@@ -1,0 +1,67 @@
+"""A fair semaphore for threads: asyncio has one, ``threading`` has none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+#: How often a waiting thread looks for itself (s): an interrupt (Ctrl-C) may have kept another one from waking it.
+_LOOK_EVERY = 1.0
+
+
+class FairSemaphore:
+    """A semaphore that at most so many threads hold at once. The others wait for it in a queue, first come, first served.
+
+    A thread is named by its ident. No lock is needed: a set or a dict changes in one step, and a thread enters the holders
+    before it counts them. So the garbage collector or a signal handler may make a call at any moment.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        #: The threads that hold it. Where no interrupt may come before the first step of ``release``, do its steps instead.
+        self.holders: set[int] = set()
+        #: The threads that wait, in order, each with a lock that is released when it may be its turn.
+        self.waiting: dict[int, Any] = {}
+
+    def acquire(self, thread: int, until: float) -> bool:
+        """Hold the semaphore, or wait for it. Return False if that was not possible until then (monotonic).
+
+        A signal handler that interrupts a waiting thread may hold it at once, beyond the limit.
+        """
+        self.holders.add(thread)
+        # The first in the queue leaves it only once it is a holder. So the queue is looked at before the holders are counted.
+        return (not self.waiting and len(self.holders) <= self._most) or self._wait(thread, until)
+
+    def _wait(self, thread: int, until: float) -> bool:
+        self.holders.discard(thread)
+        if thread in self.waiting:  # a signal handler calls while its thread waits here
+            return True
+        woken = Lock()
+        woken.acquire()
+        try:
+            self.waiting[thread] = woken
+            self.wake_next()
+            while [*self.waiting][0] != thread or len(self.holders) >= self._most:  # noqa: RUF015 - one step
+                left = until - monotonic()
+                if left <= 0:
+                    return False
+                woken.acquire(timeout=min(left, _LOOK_EVERY))
+            self.holders.add(thread)
+            return True
+        finally:
+            self.waiting.pop(thread, None)
+            self.wake_next()
+
+    def release(self, thread: int) -> None:
+        """Let another thread hold the semaphore, if this one does."""
+        self.holders.discard(thread)
+        if self.waiting:
+            self.wake_next()
+
+    def wake_next(self) -> None:
+        """Wake the thread that is first in the queue."""
+        for woken in [*self.waiting.values()][:1]:
+            with suppress(RuntimeError):  # it is awake
+                woken.release()
