@@ -28,8 +28,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 GATHER = 0.1
-#: How often ``finish`` sends: a call may leave something for the next call, for example where a feed has lost items.
-_ROUNDS = 3
 
 
 class _Outbox(NamedTuple):
@@ -198,10 +196,12 @@ class Committer:
         # Meanwhile, other handlers of spider_closed may store more.
         await self._crawl.page_calls.ended()
         self.stored.lose_buffers()
-        for _ in range(_ROUNDS):  # what is on its way comes first
+        await self._crawl.page_calls.ended()  # a call that is on its way sends nothing more
+        self.send()
+        # No page ends any more, so each call leaves less for the next one.
+        while self._is_sending:
             await self._crawl.page_calls.ended()
             self.send()
-        await self._crawl.page_calls.ended()
         if self._timer:
             self._timer.cancel()
 
