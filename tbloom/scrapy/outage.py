@@ -199,7 +199,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def _warn_of_taken_over(self) -> None:
         """Do nothing: the crawl's report warns once."""
 
-    def give(self, hosts: Hosts, items: list[bytes]) -> None:
+    def give(self, items: list[bytes], hosts: Hosts | None) -> None:
         """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""
         self.run(self._claims.release(self.config.digests_of(items), leaves=True, hosts=hosts))
 

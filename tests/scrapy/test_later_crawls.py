@@ -21,7 +21,7 @@ from scrapy.utils.request import fingerprint
 from tbloom import Note, TimeBloom
 from tbloom.bloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.crawl import failed_queue_of
-from tbloom.scrapy.done import sharing
+from tbloom.scrapy.done import taking
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import ADDON, DONE, SCHEDULED, SCRAPY
@@ -191,7 +191,7 @@ class Prepared(Spider):
 
 
 def crawl_prepared(site: str, settings: Mapping[str, Any], *, ends: bool) -> list[list[str]]:
-    sharing._START_PATIENCE = 2.0
+    taking._START_PATIENCE = 2.0
     given: list[Any] = [{"pages": "ab", "ends": True}, {"pages": "" if ends else "c", "ends": ends}]
     for each in given:
         each |= {"site": site, "fetched": []}
@@ -235,10 +235,10 @@ class LinksToNothing(Spider):
 
 def crawl_what_has_failed(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Which pages a crawl has fetched, and how many it has taken each time."""
-    sharing._TAKES, sharing._MOST_FAILED = 1, 2
+    taking._TAKES, taking._MOST_FAILED = 1, 2
     fetched, said = list[str](), StringIO()
-    sharing.logger.addHandler(logging.StreamHandler(said))
-    sharing.logger.setLevel(logging.DEBUG)
+    taking.logger.addHandler(logging.StreamHandler(said))
+    taking.logger.setLevel(logging.DEBUG)
     crawls.run([[(LinksToNothing, {"fetched": fetched})]], **settings)
     return fetched, re.findall(r"took (\d+) pages", said.getvalue())
 

@@ -20,7 +20,10 @@ from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
+from tbloom.bloom.claims.notes import Taken
 from tbloom.scrapy.crawl import failed_queue_of, queue_of
+from tbloom.scrapy.done import taking
+from tbloom.scrapy.outage import CrawlBloom
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
@@ -319,6 +322,31 @@ def test_a_crawl_that_is_alone_is_told_as_often_that_it_is_idle(
     )
     assert (["a", "more"], 2) == (expected["fetched"], expected["stats"]["idles"])
     assert (["a", "more"], 2) == (own["fetched"], own["stats"]["idles"])
+
+
+class Idle(scrapy.Spider):
+    name = "idle"
+    start = nothing
+
+
+def crawl_idle(settings: dict[str, Any]) -> list[bool]:
+    """Return for each question for left pages whether the crawl said that it waits."""
+    asked = list[bool]()
+
+    def take(*_: Any, idle: bool, main: bool = True) -> Taken:
+        if main:
+            asked.append(idle)
+        return Taken([], 500, others=len(asked) < 3)
+
+    CrawlBloom.take = take  # type: ignore[method-assign]
+    taking._FIRST_PAUSE = taking._PAUSE + 0.1  # as where many wait
+    crawls.run([[(Idle, {})]], **settings)
+    return asked
+
+
+def test_a_crawler_that_makes_long_pauses_still_counts_as_waiting(settings: dict[str, Any]) -> None:
+    """The first question, at its start, is not yet one of a crawler that waits."""
+    assert [False, True, True] == Forked(crawl_idle, settings).result()
 
 
 class Country(scrapy.Spider):

@@ -19,10 +19,11 @@ from tbloom.scrapy.compat import in_loop, is_idle, wake_engine, watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
+from tbloom.scrapy.done.giving import Giving
 from tbloom.scrapy.done.hosts import GivingHosts
 from tbloom.scrapy.done.page import RETRIES, Page, Token, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
-from tbloom.scrapy.done.sharing import Giving, Sharing
+from tbloom.scrapy.done.taking import Taking
 from tbloom.scrapy.done.telling import Telling
 from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
@@ -66,7 +67,7 @@ class ClaimedRequests(PendingRequests):
             crawl, seen, self._failures, lambda: (self.received, self.passed_on)
         )
         self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
-        self._sharing = Sharing(crawl, seen, self._failures, self.committer, self._enqueue)
+        self._taking = Taking(crawl, seen, self._failures, self.committer, self._enqueue)
         self._giving: Giving | None = None
         self.telling: Telling | None = None
         if isinstance(seen, CrawlBloom):
@@ -92,13 +93,13 @@ class ClaimedRequests(PendingRequests):
 
         An idle crawl asks first whether others have left pages.
         """
-        is_busy = self.waiting or self.committer.is_pending or self._sharing.is_asking
+        is_busy = self.waiting or self.committer.is_pending or self._taking.is_asking
         return bool(is_busy or not self.is_finished)
 
     def _engine_started(self) -> None:
         super()._engine_started()
         if not self.crawl.is_ending:  # by a mistake in the settings
-            self._sharing.begin()
+            self._taking.begin()
             if self.committer.has_notes and (names := self.crawl.unnamed_arguments):
                 logger.warning(_UNNAMED, ", ".join(names))
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
@@ -113,7 +114,7 @@ class ClaimedRequests(PendingRequests):
     def is_finished(self) -> bool:
         """Whether an idle crawl has nothing to commit, and no work is left for it."""
         self.committer.send()
-        return not self.committer.is_pending and self._sharing.is_finished()
+        return not self.committer.is_pending and self._taking.is_finished()
 
     async def close(self) -> None:
         """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
@@ -155,7 +156,7 @@ class ClaimedRequests(PendingRequests):
 
     def _enqueue(self, request: Request, token: Token | None) -> None:
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
-        self._sharing.queue_changes += 1
+        self._taking.queue_changed()
         self._enqueue_answered(PendingRequest(request, answer=Claim.NEW, token=token))
 
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
@@ -170,7 +171,7 @@ class ClaimedRequests(PendingRequests):
         elif pending.fingerprint is not None:
             self._check_versions(pending, pending.fingerprint)
             hexed = pending.fingerprint.hex()
-            if pending.answer is Claim.BUSY and not self._sharing.has_begun:
+            if pending.answer is Claim.BUSY and not self._taking.has_begun:
                 pending.answer = None  # asked behind the first question, in its thread
             self._check_failed(pending, hexed)
             if pending.answer in (None, Claim.NEW):
@@ -260,7 +261,8 @@ class ClaimedRequests(PendingRequests):
             if token and is_new:
                 self._not_queued(pending, token, type(error).__name__)
             raise
-        self._sharing.queue_changes += queued
+        if queued:
+            self._taking.queue_changed()
         if token and queued:
             self._is_queued(pending, token)
         if token and is_new and not queued:
@@ -325,15 +327,15 @@ class ClaimedRequests(PendingRequests):
                 self._enter(self._pending(request, always=True))
                 continue
             if token.session == self._seen.session and self._seen.owns(token.items[0]):
-                self._sharing.queue_changes += 1
+                self._taking.queue_changed()
                 self._without_note.discard(token.fingerprints[0])
                 self._note_version(request, token)
                 self.tracker.taken(request, token)
                 if self.crawl.owns_hosts and self._scheduler.queued < _FEW:
-                    self._sharing.ask_if_short()  # others leave pages of its hosts
+                    self._taking.ask_if_short()  # others leave pages of its hosts
                 return request
             self._claim_again(request, token)
-        self._sharing.ask_if_short()
+        self._taking.ask_if_short()
         return None
 
     def _check_session(self) -> None:
@@ -355,10 +357,10 @@ class ClaimedRequests(PendingRequests):
 
         ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
         """
-        self._sharing.queue_changes += 1
+        self._taking.queue_changed()
         self._failures.release()
         if is_empty and isinstance(self._seen, CrawlBloom):
-            self._sharing.wait_for_others(self._seen)
+            self._taking.wait_for_others(self._seen)
         if self._giving:
             self._giving.session_lost(is_empty=is_empty)
         wake_engine(self.crawl.crawler.engine)

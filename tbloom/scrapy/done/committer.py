@@ -7,8 +7,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from scrapy.utils.asyncio import call_later
 from twisted.internet.defer import Deferred
@@ -28,27 +29,22 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 GATHER = 0.1
-#: How often ``finish`` sends: a call may leave something for the next call, for example where a feed has lost items.
-_ROUNDS = 3
 
 
-class _Outbox(NamedTuple):
+@dataclass(slots=True)
+class _Outbox:
     """Claims of pages that are not done, to be changed or released."""
 
     #: What claims are to say of their pages, by their items.
-    histories: dict[bytes, History]
+    histories: dict[bytes, History] = field(default_factory=dict)
     #: The items whose claims are released, and those that are left: a link may lead to them, or an operator.
-    released: list[bytes]
-    left: list[bytes]
+    released: list[bytes] = field(default_factory=list)
+    left: list[bytes] = field(default_factory=list)
     #: Waits until the claims are changed.
-    waiting: list[Deferred[None]]
+    waiting: list[Deferred[None]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.histories or self.released or self.left)
-
-
-def _empty() -> _Outbox:
-    return _Outbox({}, [], [], [])
 
 
 class Committer:
@@ -79,7 +75,7 @@ class Committer:
         self.uncommitted: dict[bytes, EndedPage] = {}
         #: How many of its items were committed after others had taken them over.
         self._taken_over = 0
-        self._outbox = _empty()
+        self._outbox = _Outbox()
         self._timer: Any = None
         self._is_sending = False
 
@@ -109,18 +105,16 @@ class Committer:
 
     def _fail(self, page: EndedPage, reason: str) -> None:
         self._failures.add(page, reason)
-        first, *others = page.items
-        if page.is_list:  # any crawler may fetch it soon
-            self._failures.leave(page.url, reason)
-            others = [*page.items]
-        elif page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
+        first = page.items[0]
+        if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
             self.give_up(first, page.url, page.failures + 1, reason, why)
         else:
             self._failures.leave(page.url, reason)
-            self._set_history(first, self.failure(page.failures + 1, reason))
-        # The next crawl claims the URLs of redirects when it meets them.
-        self.release(item for item in others if page.is_list or item != first)
+            if not page.is_list:
+                self._set_history(first, self.failure(page.failures + 1, reason))
+        # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.
+        self.release(item for item in page.items if page.is_list or item != first)
 
     def failure(self, failures: int, reason: str) -> History:
         """Return what the claim of a page says that has failed in so many crawls in a row, now for this reason."""
@@ -183,7 +177,7 @@ class Committer:
             return
         pages, outbox = self._sendable(), self._outbox
         if (pages or outbox) and not self._crawl.is_ending:
-            self._is_sending, self._outbox = True, _empty()
+            self._is_sending, self._outbox = True, _Outbox()
             calls = self._crawl.page_calls
             calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
 
@@ -198,10 +192,12 @@ class Committer:
         # Meanwhile, other handlers of spider_closed may store more.
         await self._crawl.page_calls.ended()
         self.stored.lose_buffers()
-        for _ in range(_ROUNDS):  # what is on its way comes first
+        await self._crawl.page_calls.ended()  # a call that is on its way sends nothing more
+        self.send()
+        # No page ends any more, so each call leaves less for the next one.
+        while self._is_sending:
             await self._crawl.page_calls.ended()
             self.send()
-        await self._crawl.page_calls.ended()
         if self._timer:
             self._timer.cancel()
 

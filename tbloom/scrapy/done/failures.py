@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -19,8 +19,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _SUCCESS = range(200, 300)
 _SHOWN_URLS = 3
-#: So many pages may be redirected to one page that is not new.
-_MOST_LED = 3
+#: So many pages may be redirected to one page that is not new. This is known of so many of these pages, the last ones: a login is
+#: always among them.
+_MOST_REDIRECTED, _MOST_TARGETS = 3, 10_000
 _WALL = (
     "%d pages that were redirected to %s (a login?) have failed. If they are done, let a downloader middleware set "
     "request.meta['tbloom_done'] = True"
@@ -47,9 +48,9 @@ class Failures:
         self._done_statuses = done_statuses(settings)
         self._pause = failed_pause(settings)
         self._failed: dict[str, _Failure] = {}
-        #: How many pages were redirected to each page that is not new, or in a version, by its URL; and the first ones of these.
-        self._led: Counter[str] = Counter()
-        self._leading = defaultdict[str, set[str]](set)
+        #: The first pages that were redirected to each page that is not new, or in a version, by its URL; and how often others were.
+        self._redirected: dict[str, set[str]] = {}
+        self._walls: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
 
@@ -131,20 +132,23 @@ class Failures:
 
     def is_wall(self, target: Request, page: Page) -> bool:
         """Note that a page was redirected to this one. Return whether too many were. One that was before (a retry) counts once."""
-        leading = self._leading[target.url]
-        if page.url not in leading:
-            self._led[target.url] += 1
-            if len(leading) < _MOST_LED:
-                leading.add(page.url)
-        return page.url not in leading
+        first = self._redirected.pop(target.url, set())
+        self._redirected[target.url] = first  # the last one
+        if len(self._redirected) > _MOST_TARGETS:
+            del self._redirected[next(iter(self._redirected))]
+        if len(first) < _MOST_REDIRECTED:
+            first.add(page.url)
+        if page.url in first:
+            return False
+        self._walls[target.url] += 1
+        return True
 
     def report(self, unfinished: Collection[Page]) -> None:
         """Log how many pages are left to the next crawl, why, and the first ones. ``unfinished``: pages that are still in work."""
         for page in unfinished:
             self.leave(page.request.url, "unfinished")
-        for url, led in self._led.most_common(_SHOWN_URLS):
-            if led > _MOST_LED:
-                logger.warning(_WALL, led - _MOST_LED, url)
+        for url, failed in self._walls.most_common(_SHOWN_URLS):
+            logger.warning(_WALL, failed, url)
         if self._reasons:
             message = "%d pages have failed, and are left to the next crawl (%s), for example %s"
             reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from scrapy import Request
@@ -18,7 +16,7 @@ from scrapy import Request
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.bloom.claims.notes import owned_host
 from tbloom.scrapy.compat import host_of, host_queues, hosts_at_work
-from tbloom.scrapy.done.sharing import BUSY_PAUSE, GIVES, Giving
+from tbloom.scrapy.done.giving import GIVES, PAUSE, Giving
 
 
 class GivingHosts(Giving):
@@ -26,62 +24,55 @@ class GivingHosts(Giving):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        #: The hosts that this crawler may own.
-        self._owned = set[str]()
-        #: The hosts with which it has parted, each with the number of links that were received until Redis knew that: they may have been
-        #: claimed before.
-        self._parted = dict[str, int]()
+        #: The hosts that this crawler may own; with each one with which it has parted, how many links were received until Redis knew
+        #: that: they may have been claimed before. No queue has a host whose pages are done, and no reply names a crawler's hosts.
+        self._hosts: dict[str, int | None] = {}
 
     def queued(self, request: Request) -> None:
         """See ``Giving.queued``."""
-        host = owned_host(host_of(request))
-        self._owned.add(host)
-        self._parted.pop(host, None)
+        self._hosts[owned_host(host_of(request))] = None
 
     def session_lost(self, *, is_empty: bool) -> None:
         """See ``Giving.session_lost``. Others may own the hosts."""
-        self._owned.clear()
-        self._parted.clear()
+        self._hosts.clear()
         super().session_lost(is_empty=is_empty)
 
-    def _give(self, waiting: int, share: int) -> None:
-        if not (waiting or self._parted) or (queues := host_queues(self._scheduler)) is None:
-            return
-        self._next_look = time.monotonic() + BUSY_PAUSE
+    def _choose(self, share: int, waiting: int) -> tuple[list[Request], Hosts | None]:
+        """See ``Giving._choose``. The pages are the rest of those hosts with which it has parted, and then all of some others."""
+        parted = {host: links for host, links in self._hosts.items() if links is not None}
+        if not (waiting or parted) or (queues := host_queues(self._scheduler)) is None:
+            return [], None
+        self._next_look = time.monotonic() + PAUSE
         by_host = defaultdict[str, list[Any]](list)
         for host, *queue in queues:
             by_host[owned_host(host)].append(queue)
-        here = by_host.keys() | {*map(owned_host, self._busy_hosts())}
-        here |= {owned_host(host_of(request)) for request in self._scheduler.first}
+        here = by_host.keys() | self._hosts_in_work()
         passed_on = self._crawl.pending.passed_on
-        freed = {host for host, received in self._parted.items() if received <= passed_on} - here
-        parted = self._owned - self._parted.keys() - here if waiting else set[str]()
-        # The rest of those with which it has parted, and then others. The busiest one stays.
-        kept = [host for host in by_host if host not in self._parted]
-        popped, others = list[Request](), iter(kept[:-1])
-        for host in (host for host in by_host if host in self._parted):
-            popped += _pop(by_host[host], GIVES - len(popped))
-        while len(popped) < min(share, GIVES) and (host := next(others, "")):
-            popped += _pop(by_host[host], GIVES - len(popped))
-            parted.add(host)
-        given = self._givable_of(popped)
-        if given or parted or freed:
-            hosts = Hosts([*parted], [*freed])
-            self._begin(given, partial(self._seen.give, hosts), partial(self._changed, hosts))
+        frees = [host for host, links in parted.items() if links <= passed_on and host not in here]
+        parts = [host for host in self._hosts.keys() - parted.keys() - here if waiting]
+        popped = list[Request]()
+        for host in [host for host in by_host if host in parted]:
+            popped += _pop(by_host.pop(host), GIVES - len(popped))
+        for host in [*by_host][:-1]:  # the busiest one stays
+            if len(popped) < share:
+                popped += _pop(by_host[host], GIVES - len(popped))
+                parts.append(host)
+        return self._givable_of(popped), Hosts(parts, frees) if parts or frees else None
 
     def _changed(self, hosts: Hosts) -> None:
-        """Note that Redis knows of changes."""
-        self._parted |= dict.fromkeys(hosts.parted, self._crawl.pending.received)
+        """See ``Giving._changed``."""
+        self._hosts |= dict.fromkeys(hosts.parted, self._crawl.pending.received)
         for host in hosts.freed:
             # Unless it has got a page of the host since.
-            if self._parted.pop(host, None) is not None:
-                self._owned.discard(host)
+            if self._hosts.get(host) is not None:
+                del self._hosts[host]
 
-    def _busy_hosts(self) -> Iterable[str]:
-        """Return the hosts of pages in work, and those whose delay is not over."""
+    def _hosts_in_work(self) -> set[str]:
+        """Return the hosts of pages in work or kept back, and those whose delay is not over."""
         crawl = self._crawl
-        requests = crawl.tracker.requests
-        return {*map(host_of, requests)} | hosts_at_work(crawl.crawler.engine)
+        requests = [*crawl.tracker.requests, *self._scheduler.first]
+        hosts = {*map(host_of, requests)} | hosts_at_work(crawl.crawler.engine)
+        return {*map(owned_host, hosts)}
 
 
 def _pop(queues: list[Any], most: int) -> list[Request]:

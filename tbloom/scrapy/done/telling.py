@@ -24,8 +24,8 @@ class Telling:
     def __init__(self, crawl: Crawl, failures: Failures, session_ttl: float) -> None:
         self._crawl, self._failures, self._ttl = crawl, failures, session_ttl
         self._began = time.monotonic()
-        #: What earlier sessions had counted at the begin of each session, by its name; and what was told last.
-        self._before, self._last = dict[str, Counter[str]](), Counter[str]()
+        #: What each session has told last, by its name; and the name of the newest one.
+        self._told, self._newest = dict[str, Counter[str]](), ""
         self._lock = Lock()
         self._done = deque([(self._began, 0)], maxlen=_BEATS)
         #: Why the crawl has ended; "": it runs.
@@ -35,12 +35,13 @@ class Telling:
         """Return the session's record as it is now."""
         all_counts = self._crawl.counts.copy()
         with self._lock:
-            begun = self._before.setdefault(session.name, self._last)
-            # A lost session may tell once more when the next one has begun: its counts end there.
-            later = [*self._before.values()][[*self._before].index(session.name) + 1 :]
-            counts = (later[0] if later else all_counts) - begun
-            if not later:
-                self._last = all_counts
+            if session.name not in self._told:
+                self._newest = session.name
+            # A lost session that tells once more, when the next one has begun, tells the same again.
+            if session.name == self._newest:
+                of_others = (of for name, of in self._told.items() if name != session.name)
+                self._told[session.name] = all_counts - sum(of_others, Counter[str]())
+            counts = self._told[session.name]
         failed = Counter[str]()
         for stat, number in counts.items():
             for prefix in (_LEFT, _GIVEN_UP):

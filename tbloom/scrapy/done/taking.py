@@ -1,0 +1,280 @@
+"""Crawlers of one spider take pages that others have left, and end together.
+
+A page is left when a crawler gives it away (``giving.py``), when its crawler ends or dies, when it has failed in an earlier crawl, and
+when a program pushes it. A crawler that has nothing to do asks for such pages, and says so with each question. The others learn it from
+the replies to their commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from scrapy import Request
+from scrapy.utils.asyncio import call_later
+
+from tbloom import Note
+from tbloom.bloom.claims.notes import Taken
+from tbloom.scrapy.compat import is_downloading, wake_engine
+from tbloom.scrapy.crawl import Calls, Crawl
+from tbloom.scrapy.done.committer import Committer
+from tbloom.scrapy.done.failures import Failures
+from tbloom.scrapy.done.page import MOST_FAILURES, Token
+from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token
+from tbloom.scrapy.outage import ClaimStore, CrawlBloom
+from tbloom.scrapy.settings import WHEN_IDLE
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: The most pages that one call takes.
+_TAKES = 100
+#: So many failed pages are taken at the start, before the first link. The others follow when the queue is empty.
+_MOST_FAILED = 1_000
+#: A crawler that works, and whose queue is empty, asks again after this pause if nothing was left (seconds).
+_PAUSE = 1.0
+#: The pauses of an idle crawler grow from the first to the usual one (seconds). Many idle crawlers make longer pauses, up to the longest,
+#: so that the server answers so many of them a second.
+_FIRST_PAUSE, _USUAL_PAUSE, _LONGEST_PAUSE, _ANSWERS = 0.03, 0.25, 20.0, 50
+#: A crawl whose start does not come to an end takes left pages once it has done nothing for this time (seconds).
+_START_PATIENCE = 30.0
+#: So long a crawl that is over need not ask again, if another component keeps it open (seconds).
+_OVER_FOR = 4.0
+#: So many crawlers may die of a page.
+_MOST_DEATHS = 3
+_UNREADABLE = (
+    "%d kept pages can't be restored by this spider (%s): each is fetched when a link leads to it, or by a version of the spider that "
+    "can; %d of them are given up. If a callback was renamed: tbloom retry %s --reason unreadable --callback NAME"
+)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The answer to a question for pages."""
+
+    taken: Taken | None = None
+    pages: list[tuple[Request, Token]] = field(default_factory=list)
+    #: By its first item, each page that this spider can't restore, with the name of what is missing.
+    unreadable: dict[bytes, tuple[Token, str]] = field(default_factory=dict)
+
+
+class _Next(NamedTuple):
+    """What a crawl that has asked for pages does next. Without values, it asks again at once: there may be more."""
+
+    #: How long it asks for nothing (seconds), and from when on it also asks while it works.
+    pause: float = 0.0
+    works_from: float = 0.0
+    #: When no work was left. The crawl is over, unless its queue has changed since then.
+    over_at: float = 0.0
+
+
+class Taking:
+    """Takes pages for one crawl, and knows whether an idle crawl is over. ``enqueue`` enqueues a page that was taken."""
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        seen: ClaimStore,
+        failures: Failures,
+        committer: Committer,
+        enqueue: Callable[[Request, Token], object],
+    ) -> None:
+        self._crawl, self._seen, self._failures, self._committer = crawl, seen, failures, committer
+        self._enqueue = enqueue
+        #: Whether a question, or the pause after it, is under way. The first one is due at the start.
+        self.is_asking: bool = True
+        #: Whether the first question is answered: until then, this session may hold pages that it is about to leave.
+        self.has_begun: bool = False
+        self._next = _Next()
+        #: When the queue has changed. While the spider is not ready, a download counts as a change.
+        self._changed_at = time.monotonic()
+        #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
+        self._is_ready = False
+        self._held: list[tuple[Request, Token]] = []
+        #: Whether pages that have failed in earlier crawls may be left.
+        self._more_failed = True
+        #: The pages that this spider could not restore.
+        self._unreadable = set[bytes]()
+        #: Until when this crawl waits for others in any case.
+        self._waits_until = 0.0
+
+    def begin(self) -> None:
+        """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
+        logger.info("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
+        # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
+        self._begin_question(self._crawl.link_calls, 0, idle=False)
+
+    def queue_changed(self) -> None:
+        """Note that a request has entered the queue, or come out of it."""
+        self._changed_at = time.monotonic()
+
+    def wait_for_others(self, seen: CrawlBloom) -> None:
+        """Wait for two heartbeats: Redis has lost the filter, and does not know yet which crawlers are at work."""
+        self._waits_until = time.monotonic() + seen.session_ttl / 2
+
+    def ask_if_short(self) -> None:
+        """Ask for pages, because the queue is empty; but not too often."""
+        now = time.monotonic()
+        if self._is_ready:
+            if now > self._next.works_from:
+                self._ask(idle=False)
+        elif is_downloading(self._crawl.crawler.engine):
+            self._changed_at = now
+        elif now > self._changed_at + _START_PATIENCE:
+            self._become_ready()
+
+    def _become_ready(self) -> bool:
+        """Enqueue the pages that were held; return whether there were any."""
+        self._is_ready = True
+        held, self._held = self._held, []
+        for request, token in held:
+            self._enqueue(request, token)
+        if held:
+            wake_engine(self._crawl.crawler.engine)
+        return bool(held)
+
+    def is_finished(self) -> bool:
+        """Return whether no work is left for an idle crawl. If that is not known, ask, and return False: the answer wakes the engine."""
+        if not self._crawl.is_running:
+            return True
+        if not self._is_ready and self._become_ready():
+            return False
+        over_at = self._next.over_at
+        if self._changed_at < over_at and time.monotonic() < over_at + _OVER_FOR:
+            return True
+        self._ask(idle=True)
+        return False
+
+    def _ask(self, *, idle: bool) -> None:
+        if not self.is_asking and self._crawl.is_running:
+            self.is_asking = True
+            self._begin_question(self._crawl.page_calls, _TAKES, idle=idle)
+
+    def _begin_question(self, calls: Calls, limit: int, *, idle: bool) -> None:
+        found = _Found()
+        take = partial(self._take, found, limit, idle=idle)
+        calls.begin(take, partial(self._answered, found, idle))
+
+    def _take(self, found: _Found, limit: int, *, idle: bool) -> None:
+        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls.
+
+        After an outage this is called again, and goes on with what it had found.
+        """
+        if found.taken is None:
+            found.taken = self._seen.take(limit, self._crawl.queue, idle=idle)
+            self._sort(found, found.taken.notes)
+        if self._more_failed and not found.taken.notes:
+            queue = self._crawl.failed_queue
+            while len(found.pages) < _MOST_FAILED and (
+                failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes
+            ):
+                self._sort(found, failed)
+            self._more_failed = len(found.pages) >= _MOST_FAILED
+        if found.unreadable:  # not before: they would be taken again
+            self._leave_unreadable(found.unreadable)
+
+    def _sort(self, found: _Found, notes: list[Note]) -> None:
+        """Add the pages of notes to what is found: those that this spider can restore, and the others."""
+        for note in notes:
+            try:
+                token = read_token(note, self._seen.session)
+            except ValueError as error:  # of a program that knows nothing of pages
+                logger.error("A page is not taken: %s", error)
+                continue
+            try:
+                found.pages.append((read_request(note.text, self._crawl.spider), token))
+            except Unreadable as error:
+                found.unreadable[token.items[0]] = token, error.name
+
+    def _leave_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+        """Leave pages as failed ones, before the next link: it may name another callback, or another version of the spider take them."""
+        histories = {
+            item: self._committer.failure(
+                token.failures + (item not in self._unreadable), f"unreadable/{name}"
+            )
+            for item, (token, name) in pages.items()
+        }
+        self._seen.note_history(histories)
+        self._seen.leave_many([*histories])
+        self._seen.trim_given_up(self._crawl.queue)
+
+    def _answered(self, found: _Found, idle: bool, asked: Future[None]) -> None:  # noqa: FBT001 - of a partial
+        self.has_begun = True
+        try:
+            asked.result()
+            self._report_unreadable(found.unreadable)
+            self._receive(found.pages)
+            self._next = self._next_step(found, idle=idle)
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self._crawl.fail(error)
+        finally:
+            # Meanwhile, nothing is asked for, however often the engine wants to know.
+            call_later(self._next.pause, self._may_ask)
+            if not idle:
+                # By itself, an engine with work looks into its empty queue every 5 s only.
+                call_later(_PAUSE, partial(wake_engine, self._crawl.crawler.engine))
+
+    def _receive(self, taken: list[tuple[Request, Token]]) -> None:
+        """Enqueue the pages that were taken, or hold them until the spider is ready."""
+        if pages := [page for page in taken if self._is_to_fetch(*page)]:
+            logger.debug("took %d pages that other crawlers have left", len(pages))
+            self._crawl.count("tbloom/taken", len(pages))
+        self._held += pages
+        if self._is_ready:
+            self._become_ready()
+
+    def _next_step(self, found: _Found, *, idle: bool) -> _Next:
+        """Return what the crawl does next. ``idle``: whether it had nothing to do when it asked."""
+        now, crawl, taken = time.monotonic(), self._crawl, found.taken
+        assert taken is not None  # noqa: S101 - the server has answered
+        if taken.notes or found.pages:
+            return _Next()
+        if not idle:
+            return _Next(works_from=now + _PAUSE)
+        waits_for_work = WHEN_IDLE.value(crawl.crawler.settings) == "wait"
+        if taken.is_over and now >= self._waits_until and not waits_for_work:
+            return _Next(works_from=now + _PAUSE, over_at=now)
+        is_told = waits_for_work and not taken.others
+        why = f"{WHEN_IDLE.name} = 'wait'" if is_told else f"{taken.others} others work"
+        message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
+        crawl.log_once(logger.info, message, why)
+        longest = min(max(_USUAL_PAUSE, taken.waiting / _ANSWERS), _LONGEST_PAUSE)
+        pause = min(max(_FIRST_PAUSE, 1.5 * self._next.pause), longest)
+        # Later, so that after the pause an idle crawl asks as one.
+        return _Next(pause, works_from=now + pause + _PAUSE)
+
+    def _may_ask(self) -> None:
+        self.is_asking = False
+        wake_engine(self._crawl.crawler.engine)
+
+    def _is_to_fetch(self, request: Request, token: Token) -> bool:
+        """Return whether a page that was taken is to be fetched. Once the crawl closes, it is left to the next one."""
+        if not self._crawl.is_running:
+            return False
+        if token.deaths > _MOST_DEATHS:
+            why = f"{token.deaths} crawlers have died of it"
+            self._committer.give_up(token.items[0], request.url, token.failures, "deaths", why)
+            return False
+        self._failures.forget(token.fingerprints[0])  # somebody wants it to be fetched again
+        return True
+
+    def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+        """Log once for each reason how many pages this spider can't restore."""
+        by_name = defaultdict[str, list[Token]](list)
+        for item, (token, name) in pages.items():
+            if item not in self._unreadable:
+                by_name[name].append(token)
+        self._unreadable.update(pages)
+        for name, tokens in by_name.items():
+            given_up = sum(token.failures + 1 >= MOST_FAILURES for token in tokens)
+            logger.warning(_UNREADABLE, len(tokens), name, given_up, self._crawl.spider.name)
+            self._crawl.count("tbloom/not_taken", len(tokens))
+            for stat, number in ("left", len(tokens) - given_up), ("given_up", given_up):
+                if number:
+                    self._crawl.count(f"tbloom/{stat}", number)
+                    self._crawl.count(f"tbloom/{stat}/unreadable/{name}", number)
