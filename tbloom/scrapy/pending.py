@@ -32,6 +32,7 @@ from tbloom.scrapy.compat import (
 )
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
+from tbloom.scrapy.hints import Hints
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
 from tbloom.scrapy.settings import (
@@ -61,7 +62,6 @@ _KEYS = {*_ARGUMENTS, VERSION, DONE}
 #: Keys whose values no two pages share, and keys that may be missing or differ in a copy.
 _DISTINCT = {TOKEN, "download_latency"}
 _CHANGED = {"depth", *_DISTINCT}
-_NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
 _COPIED = (
     "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
     "of its own"
@@ -128,10 +128,7 @@ class PendingRequests:
         self._is_asking = self._is_closed = False
         #: Whether the crawl closes, so that ``start`` is asked for nothing any more.
         self.is_closing: bool = False
-        #: Whether a request is to be fetched, and whether one was seen.
-        self._has_new = self._has_seen = False
-        #: Whether a request that may log the crawl in was new.
-        self._has_sent_form = False
+        self._hints = Hints(crawl)
         #: The number of requests that have waited or wait, and how many of them are handed on.
         self.received: int = 0
         self.passed_on: int = 0
@@ -154,11 +151,6 @@ class PendingRequests:
     def is_busy(self) -> bool:
         """Whether requests may enter the queue later: the engine is not idle, and sends no ``spider_idle``."""
         return bool(self.waiting)
-
-    @property
-    def has_only_seen(self) -> bool:
-        """Whether all requests were seen."""
-        return self._has_seen and not self._has_new
 
     @property
     def is_full(self) -> bool:
@@ -210,7 +202,7 @@ class PendingRequests:
             self.crawl.fail(error)
             return self._count(NoAnswer.DROPPED)
         self._write_token(pending)
-        self._note_answer(pending)
+        self._hints.answered(request, pending.answer)
         return self._count(pending.answer or Claim.NEW)
 
     async def close(self) -> None:
@@ -221,6 +213,16 @@ class PendingRequests:
             self._hand_on_some()
             await self.crawl.link_calls.ended()
         self._is_closed = True
+
+    async def finish(self) -> None:
+        """Do nothing: no page is committed."""
+
+    def ended(self, reason: str) -> None:
+        """Do nothing: no other crawler hears why the crawl has ended."""
+
+    def report(self) -> None:
+        """Log what the user should know of a crawl that has ended."""
+        self._hints.report()
 
     async def have_room(self) -> None:
         """Return once few requests wait, or the crawl ends."""
@@ -381,21 +383,8 @@ class PendingRequests:
         """Hand the request on to the project's scheduler; return whether it is queued."""
         if pending.fingerprint is not None and pending.answer is not None:
             self._count(pending.answer)
-            self._note_answer(pending)
+            self._hints.answered(pending.request, pending.answer)
         return self._put(pending.request, pending.answer)
-
-    def _note_answer(self, pending: PendingRequest) -> None:
-        """Note whether the request is new or seen. A request with ``tbloom_within`` counts as new."""
-        answer, request = pending.answer, pending.request
-        if answer is Claim.NEW or WITHIN in request.meta:
-            self._has_new = True
-        elif answer is Claim.SEEN:
-            self._has_seen = True
-        # The form of a login comes from start(), or from a start page.
-        if request.body and request.meta.get("depth", 0) in (0, 1):
-            self._has_sent_form = self._has_sent_form or answer is Claim.NEW
-            if not self._has_sent_form and answer in (Claim.SEEN, Claim.BUSY):
-                self.crawl.log_once(logger.warning, _NO_LOGIN, request)
 
     def _count(self, answer: Answer) -> Answer:
         self.crawl.count(f"tbloom/{answer.value}")
@@ -414,7 +403,8 @@ class PendingRequests:
             queued = bool(self._scheduler.enqueue_in_project(request))
         finally:
             self._answer_now = None
-        self._has_new = self._has_new or queued
+        if queued:
+            self._hints.queued()
         if queued and not self._is_asked and answer not in (None, Claim.NEW):
             self.crawl.fail(asks_nobody(type(self._scheduler)))
         return queued

@@ -12,10 +12,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from scrapy import Request, signals
-from scrapy.exceptions import DontCloseSpider
 
 from tbloom import Claim, Note
-from tbloom.scrapy.compat import in_loop, is_idle, wake_engine, watch_end
+from tbloom.scrapy.compat import in_loop, wake_engine, watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
@@ -68,10 +67,10 @@ class ClaimedRequests(PendingRequests):
         self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
         self._sharing = Sharing(crawl, seen, self._failures, self.committer, self._enqueue)
         self._giving: Giving | None = None
-        self.telling: Telling | None = None
+        self._telling: Telling | None = None
         if isinstance(seen, CrawlBloom):
-            self.telling = Telling(crawl, self._failures, seen.session_ttl)
-            seen.tell(self.telling)
+            self._telling = Telling(crawl, self._failures, seen.session_ttl)
+            seen.tell(self._telling)
             seen.when_lost(partial(in_loop(), self._session_lost))
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
@@ -84,16 +83,16 @@ class ClaimedRequests(PendingRequests):
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self.tracker.spider_error, signals.spider_error)
         connect(self.tracker.item_error, signals.item_error)
-        connect(self._idle, signals.spider_idle)
 
     @property
     def is_busy(self) -> bool:
         """Whether requests may enter the queue later, or pages are about to be committed. The queue is empty.
 
-        An idle crawl asks first whether others have left pages.
+        An idle crawl asks whether others have left pages. The answer wakes the engine.
         """
-        is_busy = self.waiting or self.committer.is_pending or self._sharing.is_asking
-        return bool(is_busy or not self.is_finished)
+        if self.waiting or self.committer.is_pending or self._sharing.is_asking:
+            return True
+        return not self._sharing.is_finished()
 
     def _engine_started(self) -> None:
         super()._engine_started()
@@ -103,23 +102,26 @@ class ClaimedRequests(PendingRequests):
                 logger.warning(_UNNAMED, ", ".join(names))
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
 
-    def _idle(self) -> None:
-        """Keep the crawl open until no work is left for it."""
-        # Another handler of the signal may have found something to do.
-        if is_idle(self.crawl.crawler.engine) and not self.is_finished:
-            raise DontCloseSpider
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether an idle crawl has nothing to commit, and no work is left for it."""
-        self.committer.send()
-        return not self.committer.is_pending and self._sharing.is_finished()
-
     async def close(self) -> None:
         """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
         await super().close()
         while self._scheduler.first:
             self._put_back(self._scheduler.first.pop())
+
+    async def finish(self) -> None:
+        """Return once the feeds are stored, and the pages are committed whose items are in them."""
+        await self.committer.finish()
+
+    def ended(self, reason: str) -> None:
+        """Tell other crawlers why this one has ended."""
+        if self._telling:
+            self._telling.ended = reason
+
+    def report(self) -> None:
+        """See ``PendingRequests.report``. Pages that are not committed are among it."""
+        self.committer.report()
+        self.tracker.report()
+        super().report()
 
     def item_lost(self, response: Any, error: BaseException) -> None:
         """See ``Tracker.item_lost``."""
