@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from enum import IntEnum
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -50,6 +51,20 @@ _LONGEST_ARGUMENTS = 10_000
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 #: The reason with which a spider is closed when its filter fails.
 ERROR_REASON = "tbloom_error"
+
+
+class Stage(IntEnum):
+    """How far a crawl is. One stage follows the other, also if the crawl ends by an error."""
+
+    #: Its store is not open yet.
+    OPENING = 0
+    RUNNING = 1
+    #: ``start`` is asked for nothing any more. Requests that wait for their answers still enter the queue.
+    CLOSING = 2
+    #: No request enters the queue. Pages are committed once their items are stored.
+    QUEUE_CLOSED = 3
+    #: Its threads have ended, and its store is closed.
+    CLOSED = 4
 
 
 class Calls:
@@ -116,13 +131,11 @@ class Crawl:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler: Crawler = crawler
+        self.stage: Stage = Stage.OPENING
         #: It ends by an error: no request is asked for any more, or committed or released.
         self.is_ending: bool = False
-        #: Its dupefilter is open; its threads have ended.
-        self.is_open: bool = False
         #: With the add-on: fires once the store's server has answered, or the crawl is to end.
         self.opened: Deferred[None] | None = None
-        self.is_closed: bool = False
         #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
         self.scheduler: Any = None
         #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
@@ -147,8 +160,12 @@ class Crawl:
     @property
     def is_running(self) -> bool:
         """Whether requests may enter its queue, and leave it."""
-        is_closing = self.pending is not None and self.pending.is_closing
-        return not (self.is_ending or self.is_closed or is_closing)
+        return self.stage < Stage.CLOSING and not self.is_ending
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its threads have ended."""
+        return self.stage is Stage.CLOSED
 
     @cached_property
     def queue(self) -> str:
@@ -208,7 +225,7 @@ class Crawl:
         self.link_calls, self.page_calls = (
             InlineCalls() if is_local else Calls(self.outage) for _ in range(2)
         )
-        self.is_open = True
+        self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)
 
     def _is_back(self) -> None:
@@ -238,7 +255,7 @@ class Crawl:
 
     def close(self) -> None:
         """End the threads, and close the store."""
-        self.is_closed = True
+        self.stage = Stage.CLOSED
         self.page_calls.close()
         self.link_calls.close()
         self.seen.close()

@@ -30,7 +30,7 @@ from tbloom.scrapy.compat import (
     wake_engine,
     watch_output,
 )
-from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.hints import Hints
 from tbloom.scrapy.options import asks_nobody
@@ -125,9 +125,7 @@ class PendingRequests:
         self._unasked = deque[PendingRequest]()
         #: Requests that have their answers, and are not handed on yet.
         self._answered = deque[PendingRequest]()
-        self._is_asking = self._is_closed = False
-        #: Whether the crawl closes, so that ``start`` is asked for nothing any more.
-        self.is_closing: bool = False
+        self._is_asking = False
         self._hints = Hints(crawl)
         #: The number of requests that have waited or wait, and how many of them are handed on.
         self.received: int = 0
@@ -207,12 +205,12 @@ class PendingRequests:
 
     async def close(self) -> None:
         """Return once no request waits."""
-        self.is_closing = True
+        self.crawl.stage = Stage.CLOSING
         while self.received > self.passed_on:
             self._ask()
             self._hand_on_some()
             await self.crawl.link_calls.ended()
-        self._is_closed = True
+        self.crawl.stage = Stage.QUEUE_CLOSED
 
     async def finish(self) -> None:
         """Do nothing: no page is committed."""
@@ -226,7 +224,7 @@ class PendingRequests:
 
     async def have_room(self) -> None:
         """Return once few requests wait, or the crawl ends."""
-        while self.waiting > _TURN and not (self.crawl.is_ending or self.is_closing):
+        while self.waiting > _TURN and self.crawl.is_running:
             self._ask()
             await self.crawl.link_calls.ended()
             await next_turn()
@@ -249,7 +247,7 @@ class PendingRequests:
         """
         if request.dont_filter and not always:
             return PendingRequest(request)
-        if self.crawl.is_ending or self._is_closed:
+        if self.crawl.is_ending or self.crawl.stage >= Stage.QUEUE_CLOSED:
             return PendingRequest(request, answer=NoAnswer.DROPPED)
         settings, seen = self.crawl.crawler.settings, self.crawl.seen
         try:
