@@ -55,7 +55,7 @@ class Committer:
     """Commits each page that is done, once its links have their answers and its items are stored.
 
     A page that has failed keeps its claim, in the queue in which the next crawl finds it. ``links`` returns how many links the crawl
-    has received, and how many of them were passed on to the project's scheduler, or dropped.
+    has received, and how many of them are settled.
     """
 
     def __init__(
@@ -221,10 +221,10 @@ class Committer:
 
     def _sendable(self) -> list[EndedPage]:
         """Return the pages that can be committed now."""
-        _, passed_on = self._links()
+        _, settled = self._links()
         done, self._done, ready = self._done, [], list[EndedPage]()
         for page, links in done:
-            if links > passed_on:
+            if links > settled:
                 self._done.append((page, links))
             elif (holder := self.stored.unstored(page.holders)) is not None:
                 self._unstored[holder].append(page)

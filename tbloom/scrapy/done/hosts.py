@@ -53,8 +53,8 @@ class GivingHosts(Giving):
             by_host[owned_host(host)].append(queue)
         here = by_host.keys() | {*map(owned_host, self._busy_hosts())}
         here |= {owned_host(host_of(request)) for request in self._scheduler.first}
-        passed_on = self._crawl.pending.passed_on
-        freed = {host for host, received in self._parted.items() if received <= passed_on} - here
+        settled = self._crawl.pending.settled
+        freed = {host for host, received in self._parted.items() if received <= settled} - here
         parted = self._owned - self._parted.keys() - here if waiting else set[str]()
         # The rest of those with which it has parted, and then others. The busiest one stays.
         kept = [host for host in by_host if host not in self._parted]
