@@ -206,13 +206,12 @@ class DupeFilter(RFPDupeFilter):
         crawl, stats = self._crawl, self._crawl.crawler.stats
         seen = crawl.seen
         try:
-            await self.pending.finish()
+            await self.pending.finish(reason)
             if stats and not crawl.is_ending:
                 found = await crawl.page_calls.run(partial(window_stats, seen))
                 for name, value in found.items():
                     stats.set_value(name, value)
         finally:
-            self.pending.ended(reason)
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
             try:

@@ -407,11 +407,8 @@ class PendingRequests:
             await self.crawl.link_calls.ended()
         self.crawl.stage = Stage.QUEUE_CLOSED
 
-    async def finish(self) -> None:
+    async def finish(self, reason: str) -> None:
         """Do nothing: no page is committed."""
-
-    def ended(self, reason: str) -> None:
-        """Do nothing: no other crawler hears why the crawl has ended."""
 
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended."""

@@ -2,23 +2,18 @@
 
 ::
 
-    1. comes      _linked: a link         _continued: a retry,     _enqueue: a page that was taken
-                  of a callback           a redirect               from others, or is asked for again
-                        |                     |                        |
-    2. asked      _ask_together: the filter claims it                  |
-                        |                     |                        |
-    3. settled    _settle ---------- seen, claimed by others: filtered | ----------> _leads_elsewhere, _is_anothers
-                        | new                                          |
-                        v                                              v
-    4. queued     _queued: a Token in its meta -----------------------------------> or _refused
-                        |
-    5. taken out  next_request ----- the token is another session's: _claim_again, from 2. on
-                        |
-    6. in work    Tracker: a Page, until the scraper has finished it
-                        |
-    7. ended      Committer: an EndedPage, done or failed; without an end, its session leaves it
+    1. comes       _linked        a link: to a page that may be new, or has failed in this crawl (_linked_again)
+                   _continued     a retry or a redirect: its page goes on
+                   _enqueue       of a page that others have left, or that is asked for again: claimed already
+    2. is asked    _ask_together  the filter claims many in one call
+    3. is settled  _settle        new: queued; seen, or claimed: filtered; without an answer: dropped
+    4. is queued   _queued        with its page's Token (or the project's scheduler has _refused it)
+    5. comes out   next_request   its page is in work: a Page
+                   _claim_again   but back to 2 if the token is another session's
+    6. is fetched  Tracker        hears of the page until the scraper has finished it
+    7. ends        Committer      as an EndedPage: done, or failed. Without an end, the page is left once its session has ended
 
-A page that is new is claimed, and queued with a token. The crawler that takes the request out of the queue works on the page.
+A page is a Token while it is queued, a Page while it is in work, and an EndedPage until the filter knows what has become of it.
 """
 
 from __future__ import annotations
@@ -45,7 +40,6 @@ from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, WITHIN
-from tbloom.scrapy.versions import in_any_version
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -126,14 +120,13 @@ class ClaimedRequests(PendingRequests):
         while self._scheduler.first:
             self._requeue(self._scheduler.first.pop())
 
-    async def finish(self) -> None:
-        """Return once the feeds are stored, and the pages are committed whose items are in them."""
-        await self.committer.finish()
-
-    def ended(self, reason: str) -> None:
-        """Tell other crawlers why this one has ended."""
-        if self._telling:
-            self._telling.ended = reason
+    async def finish(self, reason: str) -> None:
+        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends."""
+        try:
+            await self.committer.finish()
+        finally:
+            if self._telling:
+                self._telling.ended = reason
 
     def report(self) -> None:
         """See ``PendingRequests.report``. Pages that are not committed are among it."""
@@ -166,30 +159,40 @@ class ClaimedRequests(PendingRequests):
         item = pending.fingerprint
         if item is None:
             return pending
+        failures, version = self._failures.failures_before(item.hex()), pending.version.hex()
+        token = Token(self._seen.session, (item.hex(),), 0, failures, version)
         if pending.answer is Claim.BUSY and not self._sharing.has_begun:
             pending.answer = None  # asked behind the first question, in its thread
-        self._check_versions(pending, item)
-        is_paused = self._failures.pauses(item.hex())
+        if version:
+            self._note_version(request, token)
+        elif pending.answer is None and (
+            item in self._in_versions or item in self.committer.uncommitted
+        ):
+            pending.answer = Claim.BUSY  # until its page in some version is committed
+        is_paused = self._failures.pauses(token.fingerprints[0])
         if is_paused is not None and WITHIN not in request.meta:
-            self._linked_again(pending, item, is_paused=is_paused)
+            self._linked_again(pending, token, is_paused=is_paused)
         if pending.is_new:
-            failures = self._failures.failures_before(item.hex())
-            version = pending.version.hex()
-            pending.token = Token(self._seen.session, (item.hex(),), 0, failures, version)
-            pending.note = "" if pending.answer else self._note(request, pending.token)
+            pending.token = token
+            pending.note = "" if pending.answer else self._note(request, token)
         return pending
 
-    def _linked_again(self, pending: PendingRequest, item: bytes, *, is_paused: bool) -> None:
+    def _note_version(self, request: Request, token: Token) -> None:
+        """Note a request for a page in a version, if it has one: it is linked, queued or fetched."""
+        if token.version:
+            self._in_versions.update(dict.fromkeys(token.urls, request))
+
+    def _linked_again(self, pending: PendingRequest, token: Token, *, is_paused: bool) -> None:
         """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
         # Meanwhile, another crawler may own its host.
         if is_paused or self.crawl.owns_hosts:
             pending.answer = Claim.BUSY
             return
-        self._failures.try_again(item.hex())
+        self._failures.try_again(token.fingerprints[0])
         # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
         if pending.answer is Claim.BUSY:
             pending.fingerprint, pending.answer = None, Claim.NEW
-            self.committer.fetch_again(item, self._failures.failures_before(item.hex()))
+            self.committer.fetch_again(token.items[0], token.failures)
 
     def _continued(self, request: Request, page: Page) -> PendingRequest:
         """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too."""
@@ -212,21 +215,6 @@ class ClaimedRequests(PendingRequests):
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
         self._sharing.queue_changes += 1
         self._settle_late(PendingRequest(request, answer=Claim.NEW, token=token))
-
-    def _check_versions(self, pending: PendingRequest, item: bytes) -> None:
-        """Let a link without a version be busy until this crawl's request for its page in some version is committed."""
-        if pending.version:
-            urls = in_any_version([item], pending.version)
-            self._in_versions.update(dict.fromkeys(urls, pending.request))
-        elif pending.answer is None and (
-            item in self._in_versions or item in self.committer.uncommitted
-        ):
-            pending.answer = Claim.BUSY
-
-    def _note_version(self, request: Request, token: Token) -> None:
-        """Note a request that is queued or fetched: perhaps a retry or a redirect, or from a JOBDIR or another crawler."""
-        if token.version:
-            self._in_versions.update(dict.fromkeys(token.urls, request))
 
     def _note(self, request: Request, token: Token) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
@@ -346,13 +334,13 @@ class ClaimedRequests(PendingRequests):
             self.committer.fail_after_end(source, source.exception)
 
     def _requeue(self, request: Request) -> None:
-        """Put a request back that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
+        """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
         try:
             self._enqueue_in_project(request, Claim.NEW)
         except Exception:
-            logger.exception("%s could not be put back into the queue", request)
+            logger.exception("%s could not be queued again", request)
 
-    # 5. It is taken out, to be fetched
+    # 5. It is taken out: to be fetched, or for another crawler
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
