@@ -185,7 +185,7 @@ class Crawl:
     @property
     def tracker(self) -> Any:
         """The pages in work; None: this crawl follows no pages."""
-        return getattr(self.pending, "tracker", None)
+        return self.pending.tracker if self.pending else None
 
     def fingerprint(self, request: Request) -> tuple[bytes, bytes]:
         """Return the request's fingerprint in a running crawl, with its version, and this alone; see ``item_of``."""

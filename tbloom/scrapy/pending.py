@@ -16,13 +16,11 @@ from typing import Any
 
 from redis import RedisError
 from scrapy import Request, signals
-from scrapy.settings import BaseSettings
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim, Note
-from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.engine.retries import is_outage
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
     is_idle,
@@ -33,19 +31,9 @@ from tbloom.scrapy.compat import (
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.hints import Hints
+from tbloom.scrapy.meta import arguments_of, drop_copied
 from tbloom.scrapy.options import asks_nobody
-from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
-from tbloom.scrapy.settings import (
-    DONE,
-    KEEP,
-    STORE,
-    TOKEN,
-    TTL,
-    VERSION,
-    WITHIN,
-    Setting,
-    naming_settings,
-)
+from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.versions import in_any_version
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -56,16 +44,6 @@ _BATCH = 1_000
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
-_ARGUMENTS = {WITHIN, KEEP, TTL}
-#: Keys of tbloom's that a request gets on purpose only.
-_KEYS = {*_ARGUMENTS, VERSION, DONE}
-#: Keys whose values no two pages share, and keys that may be missing or differ in a copy.
-_DISTINCT = {TOKEN, "download_latency"}
-_CHANGED = {"depth", *_DISTINCT}
-_COPIED = (
-    "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
-    "of its own"
-)
 
 
 class NoAnswer(Enum):
@@ -118,6 +96,8 @@ class PendingRequests:
 
     #: New requests are claimed.
     claims = False
+    #: The pages in work; None: no page is followed.
+    tracker: Any = None
 
     def __init__(self, crawl: Crawl, scheduler: Any) -> None:
         self.crawl: Crawl = crawl
@@ -158,13 +138,16 @@ class PendingRequests:
         self._source = response
 
     def item_lost(self, response: Any, error: BaseException) -> None:
-        """Do nothing: no page is followed."""
+        """Let the page of an item fail whose pipeline was cancelled."""
+        if self.tracker:
+            self.tracker.item_lost(response, error)
 
     # 1. A request comes
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
-        source = self._source_page
+        has_page = self.tracker is not None and self._source is not None
+        source = self.tracker.of(self._source) if has_page else None
         try:
             return self._accept(request, source)
         except Exception as error:  # Scrapy would lose the callback's other links, too
@@ -174,33 +157,14 @@ class PendingRequests:
             self._lost(source, error)
             return False
 
-    @property
-    def _source_page(self) -> Page | None:
-        """The page whose callback or errback yields a link now; None: no page is followed."""
-        return None
-
     def _accept(self, request: Request, source: Page | None) -> bool:
         if not request.dont_filter:
-            self._drop_copied(request)
+            drop_copied(request, self._source, self.crawl)
         pending = self._pending(request)
         pending.source = source
         if pending.is_to_ask and not self.waiting and is_idle(self.crawl.crawler.engine):
             self._ask_at_once(pending)
         return self._enter(pending)
-
-    def _drop_copied(self, request: Request) -> None:
-        """Remove keys of tbloom's from a request's meta that came with the meta of the response that has led to it."""
-        if _KEYS.isdisjoint(request.meta) or self._source is None:
-            return
-        source = getattr(self._source, "request", None)
-        if source is None or source.url == request.url:  # it is asked for again
-            return
-        if not _is_copied(request.meta, source.meta):
-            return
-        for key in _KEYS & request.meta.keys() & source.meta.keys():
-            if request.meta[key] == source.meta[key]:
-                del request.meta[key]
-                self.crawl.log_once(logger.warning, _COPIED, key, request)
 
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
         """Return the pending request; with an answer where there is nothing to ask. A wrong value in its meta ends the crawl.
@@ -357,7 +321,7 @@ class PendingRequests:
         if self._answer_now is not None:
             return self._answer_now
         try:
-            self._drop_copied(request)
+            drop_copied(request, self._source, self.crawl)
             pending = self._pending(request, always=True)
             if pending.is_to_ask:
                 self._ask_for([pending])
@@ -413,39 +377,3 @@ class PendingRequests:
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended."""
         self._hints.report()
-
-
-def _is_copied(meta: dict[str, Any], source: dict[str, Any]) -> bool:
-    """Return whether the meta was copied from that of the response's request, not only some keys of it named again."""
-
-    def has(key: str) -> bool:
-        return key in meta and meta[key] == source[key]
-
-    if any(has(key) for key in _DISTINCT & source.keys()):
-        return True
-    others = source.keys() - _CHANGED
-    return not others <= _KEYS and all(has(key) for key in others)
-
-
-def arguments_of(
-    request: Request, seen: AnyStore, settings: BaseSettings, *, claims: bool
-) -> tuple[tuple[str, Any], ...]:
-    """Return the arguments of ``add`` or ``claim`` in the request's meta, as pairs. Raise ConfigError that names the key."""
-    meta = request.meta
-    if not _ARGUMENTS & meta.keys():
-        return ()
-    names = {"ttl": TTL} if isinstance(seen, CrawlExact) else {"within": WITHIN, "keep": KEEP}
-    for key in (_ARGUMENTS - {*names.values()}) & meta.keys():
-        expected = f"to be left out with TBLOOM_STORE = {STORE.value(settings)!r}"
-        raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
-    if claims:  # the end of the page says how long it is kept
-        del names["keep"]
-    arguments = {name: meta[key] for name, key in names.items() if key in meta}
-    with naming_settings({n: Setting(f"meta[{key!r}] of {request}") for n, key in names.items()}):
-        if isinstance(seen, CrawlExact):
-            check_ttl(arguments["ttl"])
-        else:
-            slices = seen.config.slices
-            check_keep(arguments.get("keep"), arguments.get("within"), slices)
-            check_within(arguments.get("within"), slices)
-    return (*arguments.items(),)

@@ -114,35 +114,7 @@ class ClaimedRequests(PendingRequests):
                 logger.warning(_UNNAMED, ", ".join(names))
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
 
-    async def close(self) -> None:
-        """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
-        await super().close()
-        while self._scheduler.first:
-            self._requeue(self._scheduler.first.pop())
-
-    async def finish(self, reason: str) -> None:
-        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends."""
-        try:
-            await self.committer.finish()
-        finally:
-            if self._telling:
-                self._telling.ended = reason
-
-    def report(self) -> None:
-        """See ``PendingRequests.report``. Pages that are not committed are among it."""
-        self.committer.report()
-        self.tracker.report()
-        super().report()
-
-    def item_lost(self, response: Any, error: BaseException) -> None:
-        """See ``Tracker.item_lost``."""
-        self.tracker.item_lost(response, error)
-
     # 1. A request comes
-
-    @property
-    def _source_page(self) -> Page | None:
-        return self.tracker.of(self._source) if self._source is not None else None
 
     def _accept(self, request: Request, source: Page | None) -> bool:
         # A request with which a callback asks for its own page again waits for the page's end.
@@ -267,7 +239,7 @@ class ClaimedRequests(PendingRequests):
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
         item = pending.fingerprint
-        is_counted = bool(page.token.version)
+        is_counted = bool(page.token.version)  # by _continued
         if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
             self.tracker.fail(page, "redirect")
             return
@@ -425,3 +397,25 @@ class ClaimedRequests(PendingRequests):
         if self._giving:
             self._giving.session_lost(is_empty=is_empty)
         wake_engine(self.crawl.crawler.engine)
+
+    # The end of the crawl, in this order
+
+    async def close(self) -> None:
+        """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
+        await super().close()
+        while self._scheduler.first:
+            self._requeue(self._scheduler.first.pop())
+
+    async def finish(self, reason: str) -> None:
+        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends."""
+        try:
+            await self.committer.finish()
+        finally:
+            if self._telling:
+                self._telling.ended = reason
+
+    def report(self) -> None:
+        """See ``PendingRequests.report``. Pages that are not committed are among it."""
+        self.committer.report()
+        self.tracker.report()
+        super().report()

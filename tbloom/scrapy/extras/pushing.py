@@ -34,6 +34,7 @@ from tbloom.scrapy.done.local import CrawlLocal, LocalFleet
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import NotSerializable, request_from_text, write_note
 from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
+from tbloom.scrapy.meta import arguments_of
 from tbloom.scrapy.options import (
     address_of,
     error_line,
@@ -41,7 +42,6 @@ from tbloom.scrapy.options import (
     naming_redis,
 )
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
-from tbloom.scrapy.pending import arguments_of
 from tbloom.scrapy.queues import queue_of
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
