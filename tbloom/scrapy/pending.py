@@ -34,7 +34,7 @@ from tbloom.scrapy.hints import Hints
 from tbloom.scrapy.meta import arguments_of, drop_copied
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import ClaimStore
-from tbloom.scrapy.versions import in_any_version
+from tbloom.scrapy.versions import unversioned
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -242,7 +242,7 @@ class PendingRequests:
         for pending in group:
             item = pending.fingerprint or b""
             places.append(len(added))
-            added += [item, *in_any_version([item], pending.version)]
+            added += [item, *unversioned([item], pending.version)]
         are_new = self.crawl.seen.add_many(added, **arguments)
         return [Claim.NEW if are_new[place] else Claim.SEEN for place in places]
 

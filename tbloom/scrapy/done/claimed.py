@@ -70,7 +70,7 @@ class ClaimedRequests(PendingRequests):
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
-        #: The requests of this crawl for pages in a version, by the items of their URLs. (Those in a JOBDIR are on the disk only.)
+        #: The requests of this crawl for pages in a version, by their unversioned items. (Those in a JOBDIR are on the disk only.)
         self._in_versions = WeakValueDictionary[bytes, Request]()
         self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
@@ -152,7 +152,7 @@ class ClaimedRequests(PendingRequests):
     def _note_version(self, request: Request, token: Token) -> None:
         """Note a request for a page in a version, if it has one: it is linked, queued or fetched."""
         if token.version:
-            self._in_versions.update(dict.fromkeys(token.urls, request))
+            self._in_versions.update(dict.fromkeys(token.unversioned, request))
 
     def _linked_again(self, pending: PendingRequest, token: Token, *, is_paused: bool) -> None:
         """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""

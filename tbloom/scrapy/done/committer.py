@@ -89,7 +89,7 @@ class Committer:
         self._failures.forget(ended.first)
         received, _ = self._links()
         self._done.append((ended, received))
-        self.uncommitted.update(dict.fromkeys((*ended.items, *ended.urls), ended))
+        self.uncommitted.update(dict.fromkeys((*ended.items, *ended.unversioned), ended))
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
@@ -264,8 +264,8 @@ class Committer:
     def _commit(self, pages: list[EndedPage], keep: int | None) -> None:
         items = [item for page in pages for item in page.items]
         # Other crawlers may fetch these URLs in another version.
-        urls = [url for page in pages for url in page.urls]
-        answers = self._seen.commit_many([*items, *urls], keep)
+        unversioned = [item for page in pages for item in page.unversioned]
+        answers = self._seen.commit_many([*items, *unversioned], keep)
         self._taken_over += answers[: len(items)].count(False)
 
     def _sent(self, pages: list[EndedPage], outbox: _Outbox, call: Future[None]) -> None:
@@ -291,7 +291,7 @@ class Committer:
             noted.callback(None)
 
     def _forget(self, page: EndedPage) -> None:
-        for item in (*page.items, *page.urls):
+        for item in (*page.items, *page.unversioned):
             self.uncommitted.pop(item, None)
 
     def _ended_page(self, page: Page) -> EndedPage:
