@@ -215,6 +215,13 @@ class PendingRequests:
         """How long a request waits for others, to share a call with them (seconds)."""
         return 0.0
 
+    async def have_room(self) -> None:
+        """Return once few requests wait, or the crawl ends."""
+        while self.waiting > _TURN and self.crawl.is_running:
+            self._ask()
+            await self.crawl.link_calls.ended()
+            await next_turn()
+
     # 2. The filter is asked, in a thread
 
     def _ask(self) -> None:
@@ -352,13 +359,6 @@ class PendingRequests:
         if request is None:
             self._ask()
         return request
-
-    async def have_room(self) -> None:
-        """Return once few requests wait, or the crawl ends."""
-        while self.waiting > _TURN and self.crawl.is_running:
-            self._ask()
-            await self.crawl.link_calls.ended()
-            await next_turn()
 
     # The end of the crawl, in this order
 
