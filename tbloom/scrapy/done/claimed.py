@@ -168,15 +168,18 @@ class ClaimedRequests(PendingRequests):
             self.committer.fetch_again(token.items[0], token.failures)
 
     def _continued(self, request: Request, page: Page) -> PendingRequest:
-        """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too."""
+        """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too.
+
+        A redirect does not go on in a circle, or to a page to which too many are redirected (a login).
+        """
         pending = super()._pending(request)
         pending.page, pending.token = page, page.token
         if pending.fingerprint is None:
             return pending
         before, hexed = page.token.fingerprints, pending.fingerprint.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        if page.token.version and self._failures.is_wall(request, page):
-            goes_on = False  # in each version, the page to which it leads would be new
+        if self._failures.is_wall(request, page):
+            goes_on = False
         elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
             goes_on = before[-1] == hexed and before.count(hexed) == 1
         else:
@@ -236,15 +239,13 @@ class ClaimedRequests(PendingRequests):
         return queued
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
-        """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
+        """End a page whose redirect is not new: as done, unless ``_continued`` has found that it does not go on."""
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
-        item = pending.fingerprint
-        is_counted = bool(page.token.version)  # by _continued
-        if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
+        if pending.fingerprint is None:
             self.tracker.fail(page, "redirect")
             return
-        target = self.committer.uncommitted.get(item)
+        target = self.committer.uncommitted.get(pending.fingerprint)
         self.tracker.lead_to_done(page, target.holders if target else ())
 
     def _is_anothers(self, token: Token) -> None:
