@@ -16,7 +16,7 @@ from bench.serving import Cost, Server, medians
 from bench.tables import Table
 from tbloom import Claim
 from tbloom.scrapy.outage import CrawlBloom
-from tbloom.scrapy.versions import in_any_version, item_of
+from tbloom.scrapy.versions import item_of, unversioned
 
 #: So many of 20 links were seen before; links are asked about in batches.
 SEEN, BATCH = 19, 1_000
@@ -45,7 +45,7 @@ class Crawler:
     def items(self, request: Request) -> list[bytes]:
         """Return the item of a request, and that of its URL if it has a version."""
         item, version = item_of(request, self._fingerprinter)
-        return [item, *in_any_version([item], version)]
+        return [item, *unversioned([item], version)]
 
     def claim(self, requests: Iterable[Request]) -> list[bool]:
         """Ask about links, as with "done"."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
-from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from enum import IntEnum
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -35,6 +34,7 @@ from tbloom.scrapy.compat import (
 )
 from tbloom.scrapy.options import error_line, server_settings
 from tbloom.scrapy.outage import AnyStore, CrawlStore, Outage
+from tbloom.scrapy.queues import queue_of, unnamed
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
 from tbloom.scrapy.versions import item_of
 
@@ -44,12 +44,22 @@ T = TypeVar("T")
 
 #: Errors that a user can mend. (OSError: of a file; RedisClusterException: the cluster does not answer.)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
-#: No longer text of a spider's arguments is read.
-_LONGEST_ARGUMENTS = 10_000
-#: What Python writes of an object without a text of its own.
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 #: The reason with which a spider is closed when its filter fails.
 ERROR_REASON = "tbloom_error"
+
+
+class Stage(IntEnum):
+    """How far a crawl is. One stage follows the other, also if the crawl ends by an error."""
+
+    #: Its store is not open yet.
+    OPENING = 0
+    RUNNING = 1
+    #: ``start`` is asked for nothing any more. Requests that wait for their answers still enter the queue.
+    CLOSING = 2
+    #: No request enters the queue. Pages are committed once their items are stored.
+    QUEUE_CLOSED = 3
+    #: Its threads have ended, and its store is closed.
+    CLOSED = 4
 
 
 class Calls:
@@ -116,13 +126,11 @@ class Crawl:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler: Crawler = crawler
+        self.stage: Stage = Stage.OPENING
         #: It ends by an error: no request is asked for any more, or committed or released.
         self.is_ending: bool = False
-        #: Its dupefilter is open; its threads have ended.
-        self.is_open: bool = False
         #: With the add-on: fires once the store's server has answered, or the crawl is to end.
         self.opened: Deferred[None] | None = None
-        self.is_closed: bool = False
         #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
         self.scheduler: Any = None
         #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
@@ -147,8 +155,12 @@ class Crawl:
     @property
     def is_running(self) -> bool:
         """Whether requests may enter its queue, and leave it."""
-        is_closing = self.pending is not None and self.pending.is_closing
-        return not (self.is_ending or self.is_closed or is_closing)
+        return self.stage < Stage.CLOSING and not self.is_ending
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its threads have ended."""
+        return self.stage is Stage.CLOSED
 
     @cached_property
     def queue(self) -> str:
@@ -158,7 +170,7 @@ class Crawl:
     @property
     def unnamed_arguments(self) -> list[str]:
         """The names of the spider's arguments that say nothing in the queue's name, because they are objects."""
-        return [name for name, text in _texts(self._arguments).items() if text is None]
+        return unnamed(self._arguments)
 
     @property
     def failed_queue(self) -> str:
@@ -173,7 +185,7 @@ class Crawl:
     @property
     def tracker(self) -> Any:
         """The pages in work; None: this crawl follows no pages."""
-        return getattr(self.pending, "tracker", None)
+        return self.pending.tracker if self.pending else None
 
     def fingerprint(self, request: Request) -> tuple[bytes, bytes]:
         """Return the request's fingerprint in a running crawl, with its version, and this alone; see ``item_of``."""
@@ -208,7 +220,7 @@ class Crawl:
         self.link_calls, self.page_calls = (
             InlineCalls() if is_local else Calls(self.outage) for _ in range(2)
         )
-        self.is_open = True
+        self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)
 
     def _is_back(self) -> None:
@@ -238,7 +250,7 @@ class Crawl:
 
     def close(self) -> None:
         """End the threads, and close the store."""
-        self.is_closed = True
+        self.stage = Stage.CLOSED
         self.page_calls.close()
         self.link_calls.close()
         self.seen.close()
@@ -249,64 +261,6 @@ def crawl_of(crawler: Crawler) -> Crawl:
     known = vars(crawler)
     crawl: Crawl = known.get("tbloom") or known.setdefault("tbloom", Crawl(crawler))
     return crawl
-
-
-def queue_of(spider: str, arguments: Mapping[str, Any], project: str = "") -> str:
-    """Return the queue of a spider's left pages. ``project``: see ``Crawl.project``.
-
-    Arguments that begin with ``_`` say nothing of the crawl, such as scrapyd's ``_job``. Neither do objects, whose texts change from
-    run to run.
-    """
-    own = f"{project}:{spider}" if project else spider
-    texts = _texts(arguments).items()
-    given = [f"({name!r}, {text})" for name, text in sorted(texts) if text is not None]
-    return f"{own}\n[{', '.join(given)}]" if given else own
-
-
-def _texts(arguments: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the text of each argument that counts; None: it has an object's address."""
-    texts = dict[str, str | None]()
-    for name, value in arguments.items():
-        if not name.startswith("_"):
-            try:
-                texts[name] = _text(value)
-            except _HasAddressError:
-                texts[name] = None
-            except RecursionError:  # it contains itself
-                texts[name] = repr(value)
-    return texts
-
-
-class _HasAddressError(Exception):
-    """The text of a value has the address of an object."""
-
-
-def _text(value: Any) -> str:
-    """Return the value's ``repr``, with sets in order. Raise _HasAddressError if it changes from run to run."""
-    kind = type(value)
-    if kind is list:
-        return f"[{', '.join(map(_text, value))}]"
-    if kind is tuple:
-        return f"({', '.join(map(_text, value))}{',' * (len(value) == 1)})"
-    if kind is dict:
-        return f"{{{', '.join(f'{_text(key)}: {_text(part)}' for key, part in value.items())}}}"
-    if kind in (set, frozenset) and value:
-        parts = f"{{{', '.join(sorted(map(_text, value)))}}}"
-        return parts if kind is set else f"frozenset({parts})"
-    text = repr(value)
-    if not isinstance(value, str | bytes) and _ADDRESS.search(text):
-        raise _HasAddressError
-    return text
-
-
-def arguments_in(queue: str) -> dict[str, str] | None:
-    """Return the spider's arguments in a queue's name, as texts; None: they can't be read."""
-    written = queue.partition("\n")[2]
-    try:
-        given = literal_eval(written[:_LONGEST_ARGUMENTS]) if written else []
-        return {str(name): value if type(value) is str else repr(value) for name, value in given}
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
 
 
 async def _end_before_start(sender: Any) -> None:

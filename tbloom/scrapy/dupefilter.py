@@ -39,10 +39,6 @@ from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_ONLY_SEEN = (
-    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window. Give start requests "
-    "dont_filter=True, or meta={'tbloom_within': 1}: then each slice fetches them once"
-)
 _OTHER_PROJECT = (
     "the project {first!r} uses this filter, too: a page is fetched by one of the two projects only. To separate them, give this one "
     "TBLOOM_KEY = '{ours}:%(spider)s'. To share the filter on purpose, name it by TBLOOM_KEY in both. Left and failed pages are a "
@@ -208,28 +204,21 @@ class DupeFilter(RFPDupeFilter):
     async def _closed(self, reason: str) -> None:
         """Finish once the feeds are stored."""
         crawl, stats = self._crawl, self._crawl.crawler.stats
-        seen, committer = crawl.seen, getattr(self.pending, "committer", None)
+        seen = crawl.seen
         try:
-            if committer:
-                await committer.finish()
+            await self.pending.finish(reason)
             if stats and not crawl.is_ending:
                 found = await crawl.page_calls.run(partial(window_stats, seen))
                 for name, value in found.items():
                     stats.set_value(name, value)
         finally:
-            if telling := getattr(self.pending, "telling", None):
-                telling.ended = reason
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
             try:
                 crawl.close()
             except TBloomError as error:  # a local store's file is gone
                 crawl.fail(error)
-        if committer:
-            committer.report()
-            crawl.tracker.report()
-        if self.pending.has_only_seen and stats and not stats.get_value("response_received_count"):
-            logger.warning(_ONLY_SEEN)
+        self.pending.report()
 
 
 def _forgotten(call: Future[None]) -> None:

@@ -1,7 +1,7 @@
 """Requests wait in the scheduler for the filter's answer, and no callback waits.
 
-Requests are accepted at once, asked about together, and handed on in order to the project's scheduler. The project's scheduler asks
-tbloom's dupefilter, which has the answer by then.
+Requests are accepted at once, asked about together, and settled in order: the project's scheduler queues those that are new, and
+filters the others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from typing import Any
 
 from redis import RedisError
 from scrapy import Request, signals
-from scrapy.settings import BaseSettings
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim, Note
-from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.engine.retries import is_outage
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
     is_idle,
@@ -30,22 +28,13 @@ from tbloom.scrapy.compat import (
     wake_engine,
     watch_output,
 )
-from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import Page, Token
+from tbloom.scrapy.hints import Hints
+from tbloom.scrapy.meta import arguments_of, drop_copied
 from tbloom.scrapy.options import asks_nobody
-from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
-from tbloom.scrapy.settings import (
-    DONE,
-    KEEP,
-    STORE,
-    TOKEN,
-    TTL,
-    VERSION,
-    WITHIN,
-    Setting,
-    naming_settings,
-)
-from tbloom.scrapy.versions import in_any_version
+from tbloom.scrapy.outage import ClaimStore
+from tbloom.scrapy.versions import unversioned
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -55,17 +44,6 @@ _BATCH = 1_000
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
-_ARGUMENTS = {WITHIN, KEEP, TTL}
-#: Keys of tbloom's that a request gets on purpose only.
-_KEYS = {*_ARGUMENTS, VERSION, DONE}
-#: Keys whose values no two pages share, and keys that may be missing or differ in a copy.
-_DISTINCT = {TOKEN, "download_latency"}
-_CHANGED = {"depth", *_DISTINCT}
-_NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
-_COPIED = (
-    "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
-    "of its own"
-)
 
 
 class NoAnswer(Enum):
@@ -104,6 +82,11 @@ class PendingRequest:
         """Whether the filter is to be asked for it."""
         return self.fingerprint is not None and self.answer is None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it is to be queued: the filter has answered so, or is not asked."""
+        return self.answer in (None, Claim.NEW)
+
 
 class PendingRequests:
     """The requests of one crawl on their way into the queue.
@@ -113,28 +96,26 @@ class PendingRequests:
 
     #: New requests are claimed.
     claims = False
+    #: The pages in work; None: no page is followed.
+    tracker: Any = None
 
     def __init__(self, crawl: Crawl, scheduler: Any) -> None:
         self.crawl: Crawl = crawl
         self._scheduler = scheduler
-        #: The answer that the dupefilter gives now, and whether it has been asked.
-        self._answer_now: Answer | None = None
-        self._is_asked = False
         #: The response, or the failure of an errback, whose link is scheduled now.
         self._source: Any = None
+        #: Requests that wait: before they are asked about, and with their answers.
         self._unasked = deque[PendingRequest]()
-        #: Requests that have their answers, and are not handed on yet.
         self._answered = deque[PendingRequest]()
-        self._is_asking = self._is_closed = False
-        #: Whether the crawl closes, so that ``start`` is asked for nothing any more.
-        self.is_closing: bool = False
-        #: Whether a request is to be fetched, and whether one was seen.
-        self._has_new = self._has_seen = False
-        #: Whether a request that may log the crawl in was new.
-        self._has_sent_form = False
-        #: The number of requests that have waited or wait, and how many of them are handed on.
+        #: Whether a batch is asked about.
+        self._is_asking = False
+        #: The number of requests that have waited or wait, and how many of them are settled.
         self.received: int = 0
-        self.passed_on: int = 0
+        self.settled: int = 0
+        #: See ``_enqueue_in_project``: the answer of the request that is enqueued there now, and whether the scheduler has ever asked.
+        self._answer_now: Answer | None = None
+        self._is_asked = False
+        self._hints = Hints(crawl)
         crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
 
     def _engine_started(self) -> None:
@@ -143,31 +124,30 @@ class PendingRequests:
     @property
     def waiting(self) -> int:
         """The number of requests that wait."""
-        return self.received - self.passed_on
-
-    @property
-    def _gathers_for(self) -> float:
-        """How long a request waits for others, to share a call with them (seconds)."""
-        return 0.0
+        return self.received - self.settled
 
     @property
     def is_busy(self) -> bool:
         """Whether requests may enter the queue later: the engine is not idle, and sends no ``spider_idle``."""
         return bool(self.waiting)
 
-    @property
-    def has_only_seen(self) -> bool:
-        """Whether all requests were seen."""
-        return self._has_seen and not self._has_new
+    # The scraper (compat.OutputWatcher)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no further page should be fetched: so many requests wait, or the server is away."""
-        return self.waiting > _FULL or self.crawl.outage.is_on
+    def yields(self, response: Any) -> None:
+        """Note that a link of the response, or of an errback's failure, is scheduled now; None: that is over."""
+        self._source = response
+
+    def item_lost(self, response: Any, error: BaseException) -> None:
+        """Let the page of an item fail whose pipeline was cancelled."""
+        if self.tracker:
+            self.tracker.item_lost(response, error)
+
+    # 1. A request comes
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
-        source = self._source_page
+        has_page = self.tracker is not None and self._source is not None
+        source = self.tracker.of(self._source) if has_page else None
         try:
             return self._accept(request, source)
         except Exception as error:  # Scrapy would lose the callback's other links, too
@@ -177,68 +157,14 @@ class PendingRequests:
             self._lost(source, error)
             return False
 
-    @property
-    def _source_page(self) -> Page | None:
-        """The page whose callback or errback yields a link now; None: no page is followed."""
-        return None
-
     def _accept(self, request: Request, source: Page | None) -> bool:
         if not request.dont_filter:
-            self._drop_copied(request)
+            drop_copied(request, self._source, self.crawl)
         pending = self._pending(request)
         pending.source = source
-        return self._enter_or_ask(pending)
-
-    def next_request(self) -> Request | None:
-        """Return the next request that is to be fetched; None: there is none now, or too many wait."""
-        request: Request | None = None if self.is_full else self._scheduler.next_in_project()
-        if request is None:
-            self._ask()
-        return request
-
-    def answer_to(self, request: Request) -> Answer:
-        """Return the dupefilter's answer. The filter is asked for a request that has not waited."""
-        self._is_asked = True
-        if self._answer_now is not None:
-            return self._answer_now
-        try:
-            self._drop_copied(request)
-            pending = self._pending(request, always=True)
-            if pending.is_to_ask:
-                self._ask_for([pending])
-        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
-            self.crawl.fail(error)
-            return self._count(NoAnswer.DROPPED)
-        self._write_token(pending)
-        self._note_answer(pending)
-        return self._count(pending.answer or Claim.NEW)
-
-    async def close(self) -> None:
-        """Return once no request waits."""
-        self.is_closing = True
-        while self.received > self.passed_on:
-            self._ask()
-            self._hand_on_some()
-            await self.crawl.link_calls.ended()
-        self._is_closed = True
-
-    async def have_room(self) -> None:
-        """Return once few requests wait, or the crawl ends."""
-        while self.waiting > _TURN and not (self.crawl.is_ending or self.is_closing):
-            self._ask()
-            await self.crawl.link_calls.ended()
-            await next_turn()
-
-    # The scraper (compat.OutputWatcher)
-
-    def yields(self, response: Any) -> None:
-        """Note that a link of the response, or of an errback's failure, is scheduled now; None: that is over."""
-        self._source = response
-
-    def item_lost(self, response: Any, error: BaseException) -> None:
-        """Do nothing: no page is followed."""
-
-    # Ask the filter
+        if pending.is_to_ask and not self.waiting and is_idle(self.crawl.crawler.engine):
+            self._ask_at_once(pending)
+        return self._enter(pending)
 
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
         """Return the pending request; with an answer where there is nothing to ask. A wrong value in its meta ends the crawl.
@@ -247,7 +173,7 @@ class PendingRequests:
         """
         if request.dont_filter and not always:
             return PendingRequest(request)
-        if self.crawl.is_ending or self._is_closed:
+        if self.crawl.is_ending or self.crawl.stage >= Stage.QUEUE_CLOSED:
             return PendingRequest(request, answer=NoAnswer.DROPPED)
         settings, seen = self.crawl.crawler.settings, self.crawl.seen
         try:
@@ -261,43 +187,42 @@ class PendingRequests:
             pending.answer = seen.known(item)
         return pending
 
-    def _drop_copied(self, request: Request) -> None:
-        """Remove keys of tbloom's from a request's meta that came with the meta of the response that has led to it."""
-        if _KEYS.isdisjoint(request.meta) or self._source is None:
-            return
-        source = getattr(self._source, "request", None)
-        if source is None or source.url == request.url:  # it is asked for again
-            return
-        if not _is_copied(request.meta, source.meta):
-            return
-        for key in _KEYS & request.meta.keys() & source.meta.keys():
-            if request.meta[key] == source.meta[key]:
-                del request.meta[key]
-                self.crawl.log_once(logger.warning, _COPIED, key, request)
-
-    def _enter_or_ask(self, pending: PendingRequest) -> bool:
-        """Let the request wait; but ask at once if the engine is idle.
+    def _ask_at_once(self, pending: PendingRequest) -> None:
+        """Ask about a request that comes while the engine is idle.
 
         A handler of ``spider_idle`` that schedules a seen request would otherwise keep the crawl open for ever.
         """
-        if pending.is_to_ask and not self.waiting and is_idle(self.crawl.crawler.engine):
-            try:
-                self._ask_for([pending])
-            except (RedisError, TBloomError) as error:
-                if not is_outage(error):
-                    self.crawl.fail(error)
-                    pending.answer = NoAnswer.DROPPED
-        return self._enter(pending)
+        try:
+            self._ask_for([pending])
+        except (RedisError, TBloomError) as error:
+            if not is_outage(error):
+                self.crawl.fail(error)
+                pending.answer = NoAnswer.DROPPED
 
     def _enter(self, pending: PendingRequest) -> bool:
-        if not pending.is_to_ask and self.received == self.passed_on:
-            return self._hand_on(pending)
+        """Let the request wait for its answer, and behind others for its turn; return whether it is queued, or may yet be."""
+        if not (pending.is_to_ask or self.waiting):
+            return self._settle(pending)
         self.received += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
             # Together with later requests, at least with those of this turn of the event loop.
             call_later(self._gathers_for, self._ask)
         return True
+
+    @property
+    def _gathers_for(self) -> float:
+        """How long a request waits for others, to share a call with them (seconds)."""
+        return 0.0
+
+    async def have_room(self) -> None:
+        """Return once few requests wait, or the crawl ends."""
+        while self.waiting > _TURN and self.crawl.is_running:
+            self._ask()
+            await self.crawl.link_calls.ended()
+            await next_turn()
+
+    # 2. The filter is asked, in a thread
 
     def _ask(self) -> None:
         if self._is_asking or not self._unasked:
@@ -315,23 +240,18 @@ class PendingRequests:
             if pending.is_to_ask:
                 groups[pending.arguments].append(pending)
         for arguments, group in groups.items():
-            self._ask_together(group, dict(arguments))
+            answers = self._ask_together(group, dict(arguments))
+            for pending, answer in zip(group, answers, strict=True):
+                pending.answer = answer
 
-    def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> None:
-        items = [pending.fingerprint or b"" for pending in group]
-        seen = self.crawl.seen
-        if self.claims and isinstance(seen, ClaimStore):
-            notes = [pending.note for pending in group]
-            answers = seen.claim_many(items, notes=notes, **arguments)
-        else:
-            added, places = list[bytes](), list[int]()
-            for item, pending in zip(items, group, strict=True):
-                places.append(len(added))
-                added += [item, *in_any_version([item], pending.version)]
-            are_new = seen.add_many(added, **arguments)
-            answers = [Claim.NEW if are_new[place] else Claim.SEEN for place in places]
-        for pending, answer in zip(group, answers, strict=True):
-            pending.answer = answer
+    def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> list[Claim]:
+        added, places = list[bytes](), list[int]()
+        for pending in group:
+            item = pending.fingerprint or b""
+            places.append(len(added))
+            added += [item, *unversioned([item], pending.version)]
+        are_new = self.crawl.seen.add_many(added, **arguments)
+        return [Claim.NEW if are_new[place] else Claim.SEEN for place in places]
 
     def _have_answers(self, batch: list[PendingRequest], asked: Future[None]) -> None:
         try:
@@ -343,26 +263,26 @@ class PendingRequests:
                 pending.answer = NoAnswer.DROPPED
         self._answered.extend(batch)
         if len(self._answered) == len(batch):
-            self._hand_on_some()
+            self._settle_some()
         self._is_asking = False
         self._ask()
 
-    # Hand on
+    # 3. A request is settled: queued, filtered or dropped
 
-    def _hand_on_some(self) -> None:
-        """Hand on some requests that have their answers. The others follow in the next turn of the event loop."""
+    def _settle_some(self) -> None:
+        """Settle some requests that have their answers. The others follow in the next turn of the event loop."""
         for _ in range(min(_TURN, len(self._answered))):
-            self._enqueue_answered(self._answered.popleft())
-            self.passed_on += 1
+            self._settle_late(self._answered.popleft())
+            self.settled += 1
         if self._answered:
-            call_soon(self._hand_on_some)
+            call_soon(self._settle_some)
         wake_engine(self.crawl.crawler.engine)
 
-    def _enqueue_answered(self, pending: PendingRequest) -> None:
-        """Hand on a request that the engine believes to be queued, and send the signal that the engine would send."""
+    def _settle_late(self, pending: PendingRequest) -> None:
+        """Settle a request that the engine believes to be queued, and send the signal that the engine would send."""
         crawler = self.crawl.crawler
         try:
-            if not self._hand_on(pending):
+            if not self._settle(pending):
                 dropped = signals.request_dropped
                 crawler.signals.send_catch_log(
                     dropped, request=pending.request, spider=crawler.spider
@@ -371,42 +291,24 @@ class PendingRequests:
             logger.exception("%s could not be scheduled", pending.request)
             self._lost(pending.source, error)
 
-    def _write_token(self, pending: PendingRequest) -> None:
-        """Write the token into a request that the project's scheduler is about to queue."""
-
     def _lost(self, source: Page | None, error: Exception) -> None:
         """Note that a link of the page could not be scheduled."""
 
-    def _hand_on(self, pending: PendingRequest) -> bool:
-        """Hand the request on to the project's scheduler; return whether it is queued."""
+    def _settle(self, pending: PendingRequest) -> bool:
+        """Let the project's scheduler queue or filter the request; return whether it is queued."""
         if pending.fingerprint is not None and pending.answer is not None:
             self._count(pending.answer)
-            self._note_answer(pending)
-        return self._put(pending.request, pending.answer)
+            self._hints.answered(pending.request, pending.answer)
+        return self._enqueue_in_project(pending.request, pending.answer)
 
-    def _note_answer(self, pending: PendingRequest) -> None:
-        """Note whether the request is new or seen. A request with ``tbloom_within`` counts as new."""
-        answer, request = pending.answer, pending.request
-        if answer is Claim.NEW or WITHIN in request.meta:
-            self._has_new = True
-        elif answer is Claim.SEEN:
-            self._has_seen = True
-        # The form of a login comes from start(), or from a start page.
-        if request.body and request.meta.get("depth", 0) in (0, 1):
-            self._has_sent_form = self._has_sent_form or answer is Claim.NEW
-            if not self._has_sent_form and answer in (Claim.SEEN, Claim.BUSY):
-                self.crawl.log_once(logger.warning, _NO_LOGIN, request)
-
-    def _count(self, answer: Answer) -> Answer:
-        self.crawl.count(f"tbloom/{answer.value}")
-        return answer
-
-    def _put(self, request: Request, answer: Answer | None) -> bool:
-        """Hand the request on to the project's scheduler.
-
-        The scheduler calls tbloom's dupefilter, which reads ``answer`` back; if it is None, the dupefilter asks the filter itself.
-        The scheduler does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
-        """
+    def _enqueue_in_project(self, request: Request, answer: Answer | None) -> bool:
+        # Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So
+        # the answer takes the way round through the project's scheduler, which logs, counts and queues as it does without tbloom:
+        #
+        #   _enqueue_in_project --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer_to
+        #     sets _answer_now        of the project                tbloom's                    returns _answer_now
+        #
+        # It does not ask about a request with dont_filter, which has an answer if it comes from an earlier crawl.
         if request.dont_filter and answer not in (None, Claim.NEW):
             return False
         self._answer_now = answer
@@ -414,43 +316,64 @@ class PendingRequests:
             queued = bool(self._scheduler.enqueue_in_project(request))
         finally:
             self._answer_now = None
-        self._has_new = self._has_new or queued
+        if queued:
+            self._hints.queued()
         if queued and not self._is_asked and answer not in (None, Claim.NEW):
             self.crawl.fail(asks_nobody(type(self._scheduler)))
         return queued
 
+    def answer_to(self, request: Request) -> Answer:
+        """Return the dupefilter's answer. The filter is asked for a request that has not waited."""
+        self._is_asked = True
+        if self._answer_now is not None:
+            return self._answer_now
+        try:
+            drop_copied(request, self._source, self.crawl)
+            pending = self._pending(request, always=True)
+            if pending.is_to_ask:
+                self._ask_for([pending])
+        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
+            self.crawl.fail(error)
+            return self._count(NoAnswer.DROPPED)
+        self._write_token(pending)
+        self._hints.answered(request, pending.answer)
+        return self._count(pending.answer or Claim.NEW)
 
-def _is_copied(meta: dict[str, Any], source: dict[str, Any]) -> bool:
-    """Return whether the meta was copied from that of the response's request, not only some keys of it named again."""
+    def _write_token(self, pending: PendingRequest) -> None:
+        """Write the token into a new request that the project's scheduler is about to queue."""
 
-    def has(key: str) -> bool:
-        return key in meta and meta[key] == source[key]
+    def _count(self, answer: Answer) -> Answer:
+        self.crawl.count(f"tbloom/{answer.value}")
+        return answer
 
-    if any(has(key) for key in _DISTINCT & source.keys()):
-        return True
-    others = source.keys() - _CHANGED
-    return not others <= _KEYS and all(has(key) for key in others)
+    # 4. It is taken out of the queue
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further page should be fetched: so many requests wait, or the server is away."""
+        return self.waiting > _FULL or self.crawl.outage.is_on
 
-def arguments_of(
-    request: Request, seen: AnyStore, settings: BaseSettings, *, claims: bool
-) -> tuple[tuple[str, Any], ...]:
-    """Return the arguments of ``add`` or ``claim`` in the request's meta, as pairs. Raise ConfigError that names the key."""
-    meta = request.meta
-    if not _ARGUMENTS & meta.keys():
-        return ()
-    names = {"ttl": TTL} if isinstance(seen, CrawlExact) else {"within": WITHIN, "keep": KEEP}
-    for key in (_ARGUMENTS - {*names.values()}) & meta.keys():
-        expected = f"to be left out with TBLOOM_STORE = {STORE.value(settings)!r}"
-        raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
-    if claims:  # the end of the page says how long it is kept
-        del names["keep"]
-    arguments = {name: meta[key] for name, key in names.items() if key in meta}
-    with naming_settings({n: Setting(f"meta[{key!r}] of {request}") for n, key in names.items()}):
-        if isinstance(seen, CrawlExact):
-            check_ttl(arguments["ttl"])
-        else:
-            slices = seen.config.slices
-            check_keep(arguments.get("keep"), arguments.get("within"), slices)
-            check_within(arguments.get("within"), slices)
-    return (*arguments.items(),)
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched; None: there is none now, or too many wait."""
+        request: Request | None = None if self.is_full else self._scheduler.next_in_project()
+        if request is None:
+            self._ask()
+        return request
+
+    # The end of the crawl, in this order
+
+    async def close(self) -> None:
+        """Return once no request waits. Scrapy's engine closes its scheduler."""
+        self.crawl.stage = Stage.CLOSING
+        while self.waiting:
+            self._ask()
+            self._settle_some()
+            await self.crawl.link_calls.ended()
+        self.crawl.stage = Stage.QUEUE_CLOSED
+
+    async def finish(self, reason: str) -> None:
+        """Do nothing: no page is committed."""
+
+    def report(self) -> None:
+        """Log what the user should know of a crawl that has ended."""
+        self._hints.report()

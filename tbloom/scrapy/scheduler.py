@@ -12,7 +12,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawl import Crawl, crawl_of, ending_at_an_error
+from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
 from tbloom.scrapy.options import asks_nobody, make_client
 from tbloom.scrapy.pending import PendingRequests
 from tbloom.scrapy.settings import FLUSH
@@ -104,7 +104,8 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
             for each in {opened, crawl.opened}:
                 if isinstance(each, Deferred):
                     await maybe_deferred_to_future(each)
-            if not (crawl.is_open or crawl.is_ending or is_trial(crawl.crawler)):
+            is_open = crawl.stage is not Stage.OPENING
+            if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
                 raise asks_nobody(type(self))
 
     async def _close(self, reason: str) -> None:

@@ -38,7 +38,7 @@ def item_of(request: Request, fingerprinter: Any) -> tuple[bytes, bytes]:
     return fingerprint + version, version
 
 
-def in_any_version(items: Iterable[bytes], version: bytes) -> list[bytes]:
+def unversioned(items: Iterable[bytes], version: bytes) -> list[bytes]:
     """Return the fingerprints without their version. Leave out items that lack it: a middleware may drop it in a redirect."""
     return [item.removesuffix(version) for item in items if version and item.endswith(version)]
 

@@ -19,8 +19,7 @@ from scrapy.http import Response, TextResponse
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
-from tbloom.bloom.claims.fleet import Pages, numbers_of
-from tbloom.scrapy.crawl import failed_queue_of
+from tbloom.bloom.claims.fleet import Pages, failed_queue_of, numbers_of
 from tbloom.scrapy.done import taking
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked

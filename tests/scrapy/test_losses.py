@@ -161,7 +161,7 @@ def test_a_page_is_done_once_its_items_are_stored(
     assert ([] if is_marked else ["a"]) == crawl("outcomes", DONE, ["a"])["fetched"]
 
 
-# Links wait in the scheduler, are asked about together, and are handed on in order
+# Links wait in the scheduler, are asked about together, and are settled in order
 
 
 @MARKS

@@ -105,7 +105,7 @@ class Game:
         self.request = self.queue.pop()
         token = Token.of(self.request)
         assert token
-        self.pages.taken(self.request, token)
+        self.pages.follow(self.request, token)
         self.state, self.not_called, self.again = "downloading", True, False
         self.is_reached = False
 
@@ -136,7 +136,7 @@ class Game:
         fingerprints = (*self.page.token.fingerprints, "02")
         token = self.page.token._replace(fingerprints=fingerprints)
         token.write(self.given)
-        self.pages.queued(self.page, token)
+        self.pages.requeued(self.page, token)
         self.queue.append(self.given)
         self.state = "queued"
 

@@ -20,10 +20,11 @@ from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
+from tbloom.bloom.claims.fleet import failed_queue_of
 from tbloom.bloom.claims.notes import Taken
-from tbloom.scrapy.crawl import failed_queue_of, queue_of
 from tbloom.scrapy.done import taking
 from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.queues import queue_of
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked

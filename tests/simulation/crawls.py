@@ -210,7 +210,7 @@ class PlayedCrawl:
                 self.timers.advance(_STEP)
             elif self.timers.getDelayedCalls():
                 self.timers.advance(_STEP)
-            elif not (self.queued or self.pending.waiting) and self.pending.is_finished:
+            elif not (self.queued or self.pending.is_busy):
                 self._close()
             self.timers.advance(0)
         return not self.has_ended

@@ -70,7 +70,7 @@ def words_of(queue: str) -> str:
 
 def words_in(queue: str) -> list[str] | None:
     """Return the spider of a queue, and its arguments as options; None: they can't be read."""
-    from tbloom.scrapy.crawl import arguments_in  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.queues import arguments_in  # noqa: PLC0415 - needs Scrapy
 
     arguments = arguments_in(queue)
     if arguments is None:
@@ -254,7 +254,7 @@ def _stored_target(
 
 def _queues_of(known: list[str], spider: str, arguments: Mapping[str, str]) -> list[str]:
     """Return those of the known queues that are of the spider (all, without a name) and of these arguments (if there are any)."""
-    from tbloom.scrapy.crawl import arguments_in, queue_of  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.queues import arguments_in, queue_of  # noqa: PLC0415 - needs Scrapy
 
     def is_of(queue: str) -> bool:
         name = queue.partition("\n")[0]

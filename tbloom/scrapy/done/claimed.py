@@ -1,6 +1,19 @@
-"""Requests of a crawl that commits pages when they are done.
+"""The journey of a request, in a crawl that commits pages when they are done.
 
-A new request is claimed, and queued with a token. The crawler that takes the request out of the queue works on the page.
+::
+
+    1. comes       _linked        a link: to a page that may be new, or has failed in this crawl (_linked_again)
+                   _continued     a retry or a redirect: its page goes on
+                   _enqueue       of a page that others have left, or that is asked for again: claimed already
+    2. is asked    _ask_together  the filter claims many in one call
+    3. is settled  _settle        new: queued; seen, or claimed: filtered; without an answer: dropped
+    4. is queued   _queued        with its page's Token (or the project's scheduler has _refused it)
+    5. comes out   next_request   its page is in work: a Page
+                   _claim_again   but back to 2 if the token is another session's
+    6. is fetched  Tracker        hears of the page until the scraper has finished it
+    7. ends        Committer      as an EndedPage: done, or failed. Without an end, the page is left once its session has ended
+
+A page is a Token while it is queued, a Page while it is in work, and an EndedPage until the filter knows what has become of it.
 """
 
 from __future__ import annotations
@@ -12,10 +25,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from scrapy import Request, signals
-from scrapy.exceptions import DontCloseSpider
 
 from tbloom import Claim, Note
-from tbloom.scrapy.compat import in_loop, is_idle, wake_engine, watch_end
+from tbloom.scrapy.compat import in_loop, wake_engine, watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
@@ -29,7 +41,6 @@ from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, WITHIN
-from tbloom.scrapy.versions import in_any_version
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -60,41 +71,41 @@ class ClaimedRequests(PendingRequests):
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
-        #: The requests of this crawl for pages in a version, by the items of their URLs. (Those in a JOBDIR are on the disk only.)
+        #: The requests of this crawl for pages in a version, by their unversioned items. (Those in a JOBDIR are on the disk only.)
         self._in_versions = WeakValueDictionary[bytes, Request]()
         self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
-            crawl, seen, self._failures, lambda: (self.received, self.passed_on)
+            crawl, seen, self._failures, lambda: (self.received, self.settled)
         )
         self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
         self._taking = Taking(crawl, seen, self._failures, self.committer, self._enqueue)
         self._giving: Giving | None = None
-        self.telling: Telling | None = None
+        self._telling: Telling | None = None
         if isinstance(seen, CrawlBloom):
-            self.telling = Telling(crawl, self._failures, seen.session_ttl)
-            seen.tell(self.telling)
+            self._telling = Telling(crawl, self._failures, seen.session_ttl)
+            seen.tell(self._telling)
             seen.when_lost(partial(in_loop(), self._session_lost))
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         has_notes = self.committer.has_notes
         if SHARE.value(crawler.settings) and has_notes and isinstance(seen, CrawlBloom):
             kind = GivingHosts if crawl.owns_hosts else Giving
-            self._giving = kind(crawl, scheduler, seen, self._put_back, self._givable)
+            self._giving = kind(crawl, scheduler, seen, self._requeue, self._givable)
             self.committer.sent = self._giving.look
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self.tracker.spider_error, signals.spider_error)
         connect(self.tracker.item_error, signals.item_error)
-        connect(self._idle, signals.spider_idle)
 
     @property
     def is_busy(self) -> bool:
         """Whether requests may enter the queue later, or pages are about to be committed. The queue is empty.
 
-        An idle crawl asks first whether others have left pages.
+        An idle crawl asks whether others have left pages. The answer wakes the engine.
         """
-        is_busy = self.waiting or self.committer.is_pending or self._taking.is_asking
-        return bool(is_busy or not self.is_finished)
+        if self.waiting or self.committer.is_pending or self._taking.is_asking:
+            return True
+        return not self._taking.is_finished()
 
     def _engine_started(self) -> None:
         super()._engine_started()
@@ -104,127 +115,82 @@ class ClaimedRequests(PendingRequests):
                 logger.warning(_UNNAMED, ", ".join(names))
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)
 
-    def _idle(self) -> None:
-        """Keep the crawl open until no work is left for it."""
-        # Another handler of the signal may have found something to do.
-        if is_idle(self.crawl.crawler.engine) and not self.is_finished:
-            raise DontCloseSpider
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether an idle crawl has nothing to commit, and no work is left for it."""
-        self.committer.send()
-        return not self.committer.is_pending and self._taking.is_finished()
-
-    async def close(self) -> None:
-        """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
-        await super().close()
-        while self._scheduler.first:
-            self._put_back(self._scheduler.first.pop())
-
-    def item_lost(self, response: Any, error: BaseException) -> None:
-        """See ``Tracker.item_lost``."""
-        self.tracker.item_lost(response, error)
-
-    # Into the queue
-
-    @property
-    def _gathers_for(self) -> float:
-        # As pages that are done do, unless the crawl has soon nothing else to fetch.
-        return GATHER if self._scheduler.queued > _ENOUGH else 0.0
-
-    @property
-    def _source_page(self) -> Page | None:
-        return self.tracker.of(self._source) if self._source is not None else None
+    # 1. A request comes
 
     def _accept(self, request: Request, source: Page | None) -> bool:
         # A request with which a callback asks for its own page again waits for the page's end.
         return self.tracker.asked_again(request, source) or super()._accept(request, source)
 
-    def _enqueue_answered(self, pending: PendingRequest) -> None:
-        is_dropped = pending.answer is NoAnswer.DROPPED
-        if is_dropped and not pending.page and Token.of(pending.request):
-            self._put_back(pending.request)  # it came out of a JOBDIR
-        else:
-            super()._enqueue_answered(pending)
+    def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
+        if page := self.tracker.continued(request):
+            return self._continued(request, page)
+        return self._linked(without(request, TOKEN), always=always)  # it came with a copied meta
 
-    def _lost(self, source: Page | None, error: Exception) -> None:
-        """Let the page of the link fail."""
-        if source:
-            source.exception = source.exception or f"link/{type(error).__name__}"
-            self.committer.fail_after_end(source, source.exception)
+    def _linked(self, request: Request, *, always: bool) -> PendingRequest:
+        """Return the pending request of a link. A page that is new gets a token, and a note."""
+        pending = super()._pending(request, always=always)
+        item = pending.fingerprint
+        if item is None:
+            return pending
+        failures, version = self._failures.failures_before(item.hex()), pending.version.hex()
+        token = Token(self._seen.session, (item.hex(),), 0, failures, version)
+        if pending.answer is Claim.BUSY and not self._taking.has_begun:
+            pending.answer = None  # asked behind the first question, in its thread
+        if version:
+            self._note_version(request, token)
+        elif pending.answer is None and (
+            item in self._in_versions or item in self.committer.uncommitted
+        ):
+            pending.answer = Claim.BUSY  # until its page in some version is committed
+        is_paused = self._failures.pauses(token.fingerprints[0])
+        if is_paused is not None and WITHIN not in request.meta:
+            self._linked_again(pending, token, is_paused=is_paused)
+        if pending.is_new:
+            pending.token = token
+            pending.note = "" if pending.answer else self._note(request, token)
+        return pending
+
+    def _note_version(self, request: Request, token: Token) -> None:
+        """Note a request for a page in a version, if it has one: it is linked, queued or fetched."""
+        if token.version:
+            self._in_versions.update(dict.fromkeys(token.unversioned, request))
+
+    def _linked_again(self, pending: PendingRequest, token: Token, *, is_paused: bool) -> None:
+        """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
+        # Meanwhile, another crawler may own its host.
+        if is_paused or self.crawl.owns_hosts:
+            pending.answer = Claim.BUSY
+            return
+        self._failures.try_again(token.fingerprints[0])
+        # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
+        if pending.answer is Claim.BUSY:
+            pending.fingerprint, pending.answer = None, Claim.NEW
+            self.committer.fetch_again(token.items[0], token.failures)
+
+    def _continued(self, request: Request, page: Page) -> PendingRequest:
+        """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too.
+
+        A redirect does not go on in a circle, or to a page to which too many are redirected (a login).
+        """
+        pending = super()._pending(request)
+        pending.page, pending.token = page, page.token
+        if pending.fingerprint is None:
+            return pending
+        before, hexed = page.token.fingerprints, pending.fingerprint.hex()
+        pending.token = page.token._replace(fingerprints=(*before, hexed))
+        if self._failures.is_wall(request, page):
+            goes_on = False
+        elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
+            goes_on = before[-1] == hexed and before.count(hexed) == 1
+        else:
+            return pending
+        pending.fingerprint, pending.answer = None, Claim.NEW if goes_on else Claim.BUSY
+        return pending
 
     def _enqueue(self, request: Request, token: Token | None) -> None:
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
         self._taking.queue_changed()
-        self._enqueue_answered(PendingRequest(request, answer=Claim.NEW, token=token))
-
-    def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
-        page = self.tracker.continued(request)
-        if page is None:
-            request = without(request, TOKEN)  # which came with a copied meta
-        pending = super()._pending(request, always=always and page is None)
-        pending.page = page
-        if page:
-            pending.token = page.token
-            self._check_redirect(pending, page)
-        elif pending.fingerprint is not None:
-            self._check_versions(pending, pending.fingerprint)
-            hexed = pending.fingerprint.hex()
-            if pending.answer is Claim.BUSY and not self._taking.has_begun:
-                pending.answer = None  # asked behind the first question, in its thread
-            self._check_failed(pending, hexed)
-            if pending.answer in (None, Claim.NEW):
-                failures = self._failures.failures_before(hexed)
-                session, version = self._seen.session, pending.version.hex()
-                pending.token = token = Token(session, (hexed,), 0, failures, version)
-                pending.note = "" if pending.answer else self._note(request, token)
-        return pending
-
-    def _check_versions(self, pending: PendingRequest, item: bytes) -> None:
-        """Let a link without a version be busy until this crawl's request for its page in some version is committed."""
-        if pending.version:
-            urls = in_any_version([item], pending.version)
-            self._in_versions.update(dict.fromkeys(urls, pending.request))
-        elif pending.answer is None and (
-            item in self._in_versions or item in self.committer.uncommitted
-        ):
-            pending.answer = Claim.BUSY
-
-    def _note_version(self, request: Request, token: Token) -> None:
-        """Note a request that is queued or fetched: perhaps a retry or a redirect, or from a JOBDIR or another crawler."""
-        if token.version:
-            self._in_versions.update(dict.fromkeys(token.urls, request))
-
-    def _check_redirect(self, pending: PendingRequest, page: Page) -> None:
-        """Let a redirect lead to its own URL once, as for a new cookie, but not in a circle."""
-        if pending.fingerprint is None:
-            return
-        before, hexed = page.token.fingerprints, pending.fingerprint.hex()
-        if page.token.version and self._failures.is_wall(pending.request, page):
-            # In each version, the page to which it leads would be new.
-            pending.fingerprint, pending.answer = None, Claim.BUSY
-        elif hexed in before:
-            is_first = before[-1] == hexed and before.count(hexed) == 1
-            pending.fingerprint, pending.answer = None, Claim.NEW if is_first else Claim.BUSY
-        pending.token = page.token._replace(fingerprints=(*before, hexed))
-
-    def _check_failed(self, pending: PendingRequest, fingerprint: str) -> None:
-        """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
-        pauses = self._failures.pauses(fingerprint)
-        if pauses is None or WITHIN in pending.request.meta:
-            return
-        # Meanwhile, another crawler may own its host.
-        if pauses or self.crawl.owns_hosts:
-            pending.answer = Claim.BUSY
-            return
-        self._failures.try_again(fingerprint)
-        # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
-        if pending.answer is Claim.BUSY:
-            item = pending.fingerprint
-            pending.fingerprint, pending.answer = None, Claim.NEW
-            if item is not None:
-                self.committer.fetch_again(item, self._failures.failures_before(fingerprint))
+        self._settle_late(PendingRequest(request, answer=Claim.NEW, token=token))
 
     def _note(self, request: Request, token: Token) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
@@ -240,78 +206,115 @@ class ClaimedRequests(PendingRequests):
             self.crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
             return ""
 
-    def _write_token(self, pending: PendingRequest) -> None:
-        if pending.token and pending.answer is Claim.NEW:
-            pending.token._replace(session=self._seen.session).write(pending.request)
+    # 2. The filter is asked
 
-    def _hand_on_some(self) -> None:
-        super()._hand_on_some()
+    @property
+    def _gathers_for(self) -> float:
+        # As pages that are done do, unless the crawl has soon nothing else to fetch.
+        return GATHER if self._scheduler.queued > _ENOUGH else 0.0
+
+    def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> list[Claim]:
+        items = [pending.fingerprint or b"" for pending in group]
+        notes = [pending.note for pending in group]
+        return self._seen.claim_many(items, notes=notes, **arguments)
+
+    # 3. It is settled
+
+    def _settle_some(self) -> None:
+        super()._settle_some()
         self.committer.soon()  # pages may have waited for these links
 
-    def _hand_on(self, pending: PendingRequest) -> bool:
-        page, token = pending.page, pending.token
-        is_new = pending.answer in (None, Claim.NEW)
-        if token and is_new:
-            token = token._replace(session=self._seen.session)  # of now
-            token.write(pending.request)
-        queued = False
-        try:
-            queued = super()._hand_on(pending)
-        except Exception as error:
-            if token and is_new:
-                self._not_queued(pending, token, type(error).__name__)
-            raise
-        if queued:
-            self._taking.queue_changed()
-        if token and queued:
-            self._is_queued(pending, token)
-        if token and is_new and not queued:
-            self._not_queued(pending, token, "refused")  # by the project's scheduler
-        elif page and is_new and token:
-            self.tracker.queued(page, token)
-        if page and not is_new:
+    def _settle(self, pending: PendingRequest) -> bool:
+        if pending.is_new:
+            return self._queue(pending)
+        page, claimed_before = pending.page, Token.of(pending.request)
+        if pending.answer is NoAnswer.DROPPED and claimed_before and page is None:
+            self._requeue(pending.request)  # for the next crawl with its JOBDIR
+            return True
+        queued = super()._settle(pending)
+        if page:
             self._leads_elsewhere(page, pending)
-        elif not is_new and (before := Token.of(pending.request)):
-            # It was claimed again, and another crawler has it. Of its redirects, this one may have claims.
-            self.tracker.forget(before)
-            self.committer.release(before.items[1:])
+        elif claimed_before:
+            self._is_anothers(claimed_before)
         return queued
 
-    def _is_queued(self, pending: PendingRequest, token: Token) -> None:
+    def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
+        """End a page whose redirect is not new: as done, unless ``_continued`` has found that it does not go on."""
+        if pending.answer is NoAnswer.DROPPED:
+            return  # the page stays in work: it is unfinished
+        if pending.fingerprint is None:
+            self.tracker.fail(page, "redirect")
+            return
+        target = self.committer.uncommitted.get(pending.fingerprint)
+        self.tracker.lead_to_done(page, target.holders if target else ())
+
+    def _is_anothers(self, token: Token) -> None:
+        """Forget a page that was claimed again, and that another crawler has. Of its redirects, this one may have claims."""
+        self.tracker.forget(token)
+        self.committer.release(token.items[1:])
+
+    # 4. It is queued
+
+    def _queue(self, pending: PendingRequest) -> bool:
+        """Queue a request that is new, with its token; return whether the project's scheduler has queued it."""
+        self._write_token(pending)
+        try:
+            queued = super()._settle(pending)
+        except Exception as error:
+            self._refused(pending, type(error).__name__)
+            raise
+        if queued:
+            self._queued(pending)
+        else:
+            self._refused(pending, "refused")
+        return queued
+
+    def _write_token(self, pending: PendingRequest) -> None:
+        if pending.token and pending.is_new:
+            pending.token = pending.token._replace(session=self._seen.session)  # of now
+            pending.token.write(pending.request)
+
+    def _queued(self, pending: PendingRequest) -> None:
         """Note a request that the project's scheduler has queued."""
+        self._taking.queue_changed()
+        token = pending.token
+        if token is None:  # no page
+            return
         self._note_version(pending.request, token)
         if self._giving:
             self._giving.queued(pending.request)
             if pending.fingerprint and not pending.note:
                 self._without_note.add(token.fingerprints[0])
+        if pending.page:
+            self.tracker.requeued(pending.page, token)
 
-    def _not_queued(self, pending: PendingRequest, token: Token, why: str) -> None:
+    def _refused(self, pending: PendingRequest, why: str) -> None:
         """End a request that the project's scheduler has not queued.
 
         The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released. Any other request keeps its
         claim and its note: the next crawl takes it.
         """
-        page = pending.page
-        if page:
-            new = [item for item in token.items if item not in page.token.items]
-            self.committer.release(new)
+        page, token = pending.page, pending.token
+        if page and token:
+            self.committer.release(item for item in token.items if item not in page.token.items)
             self.tracker.fail(page, f"queue/{why}")
-        elif pending.fingerprint is not None:
+        elif token and pending.fingerprint is not None:
             self.committer.release(token.items)
 
-    def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
-        """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
-        if pending.answer is NoAnswer.DROPPED:
-            return  # the page stays in work: it is unfinished
-        item = pending.fingerprint
-        is_counted = bool(page.token.version)
-        if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
-            self.tracker.fail(page, "redirect")
-            return
-        target = self.committer.uncommitted.get(item)
-        self.tracker.lead_to_done(page, target.holders if target else ())
+    def _lost(self, source: Page | None, error: Exception) -> None:
+        """Let the page of the link fail."""
+        if source:
+            source.exception = source.exception or f"link/{type(error).__name__}"
+            self.committer.fail_after_end(source, source.exception)
 
-    # Out of the queue
+    def _requeue(self, request: Request) -> None:
+        """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
+        try:
+            self._enqueue_in_project(request, Claim.NEW)
+        except Exception:
+            logger.exception("%s could not be queued again", request)
+
+    # 5. It is taken out: to be fetched, or for another crawler
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
@@ -320,23 +323,55 @@ class ClaimedRequests(PendingRequests):
             return None
         while (request := super().next_request()) is not None:
             token = Token.of(request)
-            if token is None:
-                if request.dont_filter or not self._has_jobdir:
-                    return request
-                # A crawl without tbloom has left it in the JOBDIR.
-                self._enter(self._pending(request, always=True))
-                continue
-            if token.session == self._seen.session and self._seen.owns(token.items[0]):
-                self._taking.queue_changed()
-                self._without_note.discard(token.fingerprints[0])
-                self._note_version(request, token)
-                self.tracker.taken(request, token)
-                if self.crawl.owns_hosts and self._scheduler.queued < _FEW:
-                    self._taking.ask_if_short()  # others leave pages of its hosts
+            if token is None and (request.dont_filter or not self._has_jobdir):
+                return request  # of no page
+            if token and token.session == self._seen.session and self._seen.owns(token.items[0]):
+                self._taken_out(request, token)
                 return request
             self._claim_again(request, token)
         self._taking.ask_if_short()
         return None
+
+    def _taken_out(self, request: Request, token: Token) -> None:
+        """Begin to work on the page of a request."""
+        self._taking.queue_changed()
+        self._without_note.discard(token.fingerprints[0])
+        self._note_version(request, token)
+        self.tracker.follow(request, token)
+        if self.crawl.owns_hosts and self._scheduler.queued < _FEW:
+            self._taking.ask_if_short()  # others leave pages of its hosts
+
+    def _claim_again(self, request: Request, token: Token | None) -> None:
+        """Claim a request whose claim is no longer this session's, or that an earlier crawl has put into the queue of its JOBDIR.
+
+        Another crawl may have taken its page, or fetched it. Without a ``token``, a crawl without tbloom has left it in the JOBDIR.
+        """
+        if token is None:
+            self._enter(self._pending(request))
+            return
+        arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
+        note = self._note(request, token)
+        self._enter(PendingRequest(request, token.items[0], arguments, token=token, note=note))
+
+    def _givable(self, request: Request) -> bool:
+        """Return whether Redis has all that another crawler needs of a queued request.
+
+        A page that was redirected, is tried again, has failed, or may have killed a crawler, stays. So does one with a cookie jar.
+        """
+        token = Token.of(request)
+        return not (
+            token is None
+            or token.session != self._seen.session
+            or len(token.fingerprints) > 1
+            or token.deaths
+            or token.failures
+            or token.fingerprints[0] in self._without_note
+            or self.tracker.is_again(token)
+            or self._failures.pauses(token.fingerprints[0]) is not None
+            or "cookiejar" in request.meta
+        )
+
+    # The session
 
     def _check_session(self) -> None:
         """Send a heartbeat, because this crawler was silent for so long that others may fetch what it has queued."""
@@ -365,36 +400,24 @@ class ClaimedRequests(PendingRequests):
             self._giving.session_lost(is_empty=is_empty)
         wake_engine(self.crawl.crawler.engine)
 
-    def _claim_again(self, request: Request, token: Token) -> None:
-        """Claim a request whose claim is no longer this session's, or that an earlier crawl has put into the queue of its JOBDIR.
+    # The end of the crawl, in this order
 
-        Another crawl may have taken its page, or fetched it.
-        """
-        arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
-        note = self._note(request, token)
-        self._enter(PendingRequest(request, token.items[0], arguments, token=token, note=note))
+    async def close(self) -> None:
+        """See ``PendingRequests.close``. A queue on disk gets what was kept back from other crawlers."""
+        await super().close()
+        while self._scheduler.first:
+            self._requeue(self._scheduler.first.pop())
 
-    def _put_back(self, request: Request) -> None:
-        """Put a request back into the queue. If that fails, its claim is left to the next crawl, with its note."""
+    async def finish(self, reason: str) -> None:
+        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends."""
         try:
-            self._put(request, Claim.NEW)
-        except Exception:
-            logger.exception("%s could not be put back into the queue", request)
+            await self.committer.finish()
+        finally:
+            if self._telling:
+                self._telling.ended = reason
 
-    def _givable(self, request: Request) -> bool:
-        """Return whether Redis has all that another crawler needs of a queued request.
-
-        A page that was redirected, is tried again, has failed, or may have killed a crawler, stays. So does one with a cookie jar.
-        """
-        token = Token.of(request)
-        return not (
-            token is None
-            or token.session != self._seen.session
-            or len(token.fingerprints) > 1
-            or token.deaths
-            or token.failures
-            or token.fingerprints[0] in self._without_note
-            or self.tracker.is_again(token)
-            or self._failures.pauses(token.fingerprints[0]) is not None
-            or "cookiejar" in request.meta
-        )
+    def report(self) -> None:
+        """See ``PendingRequests.report``. Pages that are not committed are among it."""
+        self.committer.report()
+        self.tracker.report()
+        super().report()

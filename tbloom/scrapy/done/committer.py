@@ -51,7 +51,7 @@ class Committer:
     """Commits each page that is done, once its links have their answers and its items are stored.
 
     A page that has failed keeps its claim, in the queue in which the next crawl finds it. ``links`` returns how many links the crawl
-    has received, and how many of them were passed on to the project's scheduler, or dropped.
+    has received, and how many of them are settled.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Committer:
         self._failures.forget(ended.first)
         received, _ = self._links()
         self._done.append((ended, received))
-        self.uncommitted.update(dict.fromkeys((*ended.items, *ended.urls), ended))
+        self.uncommitted.update(dict.fromkeys((*ended.items, *ended.unversioned), ended))
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
@@ -217,10 +217,10 @@ class Committer:
 
     def _sendable(self) -> list[EndedPage]:
         """Return the pages that can be committed now."""
-        _, passed_on = self._links()
+        _, settled = self._links()
         done, self._done, ready = self._done, [], list[EndedPage]()
         for page, links in done:
-            if links > passed_on:
+            if links > settled:
                 self._done.append((page, links))
             elif (holder := self.stored.unstored(page.holders)) is not None:
                 self._unstored[holder].append(page)
@@ -260,8 +260,8 @@ class Committer:
     def _commit(self, pages: list[EndedPage], keep: int | None) -> None:
         items = [item for page in pages for item in page.items]
         # Other crawlers may fetch these URLs in another version.
-        urls = [url for page in pages for url in page.urls]
-        answers = self._seen.commit_many([*items, *urls], keep)
+        unversioned = [item for page in pages for item in page.unversioned]
+        answers = self._seen.commit_many([*items, *unversioned], keep)
         self._taken_over += answers[: len(items)].count(False)
 
     def _sent(self, pages: list[EndedPage], outbox: _Outbox, call: Future[None]) -> None:
@@ -287,7 +287,7 @@ class Committer:
             noted.callback(None)
 
     def _forget(self, page: EndedPage) -> None:
-        for item in (*page.items, *page.urls):
+        for item in (*page.items, *page.unversioned):
             self.uncommitted.pop(item, None)
 
     def _ended_page(self, page: Page) -> EndedPage:

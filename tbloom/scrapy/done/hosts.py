@@ -47,8 +47,8 @@ class GivingHosts(Giving):
         for host, *queue in queues:
             by_host[owned_host(host)].append(queue)
         here = by_host.keys() | self._hosts_in_work()
-        passed_on = self._crawl.pending.passed_on
-        frees = [host for host, links in parted.items() if links <= passed_on and host not in here]
+        settled = self._crawl.pending.settled
+        frees = [host for host, links in parted.items() if links <= settled and host not in here]
         parts = [host for host in self._hosts.keys() - parted.keys() - here if waiting]
         popped = list[Request]()
         for host in [host for host in by_host if host in parted]:

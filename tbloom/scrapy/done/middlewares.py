@@ -12,7 +12,7 @@ from scrapy.http import Response
 from twisted.internet.defer import CancelledError, Deferred
 
 from tbloom.scrapy.compat import next_turn
-from tbloom.scrapy.crawl import crawl_of
+from tbloom.scrapy.crawl import Stage, crawl_of
 
 #: The event loop has a turn after so many requests of ``start``. With a turn after each, few share a call.
 _TURNS_EVERY = 20
@@ -79,7 +79,7 @@ class PageSpiderMiddleware:
                     await pending.have_room()
             except CancelledError:  # of another reactor than asyncio's: the engine stops
                 return
-            if pending and pending.is_closing:
+            if self._crawl.stage >= Stage.CLOSING:
                 return
 
     def process_start_requests(self, start_requests: Any, spider: Any) -> Any:  # noqa: ARG002 - as Scrapy has it

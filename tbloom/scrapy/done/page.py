@@ -10,7 +10,7 @@ from scrapy import Request
 
 from tbloom.scrapy.compat import copy_request
 from tbloom.scrapy.settings import KEEP, TOKEN, WITHIN
-from tbloom.scrapy.versions import HASH, in_any_version
+from tbloom.scrapy.versions import HASH, unversioned
 
 #: The text of fingerprints with their version, and that of a token.
 FINGERPRINTS = re.compile(rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v({HASH}))?")
@@ -71,9 +71,9 @@ class Token(NamedTuple):
         return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
 
     @property
-    def urls(self) -> list[bytes]:
-        """The items of its URLs without the version, if it has one: they are seen, too, once the page is done."""
-        return in_any_version(self.items, bytes.fromhex(self.version))
+    def unversioned(self) -> list[bytes]:
+        """The fingerprints without the version, if it has one, as items: they are seen, too, once the page is done."""
+        return unversioned(self.items, bytes.fromhex(self.version))
 
 
 def without(request: Request, *keys: str) -> Request:
@@ -124,8 +124,8 @@ class EndedPage(NamedTuple):
     """A page that the scraper has finished: what is needed of it until it is committed, or left."""
 
     items: tuple[bytes, ...]
-    #: See ``Token.urls``.
-    urls: tuple[bytes, ...]
+    #: See ``Token.unversioned``.
+    unversioned: tuple[bytes, ...]
     url: str
     #: Whether it has ``tbloom_within``, as list pages have.
     is_list: bool
@@ -140,7 +140,7 @@ class EndedPage(NamedTuple):
         """Return what is needed of the page. A callback may have written into its meta."""
         return cls(
             (*page.token.items,),
-            (*page.token.urls,),
+            (*page.token.unversioned,),
             page.url,
             WITHIN in page.request.meta,
             page.token.failures,

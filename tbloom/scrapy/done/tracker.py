@@ -73,7 +73,7 @@ class Tracker:
 
     # The queue
 
-    def taken(self, request: Request, token: Token) -> None:
+    def follow(self, request: Request, token: Token) -> None:
         """Begin to follow a page whose request is to be fetched."""
         before = self._requeued.pop(token.fingerprints[0], None)
         url = before.url if before else request.url
@@ -106,7 +106,7 @@ class Tracker:
             page.repeat = request
         return page.repeat is request
 
-    def queued(self, page: Page, token: Token) -> None:
+    def requeued(self, page: Page, token: Token) -> None:
         """Stop following a page that is in the queue again."""
         first = token.fingerprints[0]
         self._in_work.pop(first, None)

@@ -30,11 +30,11 @@ from tbloom.bloom.claims.fleet import (
 )
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.compat import make_fingerprinter, rules_of
-from tbloom.scrapy.crawl import queue_of
 from tbloom.scrapy.done.local import CrawlLocal, LocalFleet
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import NotSerializable, request_from_text, write_note
 from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
+from tbloom.scrapy.meta import arguments_of
 from tbloom.scrapy.options import (
     address_of,
     error_line,
@@ -42,7 +42,7 @@ from tbloom.scrapy.options import (
     naming_redis,
 )
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
-from tbloom.scrapy.pending import arguments_of
+from tbloom.scrapy.queues import queue_of
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 from tbloom.scrapy.versions import item_of
