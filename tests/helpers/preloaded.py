@@ -1,4 +1,4 @@
-"""Imports all that a crawl or a command imports, also when it begins: that takes longer than a small crawl."""
+"""Imports all that a crawl or a command imports, also when it begins, and sizes filters: that takes longer than a small crawl."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from scrapy.settings import default_settings
+
+from tbloom.bloom.config import configure
 
 
 def modules(setting: Any) -> Iterator[str]:
@@ -32,6 +34,10 @@ HELPERS = (f"tests.helpers.{name}" for name in ("commands", "making", "projects"
 for name in (*LIBRARIES, *ADDON, *COMMANDS, *HELPERS):
     with suppress(ImportError):
         import_module(name)
+
+# What a filter's size follows from is computed once.
+for rate in (1e-4, 1e-9):
+    configure("any", error_rate=rate)
 
 # The garbage collector of a fork looks at none of these, so that the memory that they are in stays shared.
 gc.collect()

@@ -205,8 +205,10 @@ class LosesItsSession(crawls.Fetching, scrapy.Spider):
             await asyncio.sleep(0.01)
         before, settings = seen.session, self.crawler.settings
         with TimeBloom.open(settings["REDIS_URL"], settings["TBLOOM_KEY"]) as other:
-            other.client.hset(f"{{{other.name}}}:sessions", before, "1")  # alive until 1970
-            other.take(0, "another queue")  # buries it
+            sessions = f"{{{other.name}}}:sessions"
+            while other.client.hexists(sessions, before):  # a heartbeat may come in between
+                other.client.hset(sessions, before, "1")  # alive until 1970
+                other.take(0, "another queue")  # buries it
         while seen.session == before:  # noqa: ASYNC110 - a thread notices it
             await asyncio.sleep(0.01)
         self.was_lost = True
