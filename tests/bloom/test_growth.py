@@ -167,7 +167,7 @@ def test_slices_that_are_filled_late_have_two_parts(
     clockwork: Clockwork, name: str, *, is_local: bool
 ) -> None:
     """By ``keep=``: after the first window, a slice grows at once to what the older ones have got since they were current."""
-    spread = {7: 500, 6: 700, 5: 900, 4: 1200, 3: 1500, 2: 1700, 1: 1500}  # items a day, by keep=
+    spread = {7: 250, 6: 350, 5: 450, 4: 600, 3: 750, 2: 850, 1: 750}  # items a day, by keep=
     added = itertools.count()
 
     def make(capacity: int | None) -> TimeBloom | LocalBloom:
@@ -176,8 +176,8 @@ def test_slices_that_are_filled_late_have_two_parts(
         parameters: Any = {"slices": 7, "capacity": capacity, "shards": 1}
         return TimeBloom.from_url(clockwork.server.url, f"{name}{capacity}", **parameters)
 
-    with make(9_000) as sized, make(None) as seen:
-        for day in range(17):
+    with make(4_500) as sized, make(None) as seen:
+        for day in range(14):
             clockwork.go_on(86_400)
             for one in (sized, seen):
                 if isinstance(one, LocalBloom):

@@ -25,21 +25,21 @@ import scrapy.squeues
 
 from tbloom import TimeBloom
 from tbloom.pages import PageStore
-from tests.helpers.commands import refused, started, tbloom
+from tests.helpers.commands import refused, started, tbloom, tbloom_asking
 from tests.helpers.schedulers import DONE
 
 DATA = Path(__file__).parents[1] / "data"
 
 
-def _answered(answer: str, *arguments: str) -> tuple[int, str]:
-    """Exit code and stderr of a command that asks on its terminal, where a user answers."""
+def _interrupted(*arguments: str) -> tuple[int, str]:
+    """Exit code and stderr of a command that asks on its terminal, where a user types Ctrl-C."""
     ours, terminal = pty.openpty()
     own: Any = {"start_new_session": True, "preexec_fn": partial(fcntl.ioctl, 0, TIOCSCTTY)}
     with os.fdopen(ours, "wb", 0) as user, os.fdopen(terminal, "rb") as stdin:
         running, said = started(*arguments, stdin=stdin, **own), b""
         while not said.endswith(b"[y/N]: ") and (more := running.stderr.read(1)):
             said += more
-        user.write(answer.encode())
+        user.write(b"\x03")
         said += running.communicate()[1]
     return running.returncode, said.decode()
 
@@ -61,11 +61,12 @@ def test_what_is_forgotten_is_asked_about(
     words = command.format(url, filled.name).split()
     question = f"Forget {asked} of '{filled.name}' on {url}? [y/N]: "
     for no in ("\n", "n\n", "\x04"):
-        assert _answered(no, *words) == (1, f"{question}tbloom: nothing was {not_done}\n")
-    assert _answered("\x03", *words) == (130, f"{question}tbloom: interrupted\n")
+        done = tbloom_asking(no, *words)
+        assert (1, f"{question}tbloom: nothing was {not_done}\n") == (done.returncode, done.stderr)
+    assert (130, f"{question}tbloom: interrupted\n") == _interrupted(*words)
     assert 250 == filled.info().items
-    code, said = _answered("y\n", *words)
-    assert (0, True) == (code, said.startswith(question))
+    done = tbloom_asking("y\n", *words)
+    assert (0, True) == (done.returncode, done.stderr.startswith(question))
     done = tbloom("info", "--url", url, filled.name)
     assert then in done.stdout + done.stderr
 

@@ -259,7 +259,7 @@ def stopped(client: redis.Redis, url: str, file: str) -> Iterator[Any]:
     """A restore that has stopped in the middle; it goes on after the context."""
     running = started("import", "--url", url, file, "--quiet", text=True)
     while not client.keys("*:incoming:*") and running.poll() is None:
-        pass
+        time.sleep(0.001)
     running.send_signal(signal.SIGSTOP)
     assert running.poll() is None, running.communicate()
     assert client.keys("*:incoming:*")

@@ -33,7 +33,7 @@ def call():
         store.contains("a")
 for _ in range(5):
     threading.Thread(target=call, daemon=True).start()
-sleep(0.5)
+sleep(0.1)
 """
 #: Handlers interrupt calls again and again, and make a call themselves.
 _SIGNALS = """
@@ -44,7 +44,7 @@ def call(*_):
         answers.append(store.contains("a"))
     except Exception as error:
         answers.append("a signal handler can't use" in str(error))
-    if len(answers) == 200:
+    if len(answers) == 50:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     else:
         threading.Timer(0.001, signal.raise_signal, [signal.SIGUSR1]).start()
@@ -52,7 +52,7 @@ import threading
 store.add("a")
 signal.signal(signal.SIGUSR1, call)
 threading.Timer(0.001, signal.raise_signal, [signal.SIGUSR1]).start()
-while len(answers) < 200:
+while len(answers) < 50:
     store.add("b")
 print(all(answers))
 """
@@ -64,7 +64,7 @@ import random, signal, threading
 store, tries = {store}, 0
 store.add("a")
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-while tries < 500:
+while tries < 200:
     try:
         tries += 1
         signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.001))

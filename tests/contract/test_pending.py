@@ -272,7 +272,7 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     assert theirs.add("a")
 
 
-@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.check)])
+@pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.check)])
 def test_the_lanes_of_clients_that_come_and_go_stay_few(
     clockwork: Any, name: str, times: int
 ) -> None:

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tbloom import TimeBloom
 from tbloom.engine.retries import (
@@ -43,6 +46,10 @@ UNDECLARED = ("EVAL", "return redis.call('MGET', KEYS[1], '{a}2')", 1, "{a}1")
 NEVER_ENDS = ("EVAL", "while true do end", 0)
 
 
+#: Of clients that say an error at once. By default redis-py tries again for some seconds.
+AT_ONCE = {"retry": Retry(NoBackoff(), 0)}
+
+
 def error_of(client: redis.Redis, *words: Any) -> Exception | None:
     """The error of a command, as the drivers see it; None: it has none."""
     try:
@@ -54,7 +61,7 @@ def error_of(client: redis.Redis, *words: Any) -> Exception | None:
 
 def another(client: redis.Redis) -> redis.Redis:
     """Another client of its server."""
-    return redis.Redis(port=client.connection_pool.connection_kwargs["port"])
+    return redis.Redis(port=client.connection_pool.connection_kwargs["port"], **AT_ONCE)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -127,7 +134,7 @@ def blocked(binary: str) -> Iterator[Said]:
 @contextmanager
 def loading(binary: str) -> Iterator[Said]:
     """A server reads what it has saved, slowly."""
-    with LocalRedis(binary) as served, redis.Redis.from_url(served.url) as client:
+    with LocalRedis(binary) as served, redis.Redis.from_url(served.url, **AT_ONCE) as client:
         client.config_set("rdbcompression", "no")
         client.mset({f"key {number}": "a" * 1_000_000 for number in range(60)})
         client.save()
@@ -150,8 +157,9 @@ def without_disk(binary: str, *words: Any) -> Iterator[Said]:
         shutil.rmtree(served.folder)
         client.bgsave()
         while client.info("persistence")["rdb_last_bgsave_status"] == "ok":
-            pass
+            sleep(0.01)
         yield client, words
+        served.kill()  # it would not end before it has saved
 
 
 @contextmanager
@@ -207,7 +215,7 @@ def one_slot(binary: str, *words: Any, **settings: str) -> Iterator[Said]:
         said[0].execute_command("CLUSTER", "ADDSLOTS", slot)
         if "cluster_require_full_coverage" in settings:
             while error_of(said[0], *SET):
-                pass
+                sleep(0.01)
         yield said
 
 
@@ -297,7 +305,7 @@ def test_an_error_is_in_its_table(
                 return
             client, words = said
             while not (error := error_of(client, *words)) or _is_cut(error):
-                pass  # it says nothing yet, or can't be reached
+                sleep(0.01)  # it says nothing yet, or can't be reached
     assert error
     said_instead = [each for each in TEXTS if each[1] is NOT_PRODUCED and each[0] in str(error)]
     [(text, _, table)] = said_instead or [(text, None, table)]
@@ -333,7 +341,7 @@ def test_an_item_is_added_once_a_cluster_that_is_down_but_for_reads_is_up(
         port = client.connection_pool.connection_kwargs["port"]
         seen = TimeBloom.from_url(f"redis+cluster://127.0.0.1:{port}", name, retry_for=600)
         while client.cluster("INFO")["cluster_state"] != "ok":
-            pass
+            sleep(0.01)
         assert seen.add("a")
         free = (client.execute_command("CLUSTER KEYSLOT", name) + 1) % 16_384
         client.execute_command("CLUSTER", "DELSLOTS", free)

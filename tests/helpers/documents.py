@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 #: Lines that are left to other tests: what sets up a machine, takes long, or goes on until it is ended.
-_ELSEWHERE = re.compile(r"(pip|make|redis-cli COPY|tbloom (demo|metrics|watch|push))\b")
+_ELSEWHERE = re.compile(
+    r"(pip|python3 -m venv|make|redis-cli COPY|tbloom (demo|metrics|watch|push))\b"
+)
 
 
 @dataclass

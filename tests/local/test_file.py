@@ -91,7 +91,7 @@ def _write_on(path: Path, seed: int, out: int) -> None:
 def test_no_answered_item_is_lost_when_writers_are_killed(path: Path) -> None:
     """Eight writers of the same items are killed at any moment: none that was answered is lost, or new twice."""
     chance = random.Random(7)
-    for run in range(6):
+    for run in range(3):
         path.unlink(missing_ok=True)
         inbox, outbox = os.pipe()
         writers = [Child(partial(_write_on, path, seed, outbox)) for seed in range(8)]

@@ -122,18 +122,18 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     project.start()
     project.start()
     project.until(lambda: project.seen.queue_info("fed").waiting == 2)
-    urls = [f"{site}{n}" for n in range(300)]
-    assert (300, 300) == project.push(*urls)
-    project.until(lambda: len(project.fetched()) >= 300)
+    urls = [f"{site}{n}" for n in range(100)]
+    assert (100, 100) == project.push(*urls)
+    project.until(lambda: len(project.fetched()) >= 100)
     project.until(lambda: project.seen.queue_info("fed") == (0, 0, 2, 0))
     project.until(lambda: not any(each.claimed for each in project.fleet.crawlers()))
-    assert (301, 1) == project.push(*urls, f"{site}later")
-    project.until(lambda: len(project.fetched()) >= 301)
+    assert (101, 1) == project.push(*urls, f"{site}later")
+    project.until(lambda: len(project.fetched()) >= 101)
     ends = project.stop()
     assert ["shutdown"] * 2 == [end["finish_reason"] for end in ends]
     counts = Counter(page["path"] for page in project.fetched())
-    assert dict.fromkeys([*map(str, range(300)), "later"], 1) == counts
-    assert 301 == sum(end["stats"].get("tbloom/taken", 0) for end in ends) - sum(
+    assert dict.fromkeys([*map(str, range(100)), "later"], 1) == counts
+    assert 101 == sum(end["stats"].get("tbloom/taken", 0) for end in ends) - sum(
         end["stats"].get("tbloom/given", 0) for end in ends
     )
     assert (4, 2) == project.push(f"{site}a", f"{site}1", f"{site}a", "", f"{site}b")

@@ -183,8 +183,13 @@ def crawl_star(
     return result
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
-@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize(
+    ("hosts", "kind"),
+    [
+        *((1, "disk"), (3, "memory")),
+        *(pytest.param(*case, marks=pytest.mark.check) for case in ((1, "memory"), (3, "disk"))),
+    ],
+)
 def test_what_is_given_changes_neither_the_order_of_a_queue_nor_scrapys_counts(
     fleet: Any, site: str, settings: dict[str, Any], tmp_path: Path, *, kind: str, hosts: int
 ) -> None:

@@ -22,7 +22,7 @@ from tests.helpers.projects import marked, path_of, times
 from tests.helpers.schedulers import DONE
 from tests.helpers.website import Handler, served
 
-PAGES, CHANGED, DAY = 300, 20, "2026-11-{:02}T10:00:00Z"
+PAGES, CHANGED, DAY = 120, 20, "2026-11-{:02}T10:00:00Z"
 
 
 class Maps(Handler):
@@ -106,7 +106,7 @@ def fleet(url: str, name: str, maps: Any) -> Any:
 
 
 def change(site: Any, day: int) -> set[str]:
-    """Give every 15th page, another one each day, a later lastmod; return these."""
+    """Give every sixth page, another one each day, a later lastmod; return these."""
     changed = {f"page-{number}" for number in range(day, PAGES, PAGES // CHANGED)}
     site.lastmods.update(dict.fromkeys(changed, DAY.format(day)))
     return changed
@@ -142,6 +142,7 @@ def test_an_index_says_which_sitemaps_are_read_again(
 ) -> None:
     """Those whose lastmod has changed: what the others name is not fetched. A lastmod may count by its day, or not at all."""
     maps.maps = [DAY.format(1)] * 2 + [""]
+    maps.lastmods = {f"page-{number}": DAY.format(1) for number in range(6)}
     fleet(attributes)
     # page-0 and page-3 are in map-0.xml, page-1 is in map-1.xml.
     for page, lastmod in {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pty
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from tbloom import Claim, History, Note, TimeBloom
 from tbloom.bloom.claims.fleet import KeptPages, failed_queue_of, given_up_queue_of
 from tbloom.bloom.claims.record import Record
 from tbloom.cli.commands import fleet as commands
-from tests.helpers.commands import TBLOOM, refused, tbloom, tbloom_in
+from tests.helpers.commands import refused, tbloom, tbloom_asking, tbloom_in
 from tests.helpers.crawl import SETTINGS
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
@@ -255,10 +254,10 @@ def test_a_page_of_a_dead_crawler_keeps_its_callback_when_it_is_pushed(
     project.write(TBLOOM_SESSION_TTL=1)
     crawl = project.start({"url": "slow", "callback": "parse_item"})
     while {"claimed": 1} != project.queue():
-        time.sleep(0.05)
+        time.sleep(0.2)
     crawl.kill()
     while {"orphaned": 1} != project.queue():
-        time.sleep(0.05)
+        time.sleep(0.2)
     said = project.said("push", "shop", stdin=f"{project.site}slow")
     assert "1 line: 0 new; not new: 1 left already (--again fetches them now)\n" == said
     server.is_well = True
@@ -274,11 +273,11 @@ def test_a_killed_crawler_is_shown_dead_with_its_pages_until_they_are_taken(
     pages = [f"slow/{n}" for n in range(21)]
     crawl = project.start(*pages)
     while {"claimed": 21} != project.queue():
-        time.sleep(0.05)
+        time.sleep(0.2)
     assert "works" in project.said("queue", "shop")
     crawl.kill()
     while "  dead  " not in (shown := project.said("queue", "shop")):
-        time.sleep(0.05)
+        time.sleep(0.2)
     assert "of dead crawlers      21  left, as soon as a crawler asks for pages" in shown
     [row] = [line for line in shown.splitlines() if "  dead  " in line]
     assert "21" in row.split()
@@ -618,19 +617,6 @@ def test_failed_pages_are_grouped_and_the_newest_are_shown(
     )
 
 
-def answered(answer: bytes, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command whose question is answered on a terminal."""
-    terminal, its_end = pty.openpty()
-    try:
-        os.write(terminal, answer)
-        return subprocess.run(
-            [*TBLOOM, *words], stdin=its_end, capture_output=True, text=True, check=False
-        )
-    finally:
-        os.close(terminal)
-        os.close(its_end)
-
-
 def test_without_a_filter_or_a_yes_nothing_is_changed(
     kept: Filter, said: Any, name: str, url: str
 ) -> None:
@@ -642,13 +628,13 @@ def test_without_a_filter_or_a_yes_nothing_is_changed(
         refused(tbloom(command, name, "--all", "--url", url), "--yes: needed where standard input")
         assert f"0 pages of '{name}'\n" in said(command, "--host", "none")
     question = f"Drop 2 pages of '{name}', for example http://a/"
-    for answer, code in (b"n\n", 1), (b"\n", 1):
-        done = answered(answer, "drop", name, "--all", "--url", url)
-        assert (code, "") == (done.returncode, done.stdout)
+    for answer in "n\n", "\n":
+        done = tbloom_asking(answer, "drop", name, "--all", "--url", url)
+        assert (1, "") == (done.returncode, done.stdout)
         assert done.stderr.startswith(question)
         assert done.stderr.endswith("? [y/N]: tbloom: nothing is dropped\n")
     assert 2 == len(said("failed", "--json-lines").splitlines())
-    done = answered(b"y\n", "drop", name, "--reason", "status", "--url", url)
+    done = tbloom_asking("y\n", "drop", name, "--reason", "status", "--url", url)
     assert (0, f"Dropped 2 pages of '{name}'\n") == (done.returncode, done.stdout)
     assert [False, False] == kept.seen.contains_many(["http://a/1", "http://a/2"])
     assert Claim.NEW is kept.seen.claim("http://a/1", note=kept.note("http://a/1", name))
