@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -12,6 +13,7 @@ import scrapy
 from scrapy.http import Response
 
 from tbloom.errors import ConfigError
+from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.versions import version_of
 from tests.helpers.clock import Clockwork
 from tests.helpers.projects import LOCAL, Project, marked, path_of, queued, times
@@ -305,6 +307,29 @@ def test_links_without_a_version_are_dropped_while_their_page_is_tried_again_or_
     settings = {**marked("done", tmp_path), "RETRY_ENABLED": True, "VERSIONS": ["1"]}
     [end] = project(Links, answers={"/a": [first, 200]}, **settings)
     assert {"a": [times_a], "b": [1], "links": [1]} == times([end])
+
+
+class SlowLinks(Links):
+    """The second page is fetched before the filter has answered about the retry or the redirect of the first one."""
+
+    def links(self) -> Iterator[Any]:
+        seen = crawl_of(self.crawler).seen
+        claim_many = seen.claim_many
+
+        def slowly(items: list[bytes], **more: Any) -> Any:
+            time.sleep(0.3 if len(items) == 1 else 0)
+            return claim_many(items, **more)
+
+        seen.claim_many = slowly
+        yield from super().links()
+
+
+def test_links_are_dropped_before_the_filter_has_answered_about_a_redirect(
+    project: Any, tmp_path: Path
+) -> None:
+    settings = {**marked("done", tmp_path), "VERSIONS": ["1"]}
+    [end] = project(SlowLinks, answers={"/a": ["/b", 200]}, **settings)
+    assert {"a": [1], "b": [1], "links": [1]} == times([end])
 
 
 class Wrong(Stopped):

@@ -175,9 +175,11 @@ class ClaimedRequests(PendingRequests):
         pending = super()._pending(request)
         pending.page, pending.token = page, page.token
         if pending.fingerprint is None:
+            self._note_version(request, page.token)
             return pending
         before, hexed = page.token.fingerprints, pending.fingerprint.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
+        self._note_version(request, pending.token)  # before the answer comes: a link to its URL may come first
         if self._failures.is_wall(request, page):
             goes_on = False
         elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
