@@ -348,3 +348,27 @@ def test_a_wrong_version_in_a_jobdir_of_a_crawl_without_tbloom_ends_the_crawl(
     [end] = project(Project, **marked("done", tmp_path), **jobdir)
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     assert any("meta['tbloom_version'] of <GET" in line for line in end.log)
+
+
+class Again(Links):
+    """Links to a page in one version, which waits, several times, and then without a version."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("first")
+
+    def parse(self, response: Response) -> Any:
+        versions = {"first": ["1"], "again": ["1", "1", None]}
+        for version in versions.get(path_of(response), []):
+            meta = {"tbloom_version": version} if version else {}
+            yield self.request("b", meta=meta, priority=-5)
+        if path_of(response) == "first":
+            yield self.request("again")
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+def test_a_link_is_dropped_though_another_one_in_the_version_was_dropped_before(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """While the page waits in the queue."""
+    [end] = project(Again, **marked(mark, tmp_path))
+    assert {"first": [1], "again": [1], "b": [1]} == times([end])

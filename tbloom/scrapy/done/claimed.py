@@ -137,7 +137,7 @@ class ClaimedRequests(PendingRequests):
         if pending.answer is Claim.BUSY and not self._taking.has_begun:
             pending.answer = None  # asked behind the first question, in its thread
         if version:
-            self._note_version(request, token)
+            self._note_version(request, token, is_to_ask=True)
         elif pending.answer is None and (
             item in self._in_versions or item in self.committer.uncommitted
         ):
@@ -150,10 +150,11 @@ class ClaimedRequests(PendingRequests):
             pending.note = "" if pending.answer else self._note(request, token)
         return pending
 
-    def _note_version(self, request: Request, token: Token) -> None:
-        """Note a request for a page in a version, if it has one: it is linked, queued or fetched."""
-        if token.version:
-            self._in_versions.update(dict.fromkeys(token.unversioned, request))
+    def _note_version(self, request: Request, token: Token, *, is_to_ask: bool = False) -> None:
+        """Note a request for a page in a version, if it has one. Before the filter was asked about it, it takes no other's place."""
+        for item in token.unversioned:
+            if not (is_to_ask and item in self._in_versions):
+                self._in_versions[item] = request
 
     def _linked_again(self, pending: PendingRequest, token: Token, *, is_paused: bool) -> None:
         """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
@@ -174,12 +175,12 @@ class ClaimedRequests(PendingRequests):
         """
         pending = super()._pending(request)
         pending.page, pending.token = page, page.token
+        self._note_version(request, page.token)
         if pending.fingerprint is None:
-            self._note_version(request, page.token)
             return pending
         before, hexed = page.token.fingerprints, pending.fingerprint.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        self._note_version(request, pending.token)  # before the answer comes: a link to its URL may come first
+        self._note_version(request, pending.token, is_to_ask=True)
         if self._failures.is_wall(request, page):
             goes_on = False
         elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
