@@ -74,8 +74,8 @@ local function answer_for(digest, note, replaces)
   if owner and not is_own and not is_free_from(owner, place) then return '2' end
 
   local note_queue, _, note_host = place_parts(note)
-  local host = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
-  local is_others = host and not may_own(claims, sessions, host, session, now)
+  local field = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
+  local is_others = field and not may_own(claims, sessions, field, session, now)
   -- It is left in the queue already, for the owner of the host.
   if is_others and is_left(owner) and place_parts(place) == queue then return '2' end
 
@@ -86,7 +86,7 @@ local function answer_for(digest, note, replaces)
     leave(claims, index, digest, LEFT, call, note)
   else
     redis.call('HSET', claims, digest, session .. call .. note)
-    if host then own_host(claims, sessions, host, session, now) end
+    if field then own_host(claims, sessions, field, session, now) end
   end
   return is_others and '2' or '1'
 end
