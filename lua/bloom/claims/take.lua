@@ -16,7 +16,7 @@
 -- ARGV[5]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[6]    the most items to take; may be 0
 -- ARGV[7]    the queue, 8 characters
--- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms). '0': it has
+-- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms); else '0'
 -- ARGV[9]    the queue whose items the session takes from now on, 8 characters; '': as before
 -- ARGV[10]   3 characters, at which it begins to look for a host that it may own (shared/claims.lua)
 -- ARGV[11]   SUSPECT, a digit
