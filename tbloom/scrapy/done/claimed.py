@@ -242,7 +242,7 @@ class ClaimedRequests(PendingRequests):
         """End a page whose redirect is not new: as done, unless ``_continued`` has found that it does not go on."""
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
-        if pending.fingerprint is None:
+        if pending.fingerprint is None:  # _continued did not let the filter be asked
             self.tracker.fail(page, "redirect")
             return
         target = self.committer.uncommitted.get(pending.fingerprint)
@@ -314,7 +314,7 @@ class ClaimedRequests(PendingRequests):
         except Exception:
             logger.exception("%s could not be queued again", request)
 
-    # 5. It is taken out: to be fetched, or for another crawler
+    # 5. It comes out of the queue: to be fetched, or for another crawler
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
