@@ -142,9 +142,8 @@ class ClaimedRequests(PendingRequests):
             item in self._in_versions or item in self.committer.uncommitted
         ):
             pending.answer = Claim.BUSY  # until its page in some version is committed
-        is_paused = self._failures.pauses(token.fingerprints[0])
-        if is_paused is not None and WITHIN not in request.meta:
-            self._linked_again(pending, token, is_paused=is_paused)
+        if self._failures.has(token.fingerprints[0]) and WITHIN not in request.meta:
+            self._linked_again(pending, token)
         if pending.is_new:
             pending.token = token
             pending.note = "" if pending.answer else self._note(request, token)
@@ -155,10 +154,10 @@ class ClaimedRequests(PendingRequests):
         if token.version:
             self._in_versions.update(dict.fromkeys(token.unversioned, request))
 
-    def _linked_again(self, pending: PendingRequest, token: Token, *, is_paused: bool) -> None:
+    def _linked_again(self, pending: PendingRequest, token: Token) -> None:
         """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
         # Meanwhile, another crawler may own its host.
-        if is_paused or self.crawl.owns_hosts:
+        if self.crawl.owns_hosts or self._failures.pauses(token.fingerprints[0]):
             pending.answer = Claim.BUSY
             return
         self._failures.try_again(token.fingerprints[0])
@@ -367,7 +366,7 @@ class ClaimedRequests(PendingRequests):
             or token.failures
             or token.fingerprints[0] in self._without_note
             or self.tracker.is_again(token)
-            or self._failures.pauses(token.fingerprints[0]) is not None
+            or self._failures.has(token.fingerprints[0])
             or "cookiejar" in request.meta
         )
 
@@ -393,7 +392,7 @@ class ClaimedRequests(PendingRequests):
         ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
         """
         self._taking.queue_changed()
-        self._failures.release()
+        self._failures.hold_none()
         if is_empty and isinstance(self._seen, CrawlBloom):
             self._taking.wait_for_others(self._seen)
         if self._giving:

@@ -110,7 +110,7 @@ class Committer:
             why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
             self.give_up(first, page.url, page.failures + 1, reason, why)
         else:
-            self._failures.leave(page.url, reason)
+            self._failures.count_left(page.url, reason)
             if not page.is_list:
                 self._set_history(first, self.failure(page.failures + 1, reason))
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.
@@ -124,7 +124,7 @@ class Committer:
 
     def give_up(self, item: bytes, url: str, failures: int, reason: str, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
-        self._failures.give_up(url, reason, why)
+        self._failures.count_given_up(url, reason, why)
         self._set_history(item, self.failure(max(failures, MOST_FAILURES), reason))
         self._outbox.left.append(item)
         self.soon()
