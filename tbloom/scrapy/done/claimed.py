@@ -91,7 +91,7 @@ class ClaimedRequests(PendingRequests):
         if SHARE.value(crawler.settings) and has_notes and isinstance(seen, CrawlBloom):
             kind = GivingHosts if crawl.owns_hosts else Giving
             self._giving = kind(crawl, scheduler, seen, self._requeue, self._givable)
-            self.committer.sent = self._giving.look
+            self.committer.when_sent = self._giving.look
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self.tracker.spider_error, signals.spider_error)

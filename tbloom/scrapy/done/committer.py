@@ -65,8 +65,8 @@ class Committer:
         #: Whether claims have notes, by which other crawls find the pages.
         self.has_notes: bool = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
         #: Called after each commit.
-        self.sent: Callable[[], object] = lambda: None
-        self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
+        self.when_sent: Callable[[], object] = lambda: None
+        self.stored: StoredItems = StoredItems(crawl.crawler, self._holder_ended)
         #: Pages that are done, each with the number of links that the crawl had received then.
         self._done: list[tuple[EndedPage, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
@@ -210,7 +210,7 @@ class Committer:
             message = "%d pages were taken over by other crawlers before they were marked, and may be fetched twice"
             logger.warning(message, self._taken_over)
 
-    def _ended(self, holder: object) -> None:
+    def _holder_ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
         self._done += [(page, 0) for page in self._unstored.pop(holder, [])]
         self.soon()
@@ -276,7 +276,7 @@ class Committer:
         for page in pages:
             self._forget(page)
             self._crawl.count("tbloom/done")
-        self.sent()
+        self.when_sent()
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
 
