@@ -1,7 +1,7 @@
 -- the claims of items, the sessions that hold them, and the index of left items.
 --
 -- claims     a hash. Claims and names of fields have no spaces between their words
---   DIGEST -> OWNER NUMBER [PLACE NOTE]    a claim: its owner (16 characters), the number of the owner's call (8), and, if it has a
+--   DIGEST -> OWNER CALL [PLACE NOTE]      a claim: its owner (16 characters), the number of the owner's call (8), and, if it has a
 --                                          note, the place of this (14)
 --     OWNER                                a session; LEFT or BEREFT: nobody, the item is left
 --     PLACE = QUEUE DEATHS HOST FAILURES   for whom the note is (8 characters), how many sessions have died of the item (1 digit;
@@ -15,6 +15,8 @@
 --   SESSION -> ENDED_AT e                  it has ended, and what it had is not left yet
 --   'w' QUEUE -> COUNTED_AT WAITING OTHERS how many sessions of the queue waited, and how many others lived (take.lua)
 --   'burial' -> CURSOR BEGAN_AT            dead sessions are being buried (bury.lua)
+--
+-- A burial deletes any other field of these two hashes. What counts claims by HLEN counts the owners of hosts, too.
 --
 -- index      a sorted set whose scores are all 0, so that its members are in the order of their bytes
 --   QUEUE DEATHS HOST DIGEST               a left item. Those of one queue are together, those with the fewest deaths first
@@ -30,7 +32,7 @@
 -- died, perhaps because of the item, so one death more counts than its place says.
 local LEFT, BEREFT = string.rep('0', 16), string.rep('0', 15) .. '1'
 
--- Returns the fields of a claim: owner, number, place, note. The last two are '' without a note. Returns nil if the claim is
+-- Returns the fields of a claim: owner, call, place, note. The last two are '' without a note. Returns nil if the claim is
 -- damaged or missing.
 local function claim_parts(claim)
   if not claim or #claim < 24 or string.find(string.sub(claim, 1, 24), '%X') then return nil end
@@ -70,7 +72,8 @@ local function member_of(owner, place, digest)
   return queue .. (is_left(owner) and deaths_of(owner, place) or '9') .. host .. digest
 end
 
--- Returns how many members the index has of a queue, from `first` on and before `after`.
+-- Returns how many members the index has of a queue, from `first` on and before `after`. From '' to ':' are all; from '0=' to '0>'
+-- ('>' follows '=') those without deaths whose host has one owner.
 local function count_kept(index, queue, first, after)
   return redis.call('ZLEXCOUNT', index, '[' .. queue .. first, '(' .. queue .. after)
 end
@@ -91,8 +94,8 @@ local function before_failure(note)
 end
 
 -- Makes an item left, and enters it into the index. The note follows its place.
-local function leave(claims, index, digest, owner, number, place_and_note)
-  redis.call('HSET', claims, digest, owner .. number .. place_and_note)
+local function leave(claims, index, digest, owner, call, place_and_note)
+  redis.call('HSET', claims, digest, owner .. call .. place_and_note)
   redis.call('ZADD', index, 0, member_of(owner, place_and_note, digest))
 end
 

@@ -1,6 +1,7 @@
 -- lanes, which make a call safe to send again. A lane keeps its last call that changed something: the call's number, its minute
--- since the epoch (modulo 2^16, 4 digits), both hexadecimal, and its answers: '1f:9b3c101'. In a filter, a lane is a field of the
--- state, whose name begins with 'L'. In the other stores it is a key, and the generation follows: '1f:9b3c101:1557273600000000'.
+-- since the epoch (modulo 2^16, 4 digits), and its answers: '1f:9b3c101'. All three are hexadecimal digits: an answer with another
+-- character would not be found again. In a filter, a lane is a field of the state, whose name begins with 'L'. In the other stores it
+-- is a key, and the generation follows: '1f:9b3c101:1557273600000000'.
 --
 -- Includes   none
 

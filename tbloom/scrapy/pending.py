@@ -84,7 +84,7 @@ class PendingRequest:
 
     @property
     def is_new(self) -> bool:
-        """Whether it is to be queued: the filter has answered so, or is not asked."""
+        """Whether it is to be queued: the filter has answered so, or is not asked. Until its answer, it may be new, and counts as such."""
         return self.answer in (None, Claim.NEW)
 
 
@@ -267,7 +267,7 @@ class PendingRequests:
         self._is_asking = False
         self._ask()
 
-    # 3. A request is settled: queued, filtered or dropped
+    # 3. It is settled: queued, filtered or dropped
 
     def _settle_some(self) -> None:
         """Settle some requests that have their answers. The others follow in the next turn of the event loop."""
@@ -300,6 +300,8 @@ class PendingRequests:
             self._count(pending.answer)
             self._hints.answered(pending.request, pending.answer)
         return self._enqueue_in_project(pending.request, pending.answer)
+
+    # 4. It is queued, or filtered, by the project's scheduler
 
     def _enqueue_in_project(self, request: Request, answer: Answer | None) -> bool:
         # Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So
@@ -346,7 +348,7 @@ class PendingRequests:
         self.crawl.count(f"tbloom/{answer.value}")
         return answer
 
-    # 4. It is taken out of the queue
+    # 5. It comes out of the queue
 
     @property
     def is_full(self) -> bool:

@@ -137,7 +137,7 @@ def test_an_old_lost_claim_is_released_though_the_server_has_forgotten_its_answe
     """The client was cut off for hours, and its lane was swept."""
     ours.add("before")
     lose(client, flow_of(ours, "claim", "a"))
-    [(_, batch)] = ours._claims.session.lost
+    [(_, batch)] = ours._claims.session.unanswered
     batch.unanswered_since -= LANE_TTL_MS
     client.hdel(f"{{{ours.name}}}:state", batch.lane.field)
     ours._send_heartbeat()

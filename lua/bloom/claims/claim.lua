@@ -68,14 +68,14 @@ end
 
 -- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`:
 -- the last call whose claim this call replaces.
-local function answer_for(digest, note, replaces)
+local function claim_one(digest, note, replaces)
   local owner, claimed_as, place = claim_of(claims, digest)
   local is_own = owner == session and claimed_as <= replaces
   if owner and not is_own and not is_free_from(owner, place) then return '2' end
 
   local note_queue, _, note_host = place_parts(note)
-  local host = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
-  local is_others = host and not may_own(claims, sessions, host, session, now)
+  local field = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
+  local is_others = field and not may_own(claims, sessions, field, session, now)
   -- It is left in the queue already, for the owner of the host.
   if is_others and is_left(owner) and place_parts(place) == queue then return '2' end
 
@@ -86,7 +86,7 @@ local function answer_for(digest, note, replaces)
     leave(claims, index, digest, LEFT, call, note)
   else
     redis.call('HSET', claims, digest, session .. call .. note)
-    if host then own_host(claims, sessions, host, session, now) end
+    if field then own_host(claims, sessions, field, session, now) end
   end
   return is_others and '2' or '1'
 end
@@ -96,7 +96,7 @@ for at = 1, #items, item_bytes do
   local answered, answer = #answers, '0'
   if is_again or is_unseen[at] then
     local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
-    answer = answer_for(digest, ARGV[FIRST_NOTE + answered] or '', string.sub(replaced, 8 * answered + 1, 8 * answered + 8))
+    answer = claim_one(digest, ARGV[FIRST_NOTE + answered] or '', string.sub(replaced, 8 * answered + 1, 8 * answered + 8))
   end
   answers[answered + 1] = answer
 end

@@ -16,7 +16,7 @@
 -- ARGV[5]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[6]    the most items to take; may be 0
 -- ARGV[7]    the queue, 8 characters
--- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms). '0': it has
+-- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms); else '0'
 -- ARGV[9]    the queue whose items the session takes from now on, 8 characters; '': as before
 -- ARGV[10]   3 characters, at which it begins to look for a host that it may own (shared/claims.lua)
 -- ARGV[11]   SUSPECT, a digit
@@ -100,7 +100,7 @@ local looks, EACH, any_owned = 2000, 10, count_kept(index, queue, '0=', '0>') > 
 -- Takes items whose members in the queue are from `first` on and before `after`, until so many are taken. Members without a left
 -- item are removed.
 local function take_some(first, after, most)
-  local from, host_before, of_host = '[' .. queue .. first, nil, 0
+  local from, field_before, of_host = '[' .. queue .. first, nil, 0
   repeat
     local count = math.min(most - #taken, any_owned and EACH or most)
     local members, gone = redis.call('ZRANGEBYLEX', index, from, '(' .. queue .. after, 'LIMIT', '0', tostring(count)), {}
@@ -108,15 +108,15 @@ local function take_some(first, after, most)
       local digest = string.sub(member, -16)
       local owner, _, place, note = claim_of(claims, digest)
       local is_valid = is_left(owner) and member_of(owner, place, digest) == member
-      local host = is_valid and host_field(own_queue, select(3, place_parts(place)))
-      of_host = host == host_before and of_host + 1 or 0
-      host_before = host
-      if host and (of_host == EACH or not may_own(claims, sessions, host, session, now, true)) then
+      local field = is_valid and host_field(own_queue, select(3, place_parts(place)))
+      of_host = field == field_before and of_host + 1 or 0
+      field_before = field
+      if field and (of_host == EACH or not may_own(claims, sessions, field, session, now, true)) then
         from = '(' .. string.sub(member, 1, -17) .. string.rep('\255', 17) -- the next host
         break
       end
       if is_valid then take_one(digest, owner, place, note) end
-      if host then own_host(claims, sessions, host, session, now) end
+      if field then own_host(claims, sessions, field, session, now) end
       gone[#gone + 1] = member
     end
     if #gone > 0 then redis.call('ZREM', index, unpack(gone)) end

@@ -185,7 +185,8 @@ def note_history(
     given = [(digest, histories[digest]) for digest in digests]
     changes = b"".join(digest + history.stored.encode() for digest, history in given)
     failures = [history.failure for _, history in given]
-    return _HISTORY.call(keys[::2], (session.name, _hex(call), changes, *failures))
+    claims, _, left = keys
+    return _HISTORY.call((claims, left), (session.name, _hex(call), changes, *failures))
 
 
 def requeue(keys: Keys, queue: str, moves: Sequence[tuple[bytes, bytes, str]]) -> Call:
@@ -193,7 +194,8 @@ def requeue(keys: Keys, queue: str, moves: Sequence[tuple[bytes, bytes, str]]) -
 
     A move has the item's digest, what was read of its claim before the note, and its new note ("": as before).
     """
-    return _REQUEUE.call(keys[::2], (queue and short(queue, 8), *chain(*moves)))
+    claims, _, left = keys
+    return _REQUEUE.call((claims, left), (queue and short(queue, 8), *chain(*moves)))
 
 
 def tell(key: str, session: str, record: Record, expires: int) -> Call:
@@ -205,7 +207,7 @@ def tell(key: str, session: str, record: Record, expires: int) -> Call:
 
 def counts(keys: Keys, queue: str) -> list[Call]:
     """Return calls that count the queue's left items and its suspects, and read the sessions."""
-    left = keys[2]
+    _, _, left = keys
     return [
         Call(("ZLEXCOUNT", left, f"[{queue}0", f"({queue}{SUSPECT}")),
         Call(("ZLEXCOUNT", left, f"[{queue}{SUSPECT}", f"({queue}:")),
@@ -215,7 +217,8 @@ def counts(keys: Keys, queue: str) -> list[Call]:
 
 def sessions_of(keys: Keys) -> Call:
     """Return a call that reads the sessions."""
-    return Call(("HGETALL", keys[1]))
+    _, sessions, _ = keys
+    return Call(("HGETALL", sessions))
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:

@@ -160,7 +160,7 @@ class KeptPage(NamedTuple):
     @property
     def host(self) -> str:
         """The host of its URL, with the port."""
-        return host_of(self.url)
+        return netloc_of(self.url)
 
     @property
     def callback(self) -> str:
@@ -417,7 +417,7 @@ def _group(state: str, reason: str, host: str, pages: list[KeptPage]) -> Group:
     return Group(state, reason, host, len(pages), newest, oldest, (*callbacks,))
 
 
-def host_of(url: str) -> str:
+def netloc_of(url: str) -> str:
     """Return the host of a URL, with the port; "?" if there is none."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2] or "?"

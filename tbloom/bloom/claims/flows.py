@@ -157,14 +157,14 @@ class Claims(ResetsInChild):
         self, session: Session, reserved: Reserved, digests: Iterable[bytes], shards: Container[int]
     ) -> Flow[None]:
         while not session.reserve(reserved, digests, shards):
-            yield from self._look_up_lost(session, shards)
+            yield from self._look_up_unanswered(session, shards)
 
     def _shards_of(self, digests: Iterable[bytes]) -> set[int]:
         return {*by_shard(digests, self._dispatcher.config.shards, shard_of)}
 
-    def _look_up_lost(self, session: Session, shards: Container[int]) -> Flow[None]:
+    def _look_up_unanswered(self, session: Session, shards: Container[int]) -> Flow[None]:
         """Look up calls of ``claim`` and ``take`` without a reply, so that the server does not execute them late."""
-        while some := [each for each in [*session.lost] if each[1].shard in shards][
+        while some := [each for each in [*session.unanswered] if each[1].shard in shards][
             :CALLS_PER_YIELD
         ]:
             found = yield from self._dispatcher.replay_all([batch for _, batch in some])
@@ -178,7 +178,7 @@ class Claims(ResetsInChild):
                 else:  # a call of ``take``: the answers are the digests of the items that it took
                     session.to_give_back(reserved, _digests_in(answers))
                 with suppress(ValueError):  # another thread has looked it up
-                    session.lost.remove(each)
+                    session.unanswered.remove(each)
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[list[bytes]]:
         """Add the items to the slice of this age, and end their claims, because the work on them is done.
@@ -223,7 +223,7 @@ class Claims(ResetsInChild):
             session.release(digests)
             raise
         with suppress(TBloomError):  # claims are refused, but releases are not
-            yield from self._look_up_lost(session, self._shards_of(numbers))
+            yield from self._look_up_unanswered(session, self._shards_of(numbers))
         yield from self._release(session, numbers, leaves=leaves, hosts=hosts)
 
     def _release(
@@ -297,7 +297,7 @@ class Claims(ResetsInChild):
         Items with a note are left to any session.
         """
         with suppress(TBloomError):
-            yield from self._look_up_lost(session, session.shards)
+            yield from self._look_up_unanswered(session, session.shards)
         if to_release := session.to_release():
             yield from self._release(session, to_release, leaves=True)
 
@@ -426,7 +426,7 @@ class Claims(ResetsInChild):
         finally:
             # A copy, because what the other calls take is owned until then.
             again = Reserved(reserved.call)
-            session.lost += [(again, batch) for batch in batches if batch.unanswered_since]
+            session.unanswered += [(again, batch) for batch in batches if batch.unanswered_since]
         if lost or session.is_lost:
             return {}
         session.lives_since = since
@@ -510,10 +510,10 @@ def bury(config: Config, shards: Iterable[int], most: int | None = None) -> Flow
 def _note_answers(
     session: Session, reserved: Reserved, batches: list[FilterBatch], since: Moment
 ) -> dict[bytes, str]:
-    """Return the answers to a call of ``claim``, and note them in the session, which lives since then. Calls without a reply are lost."""
+    """Return the answers to a call of ``claim``, and note them in the session, which lives since then. Calls without a reply are kept."""
     answered = _answers(batches)
     unanswered = [batch for batch in batches if batch.unanswered_since]
-    session.lost += [(reserved, batch) for batch in unanswered]
+    session.unanswered += [(reserved, batch) for batch in unanswered]
     unknown = {digest for batch in unanswered for digest in batch.digests}
     not_sent = reserved.earlier.keys() - answered.keys() - unknown
     session.answered(reserved, answered | dict.fromkeys(not_sent, ""))

@@ -83,7 +83,7 @@ class Session:
         self.queue: str = ""
         #: Calls of ``claim`` and ``take`` without a reply. They are looked up by their tokens before the next claim, take or
         #: release in their shards, and by each heartbeat.
-        self.lost: list[tuple[Reserved, FilterBatch]] = []
+        self.unanswered: list[tuple[Reserved, FilterBatch]] = []
         #: The items on which callers here worked when its predecessor was lost.
         self.inherited: frozenset[bytes] = frozenset()
         #: True once another session goes on with its work, because the server did not know it any more.
@@ -96,7 +96,7 @@ class Session:
     @property
     def is_busy(self) -> bool:
         """True if the session has claims, or calls to repeat."""
-        return bool(self._leases or self.lost)
+        return bool(self._leases or self.unanswered)
 
     def called_in(self, shard: int) -> str:
         """Return its name for a script that begins sessions; with a mark if the server has known it, and must not have lost it."""
@@ -133,7 +133,7 @@ class Session:
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
-        self.lost.clear()
+        self.unanswered.clear()
         self.known.clear()
         self._leases.clear()
 
@@ -158,11 +158,11 @@ class Session:
     def reserve(self, reserved: Reserved, digests: Iterable[bytes], shards: Container[int]) -> bool:
         """Reserve items of these shards for a call of ``claim``, except those that a caller here owns.
 
-        Until the call has its answers, no other caller here claims the items. Return False, and reserve nothing, if lost calls
-        to the shards must be looked up first.
+        Until the call has its answers, no other caller here claims the items. Return False, and reserve nothing, if calls
+        to the shards without a reply must be looked up first.
         """
         with self._lock:
-            if any(batch.shard in shards for _, batch in self.lost):
+            if any(batch.shard in shards for _, batch in self.unanswered):
                 return False
             reserved.call = self._next_call()
             for digest in dict.fromkeys(digests):

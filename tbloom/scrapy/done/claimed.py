@@ -91,7 +91,7 @@ class ClaimedRequests(PendingRequests):
         if SHARE.value(crawler.settings) and has_notes and isinstance(seen, CrawlBloom):
             kind = GivingHosts if crawl.owns_hosts else Giving
             self._giving = kind(crawl, scheduler, seen, self._requeue, self._givable)
-            self.committer.sent = self._giving.look
+            self.committer.when_sent = self._giving.look
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self.tracker.spider_error, signals.spider_error)
@@ -142,9 +142,8 @@ class ClaimedRequests(PendingRequests):
             item in self._in_versions or item in self.committer.uncommitted
         ):
             pending.answer = Claim.BUSY  # until its page in some version is committed
-        is_paused = self._failures.pauses(token.fingerprints[0])
-        if is_paused is not None and WITHIN not in request.meta:
-            self._linked_again(pending, token, is_paused=is_paused)
+        if self._failures.has(token.fingerprints[0]) and WITHIN not in request.meta:
+            self._linked_again(pending, token)
         if pending.is_new:
             pending.token = token
             pending.note = "" if pending.answer else self._note(request, token)
@@ -156,10 +155,10 @@ class ClaimedRequests(PendingRequests):
             if not (is_to_ask and item in self._in_versions):
                 self._in_versions[item] = request
 
-    def _linked_again(self, pending: PendingRequest, token: Token, *, is_paused: bool) -> None:
+    def _linked_again(self, pending: PendingRequest, token: Token) -> None:
         """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
         # Meanwhile, another crawler may own its host.
-        if is_paused or self.crawl.owns_hosts:
+        if self.crawl.owns_hosts or self._failures.pauses(token.fingerprints[0]):
             pending.answer = Claim.BUSY
             return
         self._failures.try_again(token.fingerprints[0])
@@ -245,7 +244,7 @@ class ClaimedRequests(PendingRequests):
         """End a page whose redirect is not new: as done, unless ``_continued`` has found that it does not go on."""
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
-        if pending.fingerprint is None:
+        if pending.fingerprint is None:  # _continued did not let the filter be asked
             self.tracker.fail(page, "redirect")
             return
         target = self.committer.uncommitted.get(pending.fingerprint)
@@ -317,7 +316,7 @@ class ClaimedRequests(PendingRequests):
         except Exception:
             logger.exception("%s could not be queued again", request)
 
-    # 5. It is taken out: to be fetched, or for another crawler
+    # 5. It comes out of the queue: to be fetched, or for another crawler
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
@@ -370,7 +369,7 @@ class ClaimedRequests(PendingRequests):
             or token.failures
             or token.fingerprints[0] in self._without_note
             or self.tracker.is_again(token)
-            or self._failures.pauses(token.fingerprints[0]) is not None
+            or self._failures.has(token.fingerprints[0])
             or "cookiejar" in request.meta
         )
 
@@ -396,7 +395,7 @@ class ClaimedRequests(PendingRequests):
         ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
         """
         self._taking.queue_changed()
-        self._failures.release()
+        self._failures.hold_none()
         if is_empty and isinstance(self._seen, CrawlBloom):
             self._taking.wait_for_others(self._seen)
         if self._giving:

@@ -65,8 +65,8 @@ class Committer:
         #: Whether claims have notes, by which other crawls find the pages.
         self.has_notes: bool = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
         #: Called after each commit.
-        self.sent: Callable[[], object] = lambda: None
-        self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
+        self.when_sent: Callable[[], object] = lambda: None
+        self.stored: StoredItems = StoredItems(crawl.crawler, self._holder_ended)
         #: Pages that are done, each with the number of links that the crawl had received then.
         self._done: list[tuple[EndedPage, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
@@ -110,7 +110,7 @@ class Committer:
             why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
             self.give_up(first, page.url, page.failures + 1, reason, why)
         else:
-            self._failures.leave(page.url, reason)
+            self._failures.count_left(page.url, reason)
             if not page.is_list:
                 self._set_history(first, self.failure(page.failures + 1, reason))
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.
@@ -124,7 +124,7 @@ class Committer:
 
     def give_up(self, item: bytes, url: str, failures: int, reason: str, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
-        self._failures.give_up(url, reason, why)
+        self._failures.count_given_up(url, reason, why)
         self._set_history(item, self.failure(max(failures, MOST_FAILURES), reason))
         self._outbox.left.append(item)
         self.soon()
@@ -210,7 +210,7 @@ class Committer:
             message = "%d pages were taken over by other crawlers before they were marked, and may be fetched twice"
             logger.warning(message, self._taken_over)
 
-    def _ended(self, holder: object) -> None:
+    def _holder_ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
         self._done += [(page, 0) for page in self._unstored.pop(holder, [])]
         self.soon()
@@ -276,7 +276,7 @@ class Committer:
         for page in pages:
             self._forget(page)
             self._crawl.count("tbloom/done")
-        self.sent()
+        self.when_sent()
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
 

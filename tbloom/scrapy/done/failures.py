@@ -93,7 +93,7 @@ class Failures:
                 time.monotonic() + pause, 2 * pause, failures, is_held=not page.is_given_up
             )
 
-    def give_up(self, url: str, reason: str, why: str) -> None:
+    def count_given_up(self, url: str, reason: str, why: str) -> None:
         """Log and count a page that no later crawl takes."""
         logger.warning(
             "%s is given up: %s. Only a link leads to it again, or tbloom retry", url, why
@@ -105,10 +105,13 @@ class Failures:
         """Forget the failures of a page that is done, or that is to be fetched again."""
         self._failed.pop(fingerprint, None)
 
-    def pauses(self, fingerprint: str) -> bool | None:
-        """Return whether a link to a page that has failed is not followed yet; None: it has not failed in this crawl."""
-        failed = self._failed.get(fingerprint)
-        return None if failed is None else time.monotonic() < failed.until
+    def has(self, fingerprint: str) -> bool:
+        """Return whether the page has failed in this crawl."""
+        return fingerprint in self._failed
+
+    def pauses(self, fingerprint: str) -> bool:
+        """Return whether a link to a page that has failed in this crawl is not followed yet."""
+        return time.monotonic() < self._failed[fingerprint].until
 
     def try_again(self, fingerprint: str) -> None:
         """Follow no further link until the page, to which one is followed now, is done or fails again."""
@@ -120,7 +123,7 @@ class Failures:
         """The number of pages that have failed, and whose claims this crawl holds for the next one."""
         return sum(failed.is_held for failed in [*self._failed.values()])
 
-    def release(self) -> None:
+    def hold_none(self) -> None:
         """Note that this crawl holds no claims of failed pages any more."""
         for failed in self._failed.values():
             failed.is_held = False
@@ -146,7 +149,7 @@ class Failures:
     def report(self, unfinished: Collection[Page]) -> None:
         """Log how many pages are left to the next crawl, why, and the first ones. ``unfinished``: pages that are still in work."""
         for page in unfinished:
-            self.leave(page.request.url, "unfinished")
+            self.count_left(page.request.url, "unfinished")
         for url, failed in self._walls.most_common(_SHOWN_URLS):
             logger.warning(_WALL, failed, url)
         if self._reasons:
@@ -154,7 +157,7 @@ class Failures:
             reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
             logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
 
-    def leave(self, url: str, reason: str) -> None:
+    def count_left(self, url: str, reason: str) -> None:
         """Count a page that is left to the next crawl."""
         self._reasons[reason] += 1
         if len(self._urls) < _SHOWN_URLS:
