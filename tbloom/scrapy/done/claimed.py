@@ -4,7 +4,7 @@
 
     1. comes       _linked        a link: to a page that may be new, or has failed in this crawl (_linked_again)
                    _continued     a retry or a redirect: its page goes on
-                   _enqueue       of a page that others have left, or that is asked for again: claimed already
+                   _claimed       of a page that others have left, or that is asked for again
     2. is asked    _ask_together  the filter claims many in one call
     3. is settled  _settle        new: queued; seen, or claimed: filtered; without an answer: dropped
     4. is queued   _queued        with its page's Token (or the project's scheduler has _refused it)
@@ -77,8 +77,8 @@ class ClaimedRequests(PendingRequests):
         self.committer: Committer = Committer(
             crawl, seen, self._failures, lambda: (self.received, self.settled)
         )
-        self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
-        self._taking = Taking(crawl, seen, self._failures, self.committer, self._enqueue)
+        self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._claimed)
+        self._taking = Taking(crawl, seen, self._failures, self.committer, self._claimed)
         self._giving: Giving | None = None
         self._telling: Telling | None = None
         if isinstance(seen, CrawlBloom):
@@ -189,7 +189,7 @@ class ClaimedRequests(PendingRequests):
         pending.fingerprint, pending.answer = None, Claim.NEW if goes_on else Claim.BUSY
         return pending
 
-    def _enqueue(self, request: Request, token: Token | None) -> None:
+    def _claimed(self, request: Request, token: Token | None) -> None:
         """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
         self._taking.queue_changed()
         self._settle_late(PendingRequest(request, answer=Claim.NEW, token=token))
