@@ -38,7 +38,7 @@ from tbloom.bloom.claims.fleet import (
     kept_page,
     queues_by_state,
 )
-from tbloom.bloom.claims.notes import PLACE, History, Note, Taken, with_failure
+from tbloom.bloom.claims.notes import FAILURE, PLACE, History, Note, Taken, with_failure
 from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
@@ -433,7 +433,7 @@ class LocalFleet(KeptPages):
             (
                 page.digest,
                 self._queues[page.state],
-                Note(new_note(page) or page.note, queue) if queue else None,
+                Note(new_note(page) or FAILURE.sub("}", page.note), queue) if queue else None,
             )
             for page in pages
         ]
