@@ -34,7 +34,8 @@ class Site(Handler):
 
     def get(self) -> None:
         path = urlsplit(self.path).path
-        if length := int(self.headers.get("Content-Length", 0)):
+        length = int(self.headers.get("Content-Length", 0))
+        if length:
             path += f" {self.rfile.read(length).decode()}"
         before = sum(asked == path for _, asked in self.server.asked)
         number = self.server.number
@@ -44,7 +45,7 @@ class Site(Handler):
         if answer is None:
             self.close_connection = True
         elif isinstance(answer, str):
-            self.answer(302, Location=answer)
+            self.answer(308 if length else 302, Location=answer)  # a body goes along
         elif isinstance(answer, bytes):
             is_xml = answer.startswith(b"<?xml")
             answer = answer.replace(b"SITE", self.server.url.encode())

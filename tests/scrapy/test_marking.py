@@ -127,6 +127,21 @@ def test_many_redirects_to_one_page_are_a_wall(project: Any, before: Any) -> Non
     assert "tbloom_done" in line
 
 
+class Posts(Project):
+    """Forms with bodies of their own, which a site redirects to one URL."""
+
+    def links(self) -> Iterator[Any]:
+        for number in map(str, range(8)):
+            yield self.request(number, method="POST", body=number)
+
+
+def test_many_redirects_to_one_url_are_no_wall_while_each_page_is_new(project: Any) -> None:
+    answers = {f"/{number} {number}": ["/search"] for number in range(8)}
+    [posted] = project(Posts, answers=answers, **DONE)
+    assert 8 == posted.stats["tbloom/done"]
+    assert {f"/search {number}" for number in range(8)} < {*posted.fetched}
+
+
 def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any) -> None:
     other = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
     result = crawl("outcomes", {**DONE, **other}, ["a", "b"])

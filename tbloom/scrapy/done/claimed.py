@@ -168,10 +168,7 @@ class ClaimedRequests(PendingRequests):
             self.committer.fetch_again(token.items[0], token.failures)
 
     def _continued(self, request: Request, page: Page) -> PendingRequest:
-        """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too.
-
-        A redirect does not go on in a circle, or to a page to which too many are redirected (a login).
-        """
+        """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too."""
         pending = super()._pending(request)
         pending.page, pending.token = page, page.token
         self._note_version(request, page.token)
@@ -180,8 +177,8 @@ class ClaimedRequests(PendingRequests):
         before, hexed = page.token.fingerprints, pending.fingerprint.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
         self._note_version(request, pending.token, is_to_ask=True)
-        if self._failures.is_wall(request, page):
-            goes_on = False
+        if page.token.version and self._failures.is_wall(request, page):
+            goes_on = False  # in each version, the page to which it leads would be new
         elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
             goes_on = before[-1] == hexed and before.count(hexed) == 1
         else:
@@ -241,13 +238,15 @@ class ClaimedRequests(PendingRequests):
         return queued
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
-        """End a page whose redirect is not new: as done, unless ``_continued`` has found that it does not go on."""
+        """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
-        if pending.fingerprint is None:  # _continued did not let the filter be asked
+        item = pending.fingerprint  # None: _continued did not let the filter be asked
+        is_counted = bool(page.token.version)  # by _continued
+        if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
             self.tracker.fail(page, "redirect")
             return
-        target = self.committer.uncommitted.get(pending.fingerprint)
+        target = self.committer.uncommitted.get(item)
         self.tracker.lead_to_done(page, target.holders if target else ())
 
     def _is_anothers(self, token: Token) -> None:

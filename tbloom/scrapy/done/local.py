@@ -12,7 +12,7 @@ claim: what the filter has seen is not taken over. SQLite appends each change to
 for the disk, so a change survives a killed process. The kernel writes it to the disk within half a minute or so: a crash of the
 machine may lose that. SQLite waits for the disk once the log has 4 MB, so that such a crash damages nothing.
 
-A forked child of the process has neither claims nor the lock. It must end by ``os._exit``, as those of ``multiprocessing`` do.
+A forked child of the process has neither claims nor the lock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tbloom.bloom.claims.fleet import (
     kept_page,
     queues_by_state,
 )
-from tbloom.bloom.claims.notes import PLACE, History, Note, Taken, with_failure
+from tbloom.bloom.claims.notes import FAILURE, PLACE, History, Note, Taken, with_failure
 from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
@@ -70,8 +70,6 @@ CREATE TABLE IF NOT EXISTS claims (
 );
 CREATE INDEX IF NOT EXISTS left ON claims (queue, deaths + (owner = 2)) WHERE owner > 0;
 """
-#: In a forked child, the connections of its parent. A connection that nobody refers to is closed, and SQLite then removes the log.
-_of_parent = list[Any]()
 
 
 class ClaimsLocked(TBloomError):
@@ -396,8 +394,14 @@ class CrawlLocal(LocalBloom):
             raise TBloomError(f"{self.path}.claims: {error}{hint * is_damaged}") from error
 
     def _drop_database(self) -> None:
-        """Use the connection no more in a forked child, and keep it open there."""
-        _of_parent.append(self._database)
+        """Keep a forked child from closing the connection, also at its end.
+
+        SQLite would then write the child's old log into the database, and remove the log, which is the parent's.
+        """
+        if self._database is not None:
+            import ctypes  # noqa: PLC0415 - some builds of Python lack it
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
         self._database = None
 
 
@@ -429,7 +433,7 @@ class LocalFleet(KeptPages):
             (
                 page.digest,
                 self._queues[page.state],
-                Note(new_note(page) or page.note, queue) if queue else None,
+                Note(new_note(page) or FAILURE.sub("}", page.note), queue) if queue else None,
             )
             for page in pages
         ]
