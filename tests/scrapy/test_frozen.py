@@ -97,10 +97,16 @@ class Fleet:
     def all_pages(self, kind: str) -> Counter[int]:
         return Counter(page for n in range(len(self.crawlers)) for page in self.pages(kind, n))
 
-    def wait_until_one_is_full(self) -> None:
-        """Return once the first crawler waits for as many pages as it fetches at once, and has others in its queue."""
+    def wait_until_one_is_full(self, url: str) -> None:
+        """Return once the first crawler waits for as many pages as it fetches at once, and has others in its queue.
+
+        All other pages are committed by then, so that it learns of nobody to whom it could give some.
+        """
         while sum(page >= HELD for page in self.pages("begun", 0)) < AT_ONCE:
             time.sleep(0.01)
+        with TimeBloom.open(url, self.name) as seen:
+            while sum(each.items for each in seen.info().slices) < len(self.pages("fetched", 0)):
+                time.sleep(0.01)
 
 
 @pytest.fixture
@@ -129,7 +135,7 @@ def test_a_crawler_that_was_frozen_fetches_nothing_that_others_have(
     own = {"TBLOOM_SHARE": share, "DOWNLOAD_DELAY": 0.0 if ends_before else 0.1}
     # Only this one's heartbeats must be in time, until it is frozen.
     frozen = fleet.start(TBLOOM_SHARE=share, TBLOOM_SESSION_TTL=TTL)
-    fleet.wait_until_one_is_full()
+    fleet.wait_until_one_is_full(url)
     sessions = f"{{{name}}}:sessions"
     [session] = [key for key in client.hkeys(sessions) if len(key) == 16]
     others = [fleet.start(**own) for _ in range(2)]
@@ -167,7 +173,7 @@ def test_a_fleet_whose_redis_comes_back_empty_misses_nothing(fleet: Fleet) -> No
     with LocalRedis(needed()) as server, redis.Redis.from_url(server.url) as client:
         own = {"REDIS_URL": server.url, "DOWNLOAD_DELAY": 0.05, "TBLOOM_SESSION_TTL": TTL}
         fleet.start(**own)
-        fleet.wait_until_one_is_full()
+        fleet.wait_until_one_is_full(server.url)
         for _ in range(2):
             fleet.start(**own)
         with TimeBloom.open(client, fleet.name) as seen:
