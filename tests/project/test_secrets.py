@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -65,6 +66,7 @@ def crawled(url: Any) -> None:
 @example("hunter2")
 def test_no_error_shows_a_password(url: str) -> None:
     """Nor do its cause and context, of any of the ways to give a URL."""
+    assume(not re.match(rf"[a-z]*{WORD}[a-z]*://", url))  # a scheme is no secret
     assert WORD not in without_secrets(url)
     for call in (
         lambda: TimeBloom.from_url(url, "news", retry_for=0).add("a"),
