@@ -23,7 +23,7 @@ def measure(
     server: Server,
     *,
     capacity: int = 1_000_000,
-    rounds: int = 7,
+    rounds: int = 5,
     items: int = 2000,
     batches: int = 200_000,
 ) -> list[Table]:

@@ -42,7 +42,7 @@ BITOP NOT both bitmap:1; BITOP AND both both bitmap:0; BITCOUNT both | SDIFFSTOR
 """
 
 
-def measure(server: Server, *, space: int = 10**7, rounds: int = 7) -> list[Table]:
+def measure(server: Server, *, space: int = 10**7, rounds: int = 5) -> list[Table]:
     """Return the memory of several sets of ids below ``space``, and the times of operations on two sets of scattered ids."""
     with server.apart():
         found = [*scenarios(space)]

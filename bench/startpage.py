@@ -84,7 +84,7 @@ def measure(
     pages: int = 2000,
     crawlers: int = 8,
     sites: Sequence[tuple[tuple[float, float], Sequence[str], int]] = (
-        ((0.05, 0.1), WAYS, 2),
+        ((0.05, 0.1), WAYS, 1),
         ((0.4, 0.8), (SCRAPY_REDIS, DONE), 1),
     ),
 ) -> Table:
