@@ -124,4 +124,4 @@ def row(name: str, without: list[Cost], having: list[Cost]) -> list[Any]:
         return median(getattr(a, figure) / getattr(b, figure) for a, b in pairs)
 
     server = [medians(costs).commands for costs in (without, having)]
-    return [name, ratio("commands"), *server, ratio("client")]
+    return [name, ratio("commands"), *server, ratio("server")]
