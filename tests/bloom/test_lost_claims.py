@@ -339,6 +339,25 @@ def test_a_claim_that_arrives_after_the_burial_is_refused(
     assert ours.commit("b")
 
 
+def test_a_claim_of_seen_items_that_arrives_after_the_burial_is_answered(
+    silent: Any, clockwork: Clockwork, caplog: Any
+) -> None:
+    """What is seen is seen for all. The next heartbeat tells the session that it is lost."""
+    ours, theirs = silent(), silent(session_ttl=60.0)
+    assert NEW is ours.claim("a", note="a")
+    claim, before = flow_of(ours, "claim", "b"), ours.session
+    late = next(claim)
+    clockwork.set("2019-06-03 00:00:02")
+    assert ["a"] == [note.text for note in theirs.take().notes]
+    assert theirs.add("b")
+    with redis.Redis.from_url(clockwork.server.url) as client:
+        assert SEEN is run(client, claim, replies_to(client, late))[0]
+    assert before == ours.session
+    ours._send_heartbeat()
+    assert before != ours.session
+    assert [("silent", 1)] == told(caplog)
+
+
 @pytest.mark.parametrize("how", WAKES)
 def test_a_server_that_came_back_empty_is_a_warning_of_each_client(
     silent: Any, clockwork: Clockwork, caplog: Any, how: str

@@ -24,7 +24,8 @@
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed (or left); 0 seen; 2 claimed by a living session (or
 --                             left before), or now left to the owner of its host
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
---            {10, ''}         the server does not know the session any more, with its claims; nothing changed
+--            {10, ''}         the server does not know the session any more, with its claims; nothing changed. (What is seen
+--                             is seen for all: a call of seen items only gets its answers.)
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
