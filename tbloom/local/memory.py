@@ -70,7 +70,8 @@ class MemoryStore(Store):
     """Contents in memory."""
 
     def __init__(self) -> None:
-        self._bytes: dict[str, bytearray] = {}
+        #: The bytes of each part, by the epoch and the name.
+        self._bytes: dict[tuple[int, str], bytearray] = {}
         super().__init__()
 
     def locked(self, *, is_change: bool = False) -> Lock:  # noqa: ARG002
@@ -80,18 +81,18 @@ class MemoryStore(Store):
 
     def buffer(self, key: str) -> memoryview:
         """Return the bytes of a part."""
-        return memoryview(self._bytes[key])
+        return memoryview(self._bytes[self.contents.epoch, key])
 
     def save(self, contents: Contents) -> None:
         """Replace the contents."""
-        before = self._bytes if contents.epoch == self.contents.epoch else {}
-        # First of all, because memory may not suffice.
-        self._bytes = {
-            key: before[key] if key in before else bytearray(part.size)
-            for key, part in contents.parts.items()
-        }
-        self.contents = contents
+        # At any line memory may not suffice, or an interrupt come: then the contents are the old ones or the new.
+        held = {(contents.epoch, key): part.size for key, part in contents.parts.items()}
+        for part, size in held.items():
+            if part not in self._bytes:
+                self._bytes[part] = bytearray(size)
         self.version += 1
+        self.contents = contents
+        self._bytes = {part: self._bytes[part] for part in held}
 
     def close(self) -> None:
         """Release the memory."""

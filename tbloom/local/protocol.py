@@ -145,8 +145,9 @@ class Protocol:
             layouts = {
                 shard: Layout(self.config, text, shard) for shard, text in texts.items() if text
             }
-            current = self._current = View(self.config, now, layouts)
+            self._current = None  # until all is read: an interrupt may come at any line
             self._shards, self._version = {}, self.store.version
+            current = self._current = View(self.config, now, layouts)
         return current
 
     def _batches(self, digests: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:

@@ -165,9 +165,10 @@ class Shard:
 
     def _group(self, within: int) -> dict[tuple[int, int], list[Part]]:
         """Return the parts of the newest ``within`` slices by blocks and hashes; those of the newest part come first."""
-        groups = self._groups[within] = {}
+        groups: dict[tuple[int, int], list[Part]] = {}
         for size, part in self._all[: self._ends[within - 1]]:
             group = groups.setdefault((size.blocks, size.hashes), [])
             if part is not None:
                 group.append(part)
+        self._groups[within] = groups  # whole: an interrupt may come at any line
         return groups

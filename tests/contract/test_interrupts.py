@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import linecache
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
+
+import tbloom.local
+from tbloom import LocalBloom
 
 _ATEXIT = """
 import atexit
@@ -168,3 +173,60 @@ def test_others_make_calls_after_any_number_of_interrupts(
 ) -> None:
     """(At this rate, redis-py, hiredis and Python's logging lose locks or crash; see ``engine/test_threads.py``.)"""
     assert ended(_CTRL_C, store) == str([True] * 5)
+
+
+def _lines(call: Callable[[], object], interrupted_at: int | None = None) -> list[tuple[str, int]]:
+    """Call, and return the lines of tbloom/local that it comes to, up to the one at which it gets a KeyboardInterrupt."""
+    lines, [package] = list[tuple[str, int]](), tbloom.local.__path__
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        name, number = frame.f_code.co_filename, frame.f_lineno
+        # At the others Python raises none, so that a lock is always released.
+        if event == "line" and linecache.getline(name, number).split()[0] not in ("with", "try:"):
+            lines.append((name, number))
+            if len(lines) - 1 == interrupted_at:
+                raise KeyboardInterrupt
+        return trace if name.startswith(package) else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+@pytest.mark.parametrize("verb", ["contains_many", "add_many", "clear"])
+def test_an_interrupt_at_any_line_leaves_the_filter_whole(
+    tmp_path: Path, verb: str, is_file: bool
+) -> None:
+    """The call is the first one in a slice, so that all is read again, and ``add_many`` begins two parts."""
+    old, new, hour = [*"abcd"], [*"klmno"], 1_800_000_000_000
+    items = {"contains_many": [old], "add_many": [new], "clear": []}[verb]
+
+    def filled() -> LocalBloom:
+        path = tmp_path / str(len([*tmp_path.iterdir()])) if is_file else None
+        store = LocalBloom(path=path, granularity="1h", slices=3, capacity=3)
+        store._protocol.clock = lambda: hour
+        store.add_many(old)
+        store._protocol.clock = lambda: hour + 3_600_000
+        return store
+
+    with filled() as store:
+        lines = _lines(partial(getattr(store, verb), *items))
+    # The first and the last time that it comes to a line.
+    places = {line: place for place, line in enumerate(lines)}
+    places_of_first = {line: place for place, line in [*enumerate(lines)][::-1]}
+    for place in {*places.values(), *places_of_first.values()}:
+        with filled() as store:
+            assert len(_lines(partial(getattr(store, verb), *items), place)) > place
+            if verb != "clear":
+                assert store.contains_many(old) == [True] * 4, lines[place]
+            assert store.add_many(new) == [True] * 5, lines[place]
+            assert store.contains_many(new) == [True] * 5, lines[place]
+            store.clear()
+            assert store.contains_many(old + new) == [False] * 9, lines[place]
