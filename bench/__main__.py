@@ -1,4 +1,4 @@
-"""Compare tbloom with what users choose today: ``make bench``. On two idle cores it takes about 35 minutes.
+"""Compare tbloom with what users choose today: ``make bench``. On two idle cores it takes about 25 minutes.
 
 Measure all sections, then write all tables at once into docs/benchmarks.json, and fill the pages from there (bench/results.py).
 """
