@@ -14,6 +14,7 @@ import redis
 
 from tbloom import Claim, ConfigError, History, Note, TimeBloom
 from tbloom.bloom.claims import calls
+from tbloom.bloom.claims.flows import bury
 from tbloom.bloom.claims.notes import Taken, owned_host
 from tbloom.engine.flow import Call, text
 from tests.helpers.clock import Clockwork
@@ -453,6 +454,20 @@ def test_a_claim_does_not_get_what_a_session_of_the_queue_has_died_of(
         other.take(queue="other")
     assert ours.claim("a", note=Note("a", "q")) is BUSY
     assert other.claim("b", note=Note("b", "other")) is NEW
+    assert [Note("a", "q", deaths=1)] == ours.take(queue="q").notes
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_claim_does_not_get_what_an_ended_session_had_of_those_that_died(open_one: Any) -> None:
+    """It has ended, but not yet left what it had. That says nothing against its other items."""
+    first, ours = open_one(), open_one()
+    assert first.push_many(["a", "b"], [Note("a", "q", deaths=1), Note("b", "q")])
+    assert ["a", "b"] == sorted(texts(first.take(queue="q")))
+    assert [] == texts(ours.take(queue="q"))
+    first.run(first._claims._beat(first._claims.session, 0))
+    assert ours.claim("a", note=Note("a", "q")) is BUSY
+    assert ours.claim("b", note=Note("b", "q")) is NEW
+    ours.run(bury(ours.config, [0]))
     assert [Note("a", "q", deaths=1)] == ours.take(queue="q").notes
 
 
