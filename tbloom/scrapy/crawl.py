@@ -281,10 +281,11 @@ def ending_at_an_error(crawler: Crawler, table: Mapping[str, Setting] = FILTER) 
     Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
     settings of the store.
     """
+    is_crawl = crawler.crawling  # a signal may come meanwhile
     try:
         yield
     except _MENDABLE as error:
-        if not crawler.crawling:
+        if not is_crawl:
             raise
         crawl = crawl_of(crawler)
         if not crawl.is_ending:
