@@ -171,7 +171,7 @@ def test_after_the_limit_an_outage_ends_the_crawl(
         ended = result(crawl)
     assert "tbloom_error" == ended["finish_reason"]
     [error] = ended["errors"]
-    assert "The crawl ends: " in error
+    assert f"The crawl ends: REDIS_URL is {server.url}: " in error
     assert "Traceback" not in ended["log"]
     unmarked = re.findall(r"(\d+) pages were fetched and not marked", ended["log"])
     marked = ended["stats"].get("tbloom/done", 0)
