@@ -205,6 +205,9 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def _warn_of_taken_over(self) -> None:
         """Do nothing: the crawl's report warns once."""
 
+    def _warn_of_uncommitted(self) -> None:
+        """Do nothing, as above: the report counts all pages that were not marked."""
+
     def give(self, items: list[bytes], hosts: Hosts | None) -> None:
         """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""
         self.run(self._claims.release(self.config.digests_of(items), leaves=True, hosts=hosts))

@@ -173,6 +173,7 @@ def test_after_the_limit_an_outage_ends_the_crawl(
     [error] = ended["errors"]
     assert f"The crawl ends: REDIS_URL is {server.url}: " in error
     assert "Traceback" not in ended["log"]
+    assert "the commits of" not in ended["log"]  # pages are counted once
     unmarked = re.findall(r"(\d+) pages were fetched and not marked", ended["log"])
     marked = ended["stats"].get("tbloom/done", 0)
     followed = site.fetched.total() - 1  # the filter is not asked for the start page
