@@ -14,6 +14,8 @@ from tbloom.engine.pending import now_ms
 _MEASURED = 100
 #: By how much a clock of this machine has to be ahead of the other one before it counts (ms).
 _JUMP_MS = 1000
+#: What a replica that takes no writes says of itself, in Valkey, too.
+_READ_ONLY = {"role": "slave", "slave_read_only": "1"}
 _UNKNOWN = "the server refuses MEMORY USAGE: the memory is unknown"
 
 
@@ -92,6 +94,13 @@ def evictions(keys: list[str]) -> Flow[list[str]]:
                 "what they held is forgotten then: set noeviction"
             ] = None
     return list(warnings)
+
+
+def is_read_only(key: str) -> Flow[bool]:
+    """Return whether the key's server is a replica that takes no writes; False if it refuses to tell."""
+    [reply] = yield from ask_all([Call(("INFO", "replication"), key)])
+    section = "" if isinstance(reply, Exception) else str(reply)
+    return all(re.search(rf"{name}\W+{value}", section) for name, value in _READ_ONLY.items())
 
 
 def memory(keys: Iterable[str], warnings: list[str]) -> Flow[list[int | None]]:

@@ -244,8 +244,10 @@ class Crawl:
     def fail(self, error: Exception) -> None:
         """End the crawl by an error of the filter."""
         if not self.is_ending:
-            is_known = isinstance(error, RedisError | TBloomError)
-            logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
+            is_servers = isinstance(error, RedisError)
+            said = f"{server_settings(self.crawler.settings)}: {error}" if is_servers else error
+            is_known = is_servers or isinstance(error, TBloomError)
+            logger.error("The crawl ends: %s", said, exc_info=None if is_known else error)
         self.end()
 
     def close(self) -> None:
@@ -281,10 +283,11 @@ def ending_at_an_error(crawler: Crawler, table: Mapping[str, Setting] = FILTER) 
     Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
     settings of the store.
     """
+    is_crawl = crawler.crawling  # a signal may come meanwhile
     try:
         yield
     except _MENDABLE as error:
-        if not crawler.crawling:
+        if not is_crawl:
             raise
         crawl = crawl_of(crawler)
         if not crawl.is_ending:

@@ -95,8 +95,14 @@ class Outage:
         if self._began is None and began > self._answered_at:
             self._began, self._said_next = began, 0.0
         away_since = now if self._began is None else self._began
-        self.is_over |= self._is_told_to_end() or max(0.0, began - away_since) >= self._limit
-        if self.is_over or self._answered_at == -inf:
+        is_told = self._is_told_to_end()
+        self.is_over |= is_told or max(0.0, began - away_since) >= self._limit
+        if self._answered_at == -inf:
+            if is_told:  # Scrapy has ended its event loop, perhaps: nobody gets the error
+                message = "%s: no page was fetched, because the server did not answer before the crawl was told to end: %s"
+                logger.warning(message, self._place, error)
+            return False
+        if self.is_over:
             return False
         if self._began is not None and now >= self._said_next:
             self._said_next = now + _SAID_EVERY
@@ -198,6 +204,9 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
     def _warn_of_taken_over(self) -> None:
         """Do nothing: the crawl's report warns once."""
+
+    def _warn_of_uncommitted(self) -> None:
+        """Do nothing, as above: the report counts all pages that were not marked."""
 
     def give(self, items: list[bytes], hosts: Hosts | None) -> None:
         """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""

@@ -278,3 +278,14 @@ def test_a_jobdir_whose_waiting_requests_can_t_be_told_is_refused(
     assert tbloom("info", "--url", url, name).returncode != 0
     done = tbloom(*command, tmp_path / "requests.seen")
     assert (0, True) == (done.returncode, "What waits there counts as seen" in done.stderr)
+
+
+def test_a_replica_that_takes_no_writes_is_named(own: redis.Redis, own_url: str, name: str) -> None:
+    with TimeBloom.from_url(own_url, name) as seen:
+        seen.add("a")
+    own.replicaof("127.0.0.1", 1)
+    try:
+        done = tbloom("clear", "--yes", "--url", own_url, name)
+    finally:
+        own.replicaof("NO", "ONE")
+    refused(done, f"{own_url} is a replica", "(--url, or TBLOOM_URL, names its master)")

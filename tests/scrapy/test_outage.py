@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -171,8 +171,9 @@ def test_after_the_limit_an_outage_ends_the_crawl(
         ended = result(crawl)
     assert "tbloom_error" == ended["finish_reason"]
     [error] = ended["errors"]
-    assert "The crawl ends: " in error
+    assert f"The crawl ends: REDIS_URL is {server.url}: " in error
     assert "Traceback" not in ended["log"]
+    assert "the commits of" not in ended["log"]  # pages are counted once
     unmarked = re.findall(r"(\d+) pages were fetched and not marked", ended["log"])
     marked = ended["stats"].get("tbloom/done", 0)
     followed = site.fetched.total() - 1  # the filter is not asked for the start page
@@ -213,6 +214,55 @@ def test_a_signal_ends_the_wait(
     # None: the reactor stops before the crawl is closed, at a second signal, and at a first one where it closes already.
     assert ended["finish_reason"] in ("tbloom_error", "shutdown", None)
     assert len(ended["errors"]) <= 1
+
+
+class Beside(crawls.Tree):
+    """A crawl without tbloom in the same process."""
+
+    custom_settings: ClassVar[dict[str, Any]] = {"ADDONS": {}}  # type: ignore[assignment]
+
+
+def crawl_beside(site: str, settings: dict[str, Any]) -> Any:
+    """Both crawls, in the process of another one."""
+    logging.basicConfig(filename=settings["LOG_FILE"], level=logging.INFO)
+    given = {"site": f"{site}/", "size": 1, "fetched_file": os.devnull}
+    return crawls.run([[(crawls.Tree, given), (Beside, given)]], **settings)
+
+
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside another crawl"])
+def test_a_signal_at_the_start_leaves_a_line_that_says_why_nothing_was_fetched(
+    server: LocalRedis, start: Any, name: str, tmp_path: Path, *, is_alone: bool
+) -> None:
+    """Scrapy ends its event loop then, unless another crawl still uses it, which goes on to its end."""
+    told, log = threading.Event(), tmp_path / "log"
+
+    def choose(_: int) -> Fault:
+        told.wait(100)
+        return Fault.CUT_REQUEST
+
+    with a_site(held=0) as site, Proxy(server.url, choose) as proxy:
+        url = f"{proxy.url}?socket_timeout=100"
+        own = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 1}
+        own["LOG_FILE"] = str(log)
+        crawl = start(site, own) if is_alone else Forked(crawl_beside, site.url, own)
+        while crawl.is_running and not proxy.calls:
+            time.sleep(0.01)
+        crawl.send_signal(signal.SIGTERM)
+        noticed = "Received SIGTERM" if is_alone else "(shutdown)"
+        while crawl.is_running and noticed not in log.read_text():
+            time.sleep(0.01)
+        told.set()
+        while not is_alone and crawl.is_running and "(tbloom_error)" not in log.read_text():
+            time.sleep(0.01)
+        site.opened.set()
+        ended = crawl.result()
+    said = log.read_text()
+    [line] = [line for line in said.splitlines() if "no page was fetched" in line]
+    assert f"REDIS_URL is {proxy.url}" in line
+    assert "Traceback" not in said
+    if not is_alone:
+        assert [[], []] == [each["failures"] for each in ended]
+        assert {"tbloom_error", "shutdown"} == {each["finish_reason"] for each in ended}
 
 
 def test_the_next_crawl_fetches_requests_that_were_not_asked_about(

@@ -378,6 +378,18 @@ def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str
     assert "set noeviction" in fault
 
 
+def test_a_server_that_takes_no_writes_is_a_fault(own: redis.Redis, own_url: str) -> None:
+    """A crawl would wait for it, as for a server that a failover has not yet made the master."""
+    own.replicaof("127.0.0.1", 1)
+    try:
+        [fault], _ = examine(Settings({**ADDON, "REDIS_URL": own_url}))
+    finally:
+        own.replicaof("NO", "ONE")
+    assert f"REDIS_URL is {own_url}: a replica" in fault
+    assert "name its master" in fault
+    assert [] == examine(Settings({**ADDON, "REDIS_URL": own_url}))[0]
+
+
 def test_a_version_that_the_tests_do_not_know_is_a_note_and_no_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

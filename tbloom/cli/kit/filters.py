@@ -79,7 +79,10 @@ def _named(url: str, option: str) -> Iterator[None]:
             "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
         ) from None
     except OUTAGES as error:
-        raise CommandError(f"{error} ({names} names the server)") from None
+        raise CommandError(f"{without_secrets(url)}: {error} ({names} names the server)") from None
+    except redis.ReadOnlyError:
+        what = "is a replica, which takes no writes"
+        raise CommandError(f"{without_secrets(url)} {what} ({names} names its master)") from None
     except redis.ResponseError as error:
         if not _NO_DATABASE.search(str(error)):
             raise

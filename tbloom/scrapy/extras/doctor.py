@@ -28,6 +28,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.project import ENVVAR
 
 from tbloom import LocalBloom
+from tbloom.engine.server import is_read_only
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter
@@ -61,6 +62,7 @@ _OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.Dup
 _AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: A fault names at most so many spiders.
 _NAMED = 3
+_READ_ONLY = "{}: a replica, which takes no writes, so a crawl would wait for it: name its master"
 _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
     "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
@@ -314,7 +316,11 @@ class _Examination:
             if not is_asked:
                 return []
             seen.contains_many([b"a"])  # raises if other parameters are stored
-            return [] if isinstance(seen, LocalBloom) else seen.warnings()
+            if isinstance(seen, LocalBloom):
+                return []
+            if seen.run(is_read_only(seen.config.keys.root)):
+                return [_READ_ONLY.format(server_settings(settings))]
+            return seen.warnings()
 
     def _ask_counters(self) -> list[str]:
         """Raise the first error of counters with these settings."""
