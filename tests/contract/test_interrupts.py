@@ -5,16 +5,18 @@ from __future__ import annotations
 import linecache
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-import tbloom.local
-from tbloom import LocalBloom
+import tbloom
+from tbloom import Claim, LocalBloom, TimeBloom
 
 _ATEXIT = """
 import atexit
@@ -175,16 +177,24 @@ def test_others_make_calls_after_any_number_of_interrupts(
     assert ended(_CTRL_C, store) == str([True] * 5)
 
 
-def _lines(call: Callable[[], object], interrupted_at: int | None = None) -> list[tuple[str, int]]:
-    """Call, and return the lines of tbloom/local that it comes to, up to the one at which it gets a KeyboardInterrupt."""
-    lines, [package] = list[tuple[str, int]](), tbloom.local.__path__
+OF_LOCAL, OF_CLAIMS = (f"{tbloom.__path__[0]}/{package}/" for package in ("local", "bloom/claims"))
+#: A file and the number of a line, and how many times a call comes to it.
+Place = tuple[str, int, int]
+
+
+def _interrupted(
+    package: str, call: Callable[[], object], place: Place | None = None
+) -> dict[Place, None]:
+    """Call, and return the places of the package that it comes to, up to the one at which it gets a KeyboardInterrupt."""
+    times, places = Counter[tuple[str, int]](), dict[Place, None]()
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        name, number = frame.f_code.co_filename, frame.f_lineno
+        name, number = line = frame.f_code.co_filename, frame.f_lineno
         # At the others Python raises none, so that a lock is always released.
         if event == "line" and linecache.getline(name, number).split()[0] not in ("with", "try:"):
-            lines.append((name, number))
-            if len(lines) - 1 == interrupted_at:
+            times[line] += 1
+            places[name, number, times[line]] = None
+            if (name, number, times[line]) == place:
                 raise KeyboardInterrupt
         return trace if name.startswith(package) else None
 
@@ -196,7 +206,13 @@ def _lines(call: Callable[[], object], interrupted_at: int | None = None) -> lis
         pass
     finally:
         sys.settrace(before)
-    return lines
+    return places
+
+
+def _first_and_last(places: Iterable[Place]) -> list[Place]:
+    """Return the places at which a call comes to a line for the first time, and for the last one."""
+    last = {(name, number): times for name, number, times in places}
+    return [each for each in places if each[2] in (1, last[each[:2]])]
 
 
 @pytest.mark.parametrize("is_file", [False, True])
@@ -217,16 +233,31 @@ def test_an_interrupt_at_any_line_leaves_the_filter_whole(
         return store
 
     with filled() as store:
-        lines = _lines(partial(getattr(store, verb), *items))
-    # The first and the last time that it comes to a line.
-    places = {line: place for place, line in enumerate(lines)}
-    places_of_first = {line: place for place, line in [*enumerate(lines)][::-1]}
-    for place in {*places.values(), *places_of_first.values()}:
+        places = _interrupted(OF_LOCAL, partial(getattr(store, verb), *items))
+    for place in _first_and_last(places):
         with filled() as store:
-            assert len(_lines(partial(getattr(store, verb), *items), place)) > place
+            assert place in _interrupted(OF_LOCAL, partial(getattr(store, verb), *items), place)
             if verb != "clear":
-                assert store.contains_many(old) == [True] * 4, lines[place]
-            assert store.add_many(new) == [True] * 5, lines[place]
-            assert store.contains_many(new) == [True] * 5, lines[place]
+                assert store.contains_many(old) == [True] * 4, place
+            assert store.add_many(new) == [True] * 5, place
+            assert store.contains_many(new) == [True] * 5, place
             store.clear()
-            assert store.contains_many(old + new) == [False] * 9, lines[place]
+            assert store.contains_many(old + new) == [False] * 9, place
+
+
+def test_an_interrupted_commit_takes_nothing_for_anothers(url: str, name: str) -> None:
+    """The repeated one says so, and no lease is left."""
+    numbers = count()
+    with TimeBloom.from_url(url, name) as seen:
+
+        def claimed() -> list[str]:
+            items = [*map(str, islice(numbers, 9))]
+            assert seen.claim_many(items) == [Claim.NEW] * 9
+            return items
+
+        seen.commit_many(claimed())
+        for place in _first_and_last(_interrupted(OF_CLAIMS, partial(seen.commit_many, claimed()))):
+            items = claimed()
+            assert place in _interrupted(OF_CLAIMS, partial(seen.commit_many, items), place)
+            assert seen.commit_many(items) == [True] * 9, place
+            assert seen.claim_many(items) == [Claim.SEEN] * 9, place

@@ -194,15 +194,15 @@ class Claims(ResetsInChild):
                 lambda batch: calls.commit(batch, session.name, session.queue),
                 Knowledge.STORED,
             )
-        except TBloomError:  # the next try would be refused, too
-            raise
-        except BaseException:  # also GeneratorExit, after an error in the driver
-            # Meanwhile, another session may have begun.
-            self.session.commit_again(digests - _answers(batches).keys(), age)
-            raise
-        finally:
             taken_over = session.committed(_answers(batches))
-            self.taken_over.extend(taken_over)
+        except BaseException as error:  # also GeneratorExit, after an error in the driver
+            if not isinstance(error, TBloomError):  # the next try would be refused, too
+                # Meanwhile, another session may have begun.
+                self.session.commit_again(digests - _answers(batches).keys(), age)
+            # An interrupt may have come before all leases had ended.
+            self.taken_over.extend(session.committed(_answers(batches)))
+            raise
+        self.taken_over.extend(taken_over)
         return taken_over
 
     def release(
