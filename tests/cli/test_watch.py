@@ -14,7 +14,7 @@ from html import escape, unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from shutil import which
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import pytest
@@ -106,8 +106,10 @@ def commands(html: str) -> list[str]:
 def fleet(url: str, name: str) -> Iterator[TimeBloom]:
     """A crawler at work with failed and given-up pages, whose URLs are hostile, one that waits, and one that was killed."""
     with ExitStack() as stack:
+        # None sends a heartbeat during a test: that would leave the dead one's pages.
+        own: dict[str, Any] = {"capacity": 1000, "session_ttl": 3600}
         works, waits, dies = (
-            stack.enter_context(TimeBloom.from_url(url, name, capacity=1000)) for _ in range(3)
+            stack.enter_context(TimeBloom.from_url(url, name, **own)) for _ in range(3)
         )
         works.take(0, "shop", idle=False)
         claimed(works, *(f"http://a.example/{n}" for n in range(9)))
@@ -127,9 +129,9 @@ def fleet(url: str, name: str) -> Iterator[TimeBloom]:
             "per_minute": 56,
             "failed": {"status/503": 3, "callback/KeyError": 1},
         }
-        told(works, **about, up=7300)
+        told(works, **about, up=7300, ttl=3600)
         waits.take(1, "shop")
-        told(waits, pid=8)
+        told(waits, pid=8, ttl=3600)
         dies.take(0, "shop", idle=False)
         claimed(dies, *(f"http://b.example/{n}" for n in range(17)))
         told(dies, pid=9, ttl=2.0)
