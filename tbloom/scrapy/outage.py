@@ -99,7 +99,7 @@ class Outage:
         self.is_over |= is_told or max(0.0, began - away_since) >= self._limit
         if self._answered_at == -inf:
             if is_told:  # Scrapy has ended its event loop, perhaps: nobody gets the error
-                message = "%s: no page was fetched, because the server did not answer before the crawl was told to end: %s"
+                message = "%s: the crawl fetched no page, because the server did not answer before it was told to end: %s"
                 logger.warning(message, self._place, error)
             return False
         if self.is_over:

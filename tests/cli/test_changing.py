@@ -288,4 +288,4 @@ def test_a_replica_that_takes_no_writes_is_named(own: redis.Redis, own_url: str,
         done = tbloom("clear", "--yes", "--url", own_url, name)
     finally:
         own.replicaof("NO", "ONE")
-    refused(done, f"{own_url} is a replica", "(--url, or TBLOOM_URL, names its master)")
+    refused(done, f"{own_url} is a replica", "let --url, or TBLOOM_URL, name its master")

@@ -60,6 +60,7 @@ def test_after_an_outage_the_lost_answers_are_counted(
     with Proxy(url, lambda _: Fault.LOSE) as proxy:
         done = tbloom("add", "--url", proxy.url, filled.name, stdin="item 1\nnew\n")
     assert (2, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith(f"tbloom: {proxy.url}: ")
     assert "the answers to 2 lines could not be printed" in done.stderr
 
 

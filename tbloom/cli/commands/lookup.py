@@ -51,7 +51,9 @@ def add(
     check_within(within, filter.config.slices)  # where there are no lines, too
 
     def ask(items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
-        return ((item, is_new is not seen) for item, is_new in _add(filter, items, within))
+        return (
+            (item, is_new is not seen) for item, is_new in _add(filter, server.place, items, within)
+        )
 
     total, printed, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
     if given is not None and not total and not failed:
@@ -59,7 +61,9 @@ def add(
     return 1 if failed or (exit_code and not printed) else 0
 
 
-def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tuple[bytes, bool]]:
+def _add(
+    seen: TimeBloom, place: str, items: list[bytes], within: int | None
+) -> Iterator[tuple[bytes, bool]]:
     try:
         yield from zip(items, seen.add_many(items, within), strict=True)
     except filters.FULL as error:
@@ -74,7 +78,7 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
             raise
     except filters.OUTAGES as error:
         lost = f"the answers to {formats.counted(len(items), 'line')} could not be printed; they may be seen now"
-        raise CommandError(f"{error}; {lost}") from None
+        raise CommandError(f"{place}: {error}; {lost}") from None
 
 
 @click.command(cls=Command, example="tbloom check news urls.txt")

@@ -81,8 +81,8 @@ def _named(url: str, option: str) -> Iterator[None]:
     except OUTAGES as error:
         raise CommandError(f"{without_secrets(url)}: {error} ({names} names the server)") from None
     except redis.ReadOnlyError:
-        what = "is a replica, which takes no writes"
-        raise CommandError(f"{without_secrets(url)} {what} ({names} names its master)") from None
+        what = f"is a replica, which takes no writes; let {names} name its master"
+        raise CommandError(f"{without_secrets(url)} {what}") from None
     except redis.ResponseError as error:
         if not _NO_DATABASE.search(str(error)):
             raise

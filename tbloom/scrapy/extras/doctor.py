@@ -62,7 +62,7 @@ _OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.Dup
 _AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: A fault names at most so many spiders.
 _NAMED = 3
-_READ_ONLY = "{}: a replica, which takes no writes, so a crawl would wait for it: name its master"
+_READ_ONLY = "{}: a replica, which takes no writes: name its master"
 _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
     "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
