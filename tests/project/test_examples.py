@@ -306,9 +306,7 @@ def test_an_rq_job_is_done_once_though_it_fails_or_its_worker_is_killed(
     unique = partial(jobs.enqueue, "rq_once.charge", "other", job_id="other", unique=True)
     unique()
     with worker() as other:
-        while not own.lpos("asked", "other"):
-            time.sleep(0.2)
-        while own.exists("rq:wip:default"):
+        while own.zscore("rq:failed:default", "other") is None:
             time.sleep(0.2)
         os.killpg(other.pid, signal.SIGKILL)
     with pytest.raises(DuplicateJobError):
