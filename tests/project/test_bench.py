@@ -32,7 +32,7 @@ def test_documents_show_no_other_figures(page: Path) -> None:
     footprint = results.read().tables["footprint"].row("tbloom, 7 slices")["bytes per item"]
     text = results.without_places(page.read_text(encoding="utf-8"))
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    assert {*FIGURE.findall(text)} <= {f"{footprint:.0f} bytes per URL"}
+    assert {*FIGURE.findall(text)} <= {f"{footprint:.1f} bytes per URL"}
 
 
 def test_each_table_of_the_file_is_shown() -> None:
