@@ -244,9 +244,9 @@ class Crawl:
     def fail(self, error: Exception) -> None:
         """End the crawl by an error of the filter."""
         if not self.is_ending:
-            is_servers = isinstance(error, RedisError)
-            said = f"{server_settings(self.crawler.settings)}: {error}" if is_servers else error
-            is_known = is_servers or isinstance(error, TBloomError)
+            is_of_redis = isinstance(error, RedisError)
+            said = f"{server_settings(self.crawler.settings)}: {error}" if is_of_redis else error
+            is_known = is_of_redis or isinstance(error, TBloomError)
             logger.error("The crawl ends: %s", said, exc_info=None if is_known else error)
         self.end()
 
