@@ -107,9 +107,9 @@ def test_a_chunk_is_kept_in_the_form_that_is_smallest(own: redis.Redis) -> None:
         ("add", [1_000_000, *odd], {0: "b", 15: "a"}),
         ("discard", [*range(5000, 30_000), 1_000_000], {0: "b"}),
         ("discard", range(8193), {}),
-        ("add", range(100_000), {0: "r", 1: "r"}),
+        ("add", range(70_000), {0: "r", 1: "r"}),
         ("merge", odd, {0: "r", 1: "r"}),
-        ("discard", range(0, 39_000, 2), {0: "b", 1: "r"}),
+        ("discard", range(0, 9_000, 2), {0: "b", 1: "r"}),
         ("merge", range(CHUNK, 2 * CHUNK, 7), {0: "b", 1: "b"}),
     ):
         getattr(model, verb)([*ids])
@@ -121,13 +121,14 @@ def test_a_large_change_is_made_in_several_calls(own: redis.Redis) -> None:
     """Full arrays become bitmaps: a few in each call, each id once."""
     rng, model = random.Random(1), Model(own)
     filled: Iterable[int] = (
-        chunk * CHUNK + 2 * low for chunk in range(20) for low in rng.sample(range(32_768), 4096)
+        chunk * CHUNK + 2 * low for chunk in range(10) for low in rng.sample(range(32_768), 4096)
     )
     model.merge([*filled])
     assert {"a"} == {*forms(own, model.name).values()}
-    ids = [chunk * CHUNK + 1 for chunk in range(20)]
+    ids = [chunk * CHUNK + 1 for chunk in range(10)]
     _, scripts = run(own, flow_of(model.counters[0], "add_many", ids))
-    assert 5 < scripts <= 22
+    print(scripts)
+    assert 3 < scripts <= 12
     assert {"b"} == {*forms(own, model.name).values()}
     model.ids.update(ids)
     model.check()

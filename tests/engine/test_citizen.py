@@ -38,7 +38,7 @@ async def test_a_filter_works_on_fakeredis(store: Store, client: Any) -> None:
     opened = store.of_client(client(), "news")
     seen = awaited(opened) if client is fakeredis.FakeRedis else opened
     assert [True, False] == [await seen.add("a"), await seen.add("a")]
-    assert all(await seen.add_many(MANY))
+    assert all(await seen.add_many(MANY[:300]))
     assert [True, False] == await seen.contains_many(["a", "b"])
     if store is BLOOM:
         assert await seen.last_seen("a") == await seen.last_seen("item 1")
@@ -47,7 +47,7 @@ async def test_a_filter_works_on_fakeredis(store: Store, client: Any) -> None:
         assert await seen.claim("b") is Claim.SEEN
     else:
         assert await seen.discard("a")
-    assert (await seen.info()).items == (1002 if store is BLOOM else 1000)
+    assert (await seen.info()).items == (302 if store is BLOOM else 300)
     await seen.clear()
     assert await seen.add("a")
 

@@ -26,7 +26,7 @@ from tests.helpers.clock import Clockwork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
-TASKS, TURNS = 100, 10
+TASKS, TURNS = 100, 5
 #: A busy machine opens a caller's connections, which are not tried again, while thousands of tasks begin.
 PATIENT = "?socket_timeout=60&socket_connect_timeout=60"
 

@@ -56,7 +56,7 @@ def offer(seen: LocalBloom, items: list[str], seed: int) -> list[str]:
 @pytest.mark.parametrize("is_forked", [False, True])
 def test_of_many_processes_exactly_one_answers_new(path: Path, is_forked: bool) -> None:
     """4 processes make the filter, or go on with their parent's, and offer the same items while it grows: each is new once."""
-    items = [f"item {i}" for i in range(5000)]
+    items = [f"item {i}" for i in range(2000)]
     queue = multiprocessing.get_context("fork").SimpleQueue()
     parents = LocalBloom(path=path, capacity=1000, error_rate=1e-9) if is_forked else None
 

@@ -126,13 +126,12 @@ def play(seen: Any, sequence: Iterable[tuple[Any, ...]], set_time: Callable[[flo
     ids=str,
 )
 def test_answers_are_those_of_redis(
-    case: tuple[str, dict[str, Any]],
-    local: Callable[..., Any],
-    clockwork: Clockwork,
+    case: tuple[str, dict[str, Any]], tmp_path: Path, clockwork: Clockwork
 ) -> None:
-    """False positives, growth, slices that change, and what a full slice takes."""
+    """In memory and in a file: false positives, growth, slices that change, and what a full slice takes."""
     (time, parameters), name = case, "filter"
-    ours = local(name=name, **{"capacity": None, **parameters})
+    given = {"name": name, "capacity": None, **parameters}
+    memory, file = (opened(path, **given) for path in (None, tmp_path / "filter"))
     sequence = [*steps(4, time)]
     with TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters) as theirs:
 
@@ -143,8 +142,9 @@ def test_answers_are_those_of_redis(
 
         theirs.keys()  # learns the server's time
         expected = play(theirs, sequence, set_time)
-        for step, other, own in zip(sequence, expected, play(ours, sequence, partial(set_day, ours)), strict=True):  # fmt: skip
-            assert other == own, step[:1]
+        ours = (play(seen, sequence, partial(set_day, seen)) for seen in (memory, file))
+        for step, other, *own in zip(sequence, expected, *ours, strict=True):
+            assert own == [other] * 2, step[:1]
 
 
 def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,7 +240,7 @@ class StoreMachine(RuleBasedStateMachine):
                 )
 
 
-@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.check)])
+@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.check)])
 def test_every_sequence_leaves_what_the_model_has(examples: int, tmp_path: Path) -> None:
     StoreMachine.root = tmp_path
     run_state_machine_as_test(
