@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 
 from tests.helpers import clock
-from tests.helpers.localredis import BINARIES, MAIN
+from tests.helpers.localredis import BINARIES, FORK, MAIN
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -44,9 +44,9 @@ def clock_needed() -> None:
 def made_once(
     tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]
 ) -> Path:
-    """A folder that one worker of this run has made, and that all use."""
+    """A folder that one fork of this run has made, and that all use."""
     root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if FORK in os.environ:
         root = root.parent
     folder, done = root / name, root / f"{name}.done"
     with (root / f"{name}.lock").open("w") as lock:
