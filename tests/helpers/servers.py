@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import redis
 
@@ -43,6 +44,11 @@ def open_main(stack: ExitStack) -> tuple[str, str]:
 
 
 def _container(stack: ExitStack) -> tuple[str, str]:
+    address = urlsplit(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    if address.scheme == "unix" and not Path(address.path or f"/{address.netloc}").is_socket():
+        raise FileNotFoundError(
+            address.path
+        )  # without the half second that docker-py and testcontainers take
     import docker  # noqa: PLC0415 - slow, and only needed here
     from testcontainers.community.redis import RedisContainer  # noqa: PLC0415
 
