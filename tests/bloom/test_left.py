@@ -65,7 +65,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 # What is left is taken once.
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.check), 3])
 @pytest.mark.parametrize("how", ["left", "pushed", "ended", "left and claimed before"])
 async def test_what_is_left_is_taken_once_by_several_takers(
     make: Any, client: redis.Redis, name: str, *, how: str, shards: int
@@ -123,7 +123,7 @@ def test_items_of_one_host_are_taken_together(ours: TimeBloom, theirs: TimeBloom
 
 def test_no_call_takes_more_items_than_a_script_can(ours: TimeBloom, theirs: TimeBloom) -> None:
     """A limit is only the most that the caller wants."""
-    items = [f"item {i}" for i in range(9000)]
+    items = [f"item {i}" for i in range(3000)]
     assert all(theirs.push_many(items, items))
     taken = list[str]()
     while some := texts(ours.take(10**6)):
@@ -138,7 +138,7 @@ def test_left_work_is_found_however_many_claims_there_are(
     """opik#8137: and whatever is left for others."""
     work = [f"work {i}" for i in range(3)]
     theirs.claim_many(work, notes=of("q", work))
-    ours.claim_many(map(str, range(40_000)))
+    ours.claim_many(map(str, range(10_000)))
     theirs.push_many(ITEMS, of("r", ITEMS))
     theirs.close()
     assert work == sorted(texts(ours.take(queue="q")))
@@ -691,11 +691,11 @@ def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
     clockwork: Clockwork, open_one: Any
 ) -> None:
     """By several clients in turn. Each call looks at some claims only, and none is left out, or left twice."""
-    items = [f"item {i}" for i in range(5000)]
+    items = [f"item {i}" for i in range(3000)]
     dead = open_one(session_ttl=LIFE)
     dead.claim_many(items, notes=items)
     gone = open_one(session_ttl=LIFE)
-    gone.claim_many([f"gone {i}" for i in range(5000)])  # without notes
+    gone.claim_many([f"gone {i}" for i in range(3000)])  # without notes
     clients = [open_one(session_ttl=86_400.0) for _ in range(3)]
     living = [f"mine {i}" for i in range(1000)]
     assert {NEW} == {*clients[0].claim_many(living, notes=living)}
@@ -710,9 +710,9 @@ def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
             now = raw.zcard(index)
             assert now - left + before - raw.hlen(claims) <= 1000
             left = now
-        assert calls_made > 20
+        assert calls_made > 12
         assert {clients[0].session} == sessions_of(dead, raw)
-        assert (6000, 5000) == (raw.hlen(claims), left)
+        assert (4000, 3000) == (raw.hlen(claims), left)
         assert all(raw.pttl(key) > 0 for key in keys)
     taken = Counter[str]()
     while sum(taken.values()) < len(items):
@@ -906,7 +906,9 @@ def test_an_item_of_another_queue_is_left_to_the_owner_of_its_host(
 
 
 @pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.check) for seed in range(2, 20))]
+)
 def test_a_host_has_one_owner_whatever_the_sessions_do(
     clockwork: Clockwork, open_one: Any, seed: int
 ) -> None:
