@@ -307,7 +307,7 @@ def test_ctrl_c_ends_a_restore_at_any_moment(
         words = ["import", "--url", url, large, "--replace", "--quiet"]
         running = started(*words, text=True)
         while not client.keys("*:incoming:*") and running.poll() is None:
-            pass
+            time.sleep(0.001)
         time.sleep(0.003 * pause)
         running.send_signal(signal.SIGINT)
         ended = running.communicate()[1], running.returncode
@@ -327,7 +327,7 @@ def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str)
     if end != "full disk":
         with started(*words) as running:
             while not list(target.parent.glob(".second.*")) and running.poll() is None:
-                pass
+                time.sleep(0.001)
             running.send_signal(signal.SIGINT if end == "Ctrl-C" else signal.SIGKILL)
             assert running.wait() == (130 if end == "Ctrl-C" else -signal.SIGKILL)
     else:

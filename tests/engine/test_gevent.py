@@ -11,8 +11,6 @@ _PROGRAM = """
 from gevent import monkey
 monkey.patch_all()
 import sys
-
-from tests.helpers.localredis import LocalRedis
 from collections import Counter
 import gevent
 import redis
