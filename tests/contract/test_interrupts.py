@@ -102,7 +102,7 @@ def _ended(names: dict[str, str], program: str, store: str, call: str = "", **ot
     text = program.format(**names, store=store.format(**names), call=call)
     imports = "from tbloom import *\nfrom tbloom.distinct import DistinctCounter\n"
     words = [sys.executable, "-c", imports + text]
-    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, check=False, capture_output=True, text=True)
     assert 0 == ended.returncode, ended.stderr
     return ended.stdout.strip() or ended.stderr.strip().rpartition("\n")[2]
 
