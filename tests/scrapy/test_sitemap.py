@@ -84,7 +84,9 @@ def fleet(url: str, name: str, maps: Any) -> Any:
 
     def start(**given: Any) -> Forked:
         settings = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9, **DONE}
-        settings |= {"TBLOOM_SESSION_TTL": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 8}
+        settings |= {"CONCURRENT_REQUESTS_PER_DOMAIN": 8}
+        if given.get("dies"):  # a living one must not be taken for dead
+            settings["TBLOOM_SESSION_TTL"] = 1
         return Forked(crawls.run, [[(Shop, {"site": maps.url, **given})]], **settings)
 
     def fleet(*crawlers: dict[str, Any]) -> Counter[str]:
@@ -92,7 +94,7 @@ def fleet(url: str, name: str, maps: Any) -> Any:
         running = list[Forked]()
         for given in crawlers:
             if running and running[0].is_running and crawlers[0].get("dies"):
-                while not any(path.startswith("page-") for path in maps.asked):
+                while not any(path.startswith("page-") for path in [*maps.asked]):
                     time.sleep(0.02)  # it has claimed all pages by then, or most
             running.append(start(**given))
         for crawl in running:
