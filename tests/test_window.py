@@ -142,6 +142,7 @@ def test_a_slice_is_live_until_it_expires(window: Window, at: int, part: float) 
     slice = window.slice_at(at)
     expires = window.expires(slice)
     assert run(window, at, window.slices)[-1].end == expires
+    assert run(window, slice.end, window.slices) == window.ahead(at)
     between = slice.start + int(part * (expires - slice.start))
     assert all(slice in window.live(then) for then in (slice.start, between, expires - 1))
     assert not any(slice in window.live(then) for then in (expires, slice.start - 1))

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import TBloomError, TimeBloom
+from tbloom.bloom import transfer
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
@@ -365,3 +366,10 @@ def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, fi
     own.flushall()
     assert main(["import", "--url", user(for_restore), file]) == 0
     assert all(TimeBloom(own, name, capacity=500, shards=2).contains_many(ITEMS))
+
+
+def test_what_is_cleared_meanwhile_is_no_export(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add("a")
+        with pytest.raises(TBloomError, match="was cleared, or expired, during the export"):
+            transfer.export(seen, io.BytesIO(), lambda _: seen.clear())

@@ -175,7 +175,7 @@ async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, n
 async def test_tasks_that_ask_in_other_ways_get_answers_of_their_own(
     clockwork: Clockwork, name: str
 ) -> None:
-    """All were added the day before; within the newest slice, some are new."""
+    """All were added the day before; within the newest slice, some are new. And some are forgotten earlier."""
     items = [f"item {i}" for i in range(40)]
     async with AsyncTimeBloom.from_url(clockwork.server.url, name, cache_size=0) as seen:
         await seen.add_many(items)
@@ -183,6 +183,10 @@ async def test_tasks_that_ask_in_other_ways_get_answers_of_their_own(
         within = [7, 1] * 20
         answers = await asyncio.gather(*map(seen.add, items, within))
         assert [False, True] * 20 == answers
+    async with AsyncExactFilter.from_url(clockwork.server.url, f"{name}:exact") as seen:
+        await asyncio.gather(*map(seen.add, items, [10, 20] * 20))
+        clockwork.go_on(15)
+        assert [False, True] * 20 == await seen.contains_many(items)
 
 
 async def test_only_the_task_of_a_refused_item_gets_its_error(url: str, name: str) -> None:

@@ -309,6 +309,7 @@ def test_a_page_whose_redirect_gets_no_answer_is_unfinished(server: LocalRedis, 
         stats = result(crawl)["stats"]
     left = {stat: n for stat, n in stats.items() if stat.startswith("tbloom/left")}
     assert {"tbloom/left": 3, "tbloom/left/unfinished": 3} == left
+    assert "dupefilter/filtered" not in stats
 
 
 @contextmanager

@@ -218,7 +218,7 @@ def test_a_line_may_be_a_request(project: Project, site: str) -> None:
     }
     book = {"url": f"{site}book", **given}
     within = {"url": f"{site}list", "meta": {"tbloom_within": 1}}
-    assert (4, 3) == project.push(book, f"{site}plain", within, book)
+    assert (4, 3) == project.push(book, f"{site}plain", within, {**book, "priority": 6})
     assert (1, 0) == project.push(within)
     project.start(TBLOOM_WHEN_IDLE="end", DEFAULT_REQUEST_HEADERS={}, USER_AGENT="theirs")
     assert "finished" == project.crawls.pop().result()["finish_reason"]
