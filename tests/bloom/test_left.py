@@ -295,6 +295,7 @@ def test_a_second_copy_of_a_take_changes_nothing(
     assert found * (["more work", "the work"] if ends else ["more work"]) == sorted(more)
 
 
+@pytest.mark.usefixtures("silent")
 def test_a_second_copy_of_a_take_gets_the_first_answer(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
