@@ -608,6 +608,7 @@ def test_a_session_that_looks_into_another_queue_stays_of_its_own(
     assert (False, 1, 1) == said(theirs.take(10, "q"))
 
 
+@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_all_shards_must_have_nothing_left(url: str, name: str, shards: int) -> None:
     own: dict[str, Any] = {"capacity": 1000, "shards": shards}
