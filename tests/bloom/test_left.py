@@ -295,6 +295,7 @@ def test_a_second_copy_of_a_take_changes_nothing(
     assert found * (["more work", "the work"] if ends else ["more work"]) == sorted(more)
 
 
+@pytest.mark.usefixtures("silent")
 def test_a_second_copy_of_a_take_gets_the_first_answer(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
@@ -607,6 +608,7 @@ def test_a_session_that_looks_into_another_queue_stays_of_its_own(
     assert (False, 1, 1) == said(theirs.take(10, "q"))
 
 
+@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_all_shards_must_have_nothing_left(url: str, name: str, shards: int) -> None:
     own: dict[str, Any] = {"capacity": 1000, "shards": shards}

@@ -65,6 +65,7 @@ def test_work_that_another_session_has_committed_is_not_taken(
 def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, open_one: Any) -> None:
     """Alive to the last second, dead from the next one on; a claim extends its session's life."""
     ours, theirs = (open_one(session_ttl=A_DAY) for _ in range(2))
+    ours._keep_session = lambda: None  # no heartbeat
     assert NEW is ours.claim("a")
     clockwork.set("2019-06-03 18:00:00")
     assert NEW is ours.claim("b")
@@ -111,6 +112,7 @@ def test_work_is_found_though_the_server_has_lost_all_sessions(
 ) -> None:
     """As where keys are evicted."""
     assert [] == take(ours)
+    theirs._keep_session = lambda: None  # type: ignore[method-assign]
     theirs.claim("a", note="the work")
     sessions, claims = f"{{{ours.name}}}:sessions", f"{{{ours.name}}}:claims"
     client.delete(sessions)

@@ -88,11 +88,12 @@ def commands(html: str) -> list[str]:
 def fleet(url: str, name: str) -> Iterator[TimeBloom]:
     """A crawler at work with failed and given-up pages, whose URLs are hostile, one that waits, and one that was killed."""
     with ExitStack() as stack:
-        # None sends a heartbeat during a test: that would leave the dead one's pages.
         own: dict[str, Any] = {"capacity": 1000, "session_ttl": 3600}
         works, waits, dies = (
             stack.enter_context(TimeBloom.from_url(url, name, **own)) for _ in range(3)
         )
+        for each in (works, waits, dies):  # a heartbeat would leave the dead one's pages
+            each._keep_session = lambda: None  # type: ignore[method-assign]
         works.take(0, "shop", idle=False)
         claimed(works, *(f"http://a.example/{n}" for n in range(9)))
         hostile = f"http://user:{SECRET}@x{SCRIPT}.example/?q={SCRIPT}", "http://[::1]:80/a b'$(c)"

@@ -90,6 +90,9 @@ class Cluster:
             self._form(clients)
             while not all(map(self._is_ready, clients)):
                 time.sleep(0.05)
+            if self._replicas:  # a living master must not be replaced
+                for client in clients:
+                    client.config_set("cluster-node-timeout", 600_000)
             self._stack = stack.pop_all()
         return self
 
@@ -152,6 +155,9 @@ class Cluster:
         """SIGKILL; the master's clients and its replica find out by themselves."""
         port = master.connection_pool.connection_kwargs["port"]
         [process] = [node.process for node in self._nodes if node.port == port]
+        for node in self._nodes:
+            with redis.Redis(port=node.port) as client:
+                client.config_set("cluster-node-timeout", 1000)
         process.kill()
         guard.reap(process)
 
@@ -214,7 +220,7 @@ def sentinel(master: LocalRedis) -> Iterator[int]:
         config.write_text(
             f"bind 127.0.0.1\nport {port}\ndir {folder}\n"
             f"sentinel monitor main 127.0.0.1 {master.port} 1\n"
-            "sentinel down-after-milliseconds main 500\n"
+            "sentinel down-after-milliseconds main 600000\n"  # a living master must not be replaced
             "sentinel failover-timeout main 5000\n"
         )
         with (Path(folder) / "sentinel.log").open("wb") as log:
