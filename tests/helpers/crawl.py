@@ -154,6 +154,9 @@ class Outcomes(Pages):
     def keeps_it_for_one_slice(self, response: Response) -> None:
         response.meta["tbloom_keep"] = 1
 
+    def keeps_it_for_too_long(self, response: Response) -> None:
+        response.meta["tbloom_keep"] = 8
+
     def reports_its_note(self, _: Response) -> None:
         """How many crawlers will have died of the page, if this one dies now."""
         settings = self.crawler.settings

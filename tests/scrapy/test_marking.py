@@ -74,7 +74,7 @@ def test_a_page_is_kept_as_its_request_or_its_callback_says(
         ["a", {"tbloom_keep": 2}],
         ["b", end("keeps_it_for_one_slice")],
         ["c", {}],
-        ["d", {"tbloom_keep": 8}],
+        ["d", end("keeps_it_for_too_long")],
     ]
     result = crawl("outcomes", DONE, pages)
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
