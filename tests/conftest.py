@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import hypothesis
@@ -24,7 +24,7 @@ from tbloom.engine.flow import Call
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import servers, website
 from tests.helpers.clock import Clockwork
-from tests.helpers.localredis import MAIN, OLDEST, LocalRedis
+from tests.helpers.localredis import FORK, MAIN, OLDEST, LocalRedis
 from tests.helpers.making import awaited, clock_needed, missing, needed
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.
@@ -34,6 +34,8 @@ hypothesis.settings.load_profile("few")
 
 #: The setting from whose number the simulation's random schedules follow.
 SEED = "TBLOOM_SIMULATION_SEED"
+
+pytest_plugins = ["tests.helpers.forks"]
 
 _make_call = Call.__init__
 
@@ -59,12 +61,26 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, signal.default_int_handler if is_ctrl_c else lambda *_: None)
     os.environ.setdefault(SEED, str(secrets.randbelow(1_000_000)))  # for all processes of the run
     config.stash[_stack] = ExitStack()
-    if config.option.collectonly:
-        return
+    if not config.option.collectonly:
+        config.stash[_main] = _opened(config.stash[_stack])
+
+
+def _opened(stack: ExitStack) -> tuple[str, str]:
     try:
-        config.stash[_main] = servers.open_main(config.stash[_stack])
+        return servers.open_main(stack)
     except LookupError as error:
-        config.stash[_main] = ("", str(error))
+        return "", str(error)
+
+
+@contextmanager
+def pytest_fork(config: pytest.Config) -> Iterator[None]:
+    """A server, and a folder for temporary files, of each fork's own."""
+    files = config._tmp_path_factory
+    files._basetemp = files.getbasetemp() / f"fork{os.environ[FORK]}"
+    files._basetemp.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        config.stash[_main] = _opened(stack)
+        yield
 
 
 def _server(config: pytest.Config) -> str:
@@ -85,7 +101,22 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+#: The rooms whose tests need no more than wheels, which are the same on each machine (the simulation's server, too), unless they
+#: have one of these fixtures, or their module imports what starts a server of the machine.
+_FROM_WHEELS = tuple(f"tests/{room}" for room in ("local", "pages", "simulation", "test_window.py"))
+_FIXTURES = {"url", "own_server", "cluster", "started"}
+_HELPERS = {"Cluster", "LocalRedis", "local", "needed", "replica", "sentinel", "servers"}
+
+
+def pytest_itemcollected(item: Any) -> None:
+    """Marks all other tests: CI runs them again once it has installed servers and programs."""
+    own, imported = _FIXTURES & {*item.fixturenames}, _HELPERS & vars(item.module).keys()
+    if own or imported or not item.nodeid.startswith(_FROM_WHEELS):
+        item.add_marker("machine")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config._tmp_path_factory.getbasetemp()  # one for all forks
     gc.freeze()
     gc.enable()
 

@@ -123,7 +123,7 @@ def ended(url: str, name: str, tmp_path: Path) -> Callable[..., list[str]]:
         made = "[" + ", ".join(stores).format(**names) + "]"
         imports = "from tbloom import *\nfrom tbloom.distinct import DistinctCounter\n"
         words = [sys.executable, "-c", imports + program.format(**names, stores=made)]
-        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
         assert (0, "") == (done.returncode, done.stderr)
         return done.stdout.splitlines()
 

@@ -22,13 +22,12 @@ from tbloom.demo.localredis import VALKEY, in_wheel
 from tests.helpers import guard
 
 _READY_SECONDS = 60.0
-#: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start. Long faults have the upper
-#: half, because they run beside other tests (`make check`).
-_PORTS = 1_250
-_process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + 4 * (
-    "TBLOOM_FAULTS" in os.environ
-)
-_process %= 8
+#: The setting that has a fork's number (`forks.py`), of at most so many.
+FORK = "TBLOOM_TEST_FORK"
+MOST_FORKS = 16
+#: Ports for each fork: none takes another's between the look and the start. Long faults have the upper half, because they run
+#: beside other tests (`make check`).
+_PORTS = 5_000 // MOST_FORKS
 _offsets = itertools.count(random.SystemRandom().randrange(_PORTS))
 
 
@@ -141,8 +140,10 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 def free_port() -> int:
     """A free port that no outgoing connection takes; the one 10,000 further on, for a cluster's own traffic, is free too."""
+    first = 15_000 if "TBLOOM_FAULTS" in os.environ else 10_000
+    first += _PORTS * int(os.environ.get(FORK, "0"))
     while True:
-        port = 10_000 + _PORTS * _process + next(_offsets) % _PORTS
+        port = first + next(_offsets) % _PORTS
         with suppress(OSError):
             for number in (port, port + 10_000):
                 socket.create_server(("127.0.0.1", number)).close()
