@@ -10,7 +10,7 @@ interpreter = $(shell PATH="$$(printf %s: "$${PYENV_ROOT:-$$HOME/.pyenv}"/versio
     $(BIN)/uv python find --system --no-python-downloads $1 2>/dev/null)
 OLDEST_PYTHON ?= $(or $(call interpreter,$(firstword $(SUPPORTED))),$(PYTHON))
 VERSION = $(shell $(BIN)/python -c 'import sys; print("{}.{}".format(*sys.version_info))')
-OTHER_VERSIONS = $(strip $(foreach version,$(filter-out $(VERSION),$(SUPPORTED)),$(if $(call interpreter,$(version)),$(version))))
+NEWEST = $(filter-out $(VERSION),$(lastword $(foreach version,$(SUPPORTED),$(if $(call interpreter,$(version)),$(version)))))
 
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -23,7 +23,7 @@ core = $1/bin/python -m pytest $(FORKS) -m "not check" tests/engine tests/contra
     $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
     $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
-.PHONY: help demo test check accounts others oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench clean
+.PHONY: help demo test check accounts others oldest newest $(SUPPORTED:%=python-%) peers faults docs lint format dist bench clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,14 +42,14 @@ accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed;
 
 others: $(VENV)/.test
 	$(MAKE) --no-print-directory oldest
-	$(MAKE) --no-print-directory pythons
+	$(MAKE) --no-print-directory newest
 	$(BIN)/python -m pytest $(FORKS) -m "check or hypothesis" --hypothesis-profile many $(ARGS)
 
 oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
 	$(call core,$(OLDEST))
 
-pythons: | $(BIN)/uv ## The same tests with every other supported Python that uv finds.
-	@$(if $(OTHER_VERSIONS),$(MAKE) --no-print-directory $(OTHER_VERSIONS:%=python-%),echo "Of Python $(SUPPORTED), only $(VERSION) is here.")
+newest: | $(BIN)/uv ## The same tests with the newest supported Python that uv finds; python-3.12: with that one.
+	@$(if $(NEWEST),$(MAKE) --no-print-directory python-$(NEWEST),echo "Of Python $(SUPPORTED), none newer than $(VERSION) is here.")
 
 $(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
 	$(call core,$(VENV)-$*)

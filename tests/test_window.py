@@ -136,14 +136,16 @@ def test_labels_sort_by_time(window: Window, at: int) -> None:
 
 
 @given(windows, instants, st.floats(0, 1, exclude_max=True))
+@example(Window("36525d", 1), 0, 0.5)  # the longest one
 def test_a_slice_is_live_until_it_expires(window: Window, at: int, part: float) -> None:
     """A slice is live from its start until it expires, at the end of the ``slices``-th from it."""
     slice = window.slice_at(at)
     expires = window.expires(slice)
     assert run(window, at, window.slices)[-1].end == expires
+    assert run(window, slice.end, window.slices) == window.ahead(at)
     between = slice.start + int(part * (expires - slice.start))
     assert all(slice in window.live(then) for then in (slice.start, between, expires - 1))
-    assert not any(slice in window.live(then) for then in (slice.start - 1, expires))
+    assert not any(slice in window.live(then) for then in (expires, slice.start - 1))
 
 
 _NO_GRANULARITIES = (

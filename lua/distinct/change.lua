@@ -32,7 +32,7 @@
 -- ARGV[15]   the number of slices in KEYS
 -- ARGV[16]   the numbers of the pieces of each slice: '0' or '0 15'
 -- ARGV[17]   the members (`half_at` in shared/buckets.lua). Without a mapping: their ids, four bytes each, the highest first. For
---            'merge': the numbers of the chunks, also four bytes each
+--            'merge': the numbers of the chunks, also four bytes each. None comes twice
 -- ARGV[18..]  the members' texts, if the mapping stores them. For 'merge': the containers
 --
 -- Reply      {0, answers, splits, members, is_left}  answers: a character per member. 1: it was newly counted ('add'), was counted
@@ -131,7 +131,7 @@ local function chunk_of(slice, id)
   if chunk then return chunk end
   local key = KEYS[FIRST_KEY + (slice - 1) * pieces_named + piece]
   local head = heads[key] or head_of(key, generation)
-  chunk = {at = at, head = head, lows = {}, asking = {}, is_taken = {}}
+  chunk = {at = at, head = head, lows = {}, asking = {}}
   heads[key], chunks[#chunks + 1], by_place[slice * CHUNK + at] = head, chunk, chunk
   local is_damaged = not head
   if head then chunk.container, is_damaged = container_at(head, at) end
@@ -148,9 +148,9 @@ local function look_at(chunk, id, member)
     return false, true
   end
   local is_there = chunk.container ~= nil and holds(chunk.container, low)
-  if verb == 'contains' or is_there == is_added or chunk.is_taken[low] then return is_there end
+  if verb == 'contains' or is_there == is_added then return is_there end
   local n = #chunk.lows + 1
-  chunk.lows[n], chunk.asking[n], chunk.is_taken[low] = low, member, true
+  chunk.lows[n], chunk.asking[n] = low, member
   return is_there, true
 end
 
@@ -194,7 +194,7 @@ for _, chunk in ipairs(chunks) do
     end
     if work > 0 and work + cost > MAX_WORK then
       for _, member in ipairs(chunk.asking) do answers[member + 1] = '2' end
-      chunk.lows, chunk.asking, chunk.is_taken, chunk.more, is_left = {}, {}, {}, nil, true
+      chunk.lows, chunk.asking, chunk.more, is_left = {}, {}, nil, true
     else
       work, changes = work + cost, true
     end

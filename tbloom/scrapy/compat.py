@@ -432,6 +432,14 @@ def read_sitemap(spider: SitemapSpider, response: Response) -> Any:
     return Sitemap(body) if body else None
 
 
+def is_of_sitemap(request: Request) -> bool:
+    """Return whether a SitemapSpider, Scrapy's or tbloom's, reads a sitemap with the request.
+
+    Without it, a crawl that fetched nothing but sitemaps does not say so.
+    """
+    return getattr(request.callback, "__name__", "") == "_parse_sitemap"
+
+
 def sitemaps_in(robots: Response) -> list[str]:
     """Return the URLs of the sitemaps that a robots.txt names. Before Scrapy 2.15, its function takes a str.
 

@@ -7,6 +7,7 @@ import logging
 from scrapy import Request
 
 from tbloom import Claim
+from tbloom.scrapy.compat import is_of_sitemap
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.settings import WITHIN
 
@@ -14,8 +15,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
 _ONLY_SEEN = (
-    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window. Give start requests "
-    "dont_filter=True, or meta={'tbloom_within': 1}: then each slice fetches them once"
+    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window, perhaps by crawls with "
+    "other arguments. Give start requests, and list pages that arguments choose from, dont_filter=True, or meta={'tbloom_within': 1}: "
+    "then each slice fetches them once"
+)
+_ONLY_SITEMAPS = (
+    "Nothing was fetched but sitemaps, because all pages that they name were seen within the window, in these versions, perhaps by "
+    "crawls with other arguments"
 )
 
 
@@ -24,15 +30,18 @@ class Hints:
 
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
-        self._has_seen = self._has_new = self._has_sent_form = False
+        self._has_seen = self._has_new = self._has_sent_form = self._has_sitemaps = False
 
-    def queued(self) -> None:
+    def queued(self, request: Request) -> None:
         """Note that a request is to be fetched."""
-        self._has_new = True
+        if is_of_sitemap(request):
+            self._has_sitemaps = True
+        else:
+            self._has_new = True
 
     def answered(self, request: Request, answer: object) -> None:
         """Note the answer. A request with ``tbloom_within`` counts as new."""
-        if answer is Claim.NEW or WITHIN in request.meta:
+        if WITHIN in request.meta:
             self._has_new = True
         elif answer is Claim.SEEN:
             self._has_seen = True
@@ -44,7 +53,5 @@ class Hints:
 
     def report(self) -> None:
         """Warn if nothing was fetched because all was seen."""
-        stats = self._crawl.crawler.stats
-        is_only_seen = self._has_seen and not self._has_new
-        if is_only_seen and stats and not stats.get_value("response_received_count"):
-            logger.warning(_ONLY_SEEN)
+        if self._has_seen and not self._has_new:
+            logger.warning(_ONLY_SITEMAPS if self._has_sitemaps else _ONLY_SEEN)

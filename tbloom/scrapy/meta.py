@@ -73,14 +73,14 @@ def arguments_of(
 ) -> tuple[tuple[str, Any], ...]:
     """Return the arguments of ``add`` or ``claim`` in the request's meta, as pairs. Raise ConfigError that names the key."""
     meta = request.meta
+    if meta.get(DONE) not in (None, True, False):
+        raise ConfigError(f"meta[{DONE!r}] of {request}", meta[DONE], "True or False")
     if not _ARGUMENTS & meta.keys():
         return ()
     names = {"ttl": TTL} if isinstance(seen, CrawlExact) else {"within": WITHIN, "keep": KEEP}
     for key in (_ARGUMENTS - {*names.values()}) & meta.keys():
         expected = f"to be left out with TBLOOM_STORE = {STORE.value(settings)!r}"
         raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
-    if claims:  # the end of the page says how long it is kept
-        del names["keep"]
     arguments = {name: meta[key] for name, key in names.items() if key in meta}
     with naming_settings({n: Setting(f"meta[{key!r}] of {request}") for n, key in names.items()}):
         if isinstance(seen, CrawlExact):
@@ -89,4 +89,6 @@ def arguments_of(
             slices = seen.config.slices
             check_keep(arguments.get("keep"), arguments.get("within"), slices)
             check_within(arguments.get("within"), slices)
+    if claims:  # the end of the page says how long it is kept
+        arguments.pop("keep", None)
     return (*arguments.items(),)

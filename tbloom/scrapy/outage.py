@@ -195,11 +195,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
         self._claims.when_lost = call
 
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> list[bool]:
-        """See ``TimeBloom.commit_many``. Items that are kept for the whole window go into the local cache, so links to them need no server."""
+        """See ``TimeBloom.commit_many``. The items go into the local cache, so links to them need no server."""
         items, view = list(items), self._dispatcher.current_view()
         answers = super().commit_many(items, keep)
-        if keep is None:
-            self._cache_seen(self.config.digests_of(items), view)
+        self._cache_seen(self.config.digests_of(items), view)
         return answers
 
     def _warn_of_taken_over(self) -> None:

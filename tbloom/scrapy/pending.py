@@ -20,7 +20,7 @@ from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim, Note
 from tbloom.engine.retries import is_outage
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import (
     call_soon,
     is_idle,
@@ -51,6 +51,8 @@ class NoAnswer(Enum):
 
     #: The crawl ends, and the request is dropped.
     DROPPED = "dropped"
+    #: A value in its meta is wrong.
+    WRONG = "wrong"
 
 
 #: What becomes of a request.
@@ -154,7 +156,7 @@ class PendingRequests:
             if self._source is None:  # of start()
                 raise
             logger.exception("%s could not be scheduled", request)
-            self._lost(source, error)
+            self._lost(source, type(error).__name__)
             return False
 
     def _accept(self, request: Request, source: Page | None) -> bool:
@@ -167,7 +169,7 @@ class PendingRequests:
         return self._enter(pending)
 
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
-        """Return the pending request; with an answer where there is nothing to ask. A wrong value in its meta ends the crawl.
+        """Return the pending request; with an answer where there is nothing to ask.
 
         ``always``: also if its ``dont_filter`` is set.
         """
@@ -179,9 +181,9 @@ class PendingRequests:
         try:
             arguments = arguments_of(request, seen, settings, claims=self.claims)
             item, version = self.crawl.fingerprint(request)
-        except TBloomError as error:
-            self.crawl.fail(error)
-            return PendingRequest(request, answer=NoAnswer.DROPPED)
+        except ConfigError as error:
+            logger.error("Spider %s: a request is dropped: %s", self.crawl.spider.name, error)
+            return PendingRequest(request, answer=NoAnswer.WRONG)
         pending = PendingRequest(request, item, arguments, version=version)
         if not arguments and isinstance(seen, ClaimStore):
             pending.answer = seen.known(item)
@@ -289,14 +291,17 @@ class PendingRequests:
                 )
         except Exception as error:
             logger.exception("%s could not be scheduled", pending.request)
-            self._lost(pending.source, error)
+            self._lost(pending.source, type(error).__name__)
 
-    def _lost(self, source: Page | None, error: Exception) -> None:
+    def _lost(self, source: Page | None, why: str) -> None:
         """Note that a link of the page could not be scheduled."""
 
     def _settle(self, pending: PendingRequest) -> bool:
         """Let the project's scheduler queue or filter the request; return whether it is queued."""
-        if pending.fingerprint is not None and pending.answer is not None:
+        if pending.answer is NoAnswer.WRONG:
+            self._count(pending.answer)
+            self._lost(pending.source, pending.answer.value)
+        elif pending.fingerprint is not None and pending.answer is not None:
             self._count(pending.answer)
             self._hints.answered(pending.request, pending.answer)
         return self._enqueue_in_project(pending.request, pending.answer)
@@ -319,7 +324,7 @@ class PendingRequests:
         finally:
             self._answer_now = None
         if queued:
-            self._hints.queued()
+            self._hints.queued(request)
         if queued and not self._is_asked and answer not in (None, Claim.NEW):
             self.crawl.fail(asks_nobody(type(self._scheduler)))
         return queued

@@ -6,6 +6,8 @@ fingerprint alone is the page in whatever version. A page that is done is rememb
 
 from __future__ import annotations
 
+import time
+from calendar import timegm
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -26,10 +28,11 @@ HASH = rf"[0-9a-f]{{{2 * _BYTES}}}"
 
 def version_of(request: Request) -> bytes:
     """Return the hash of the version that the request's meta names; b"" if it names none. Raise ConfigError that names a wrong one."""
-    if VERSION not in request.meta:
+    version = request.meta.get(VERSION)
+    if version is None or (isinstance(version, str | bytes) and not version):  # a feed has none
         return b""
     name = f"meta[{VERSION!r}] of {request}"
-    return blake2b(_text(request.meta[VERSION], name), digest_size=_BYTES).digest()
+    return blake2b(_text(version, name), digest_size=_BYTES).digest()
 
 
 def item_of(request: Request, fingerprinter: Any) -> tuple[bytes, bytes]:
@@ -45,9 +48,10 @@ def unversioned(items: Iterable[bytes], version: bytes) -> list[bytes]:
 
 def _text(version: Any, name: str) -> bytes:
     """Return the version as bytes: dates and times in ISO format, times in UTC, which is also the zone of those without one."""
-    with suppress(
-        ConfigError, OverflowError
-    ):  # the latter: of the last hours that a datetime knows
+    # The latter two: of what no datetime knows, such as the last hours of the year 9999.
+    with suppress(ConfigError, OverflowError, ValueError):
+        if isinstance(version, time.struct_time):  # without a zone, as of feedparser, it is in UTC
+            version = datetime.fromtimestamp(timegm(version) - (version.tm_gmtoff or 0), UTC)
         if isinstance(version, datetime):
             zoned = version if version.utcoffset() is not None else version.replace(tzinfo=UTC)
             return zoned.astimezone(UTC).isoformat().encode()
@@ -55,4 +59,4 @@ def _text(version: Any, name: str) -> bytes:
             return version.isoformat().encode()
         if isinstance(version, str | bytes | int):
             return encode(version, name)
-    raise ConfigError(name, version, "a str, bytes, int, date or datetime that is not empty")
+    raise ConfigError(name, version, "a str, bytes, int, date, datetime or struct_time")

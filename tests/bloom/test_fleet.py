@@ -37,8 +37,11 @@ Open = Callable[..., TimeBloom]
 
 
 @pytest.fixture(params=[1, 3])
-def open_one(request: Any, client: Redis, name: str) -> Iterator[Open]:
-    """Opens clients of one filter, with one shard or three."""
+def open_one(
+    request: Any, client: Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Open]:
+    """Opens clients of one filter, with one shard or three. Only a test sends heartbeats."""
+    monkeypatch.setattr(TimeBloom, "_keep_session", lambda _: None)
     with ExitStack() as opened:
 
         def open_one(**more: Any) -> TimeBloom:

@@ -65,7 +65,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 # What is left is taken once.
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.check), 3])
 @pytest.mark.parametrize("how", ["left", "pushed", "ended", "left and claimed before"])
 async def test_what_is_left_is_taken_once_by_several_takers(
     make: Any, client: redis.Redis, name: str, *, how: str, shards: int
@@ -123,7 +123,7 @@ def test_items_of_one_host_are_taken_together(ours: TimeBloom, theirs: TimeBloom
 
 def test_no_call_takes_more_items_than_a_script_can(ours: TimeBloom, theirs: TimeBloom) -> None:
     """A limit is only the most that the caller wants."""
-    items = [f"item {i}" for i in range(9000)]
+    items = [f"item {i}" for i in range(3000)]
     assert all(theirs.push_many(items, items))
     taken = list[str]()
     while some := texts(ours.take(10**6)):
@@ -138,7 +138,7 @@ def test_left_work_is_found_however_many_claims_there_are(
     """opik#8137: and whatever is left for others."""
     work = [f"work {i}" for i in range(3)]
     theirs.claim_many(work, notes=of("q", work))
-    ours.claim_many(map(str, range(40_000)))
+    ours.claim_many(map(str, range(10_000)))
     theirs.push_many(ITEMS, of("r", ITEMS))
     theirs.close()
     assert work == sorted(texts(ours.take(queue="q")))
@@ -233,7 +233,7 @@ def test_a_late_copy_of_a_history_changes_nothing(
     if then != "a further history":
         ours.leave_many(["a"])
     if then == "claimed again":
-        expected = Note("again", "q")
+        expected = Note("x" * 65_536, "q")  # as long as a note may be
         assert NEW is ours.claim("a", note=expected)
     elif then == "taken":
         assert [expected] == ours.take(queue="q").notes
@@ -295,6 +295,7 @@ def test_a_second_copy_of_a_take_changes_nothing(
     assert found * (["more work", "the work"] if ends else ["more work"]) == sorted(more)
 
 
+@pytest.mark.usefixtures("silent")
 def test_a_second_copy_of_a_take_gets_the_first_answer(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
@@ -607,12 +608,16 @@ def test_a_session_that_looks_into_another_queue_stays_of_its_own(
     assert (False, 1, 1) == said(theirs.take(10, "q"))
 
 
+@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_all_shards_must_have_nothing_left(url: str, name: str, shards: int) -> None:
     own: dict[str, Any] = {"capacity": 1000, "shards": shards}
     with TimeBloom.from_url(url, name, **own) as ours, TimeBloom.from_url(url, name, **own) as them:
         ours.take(10, "q", idle=False)
         assert (False, 1, 1) == said(them.take(10, "q"))
+        if shards > 1:  # one server has lost its sessions
+            ours.client.unlink(ours.config.keys.sessions(1))
+            assert (False, 1, 1) == said(them.take(10, "q"))
         assert (True, 2, 0) == said(ours.take(10, "q"))
 
 
@@ -691,11 +696,11 @@ def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
     clockwork: Clockwork, open_one: Any
 ) -> None:
     """By several clients in turn. Each call looks at some claims only, and none is left out, or left twice."""
-    items = [f"item {i}" for i in range(5000)]
+    items = [f"item {i}" for i in range(3000)]
     dead = open_one(session_ttl=LIFE)
     dead.claim_many(items, notes=items)
     gone = open_one(session_ttl=LIFE)
-    gone.claim_many([f"gone {i}" for i in range(5000)])  # without notes
+    gone.claim_many([f"gone {i}" for i in range(3000)])  # without notes
     clients = [open_one(session_ttl=86_400.0) for _ in range(3)]
     living = [f"mine {i}" for i in range(1000)]
     assert {NEW} == {*clients[0].claim_many(living, notes=living)}
@@ -710,9 +715,9 @@ def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
             now = raw.zcard(index)
             assert now - left + before - raw.hlen(claims) <= 1000
             left = now
-        assert calls_made > 20
+        assert calls_made > 12
         assert {clients[0].session} == sessions_of(dead, raw)
-        assert (6000, 5000) == (raw.hlen(claims), left)
+        assert (4000, 3000) == (raw.hlen(claims), left)
         assert all(raw.pttl(key) > 0 for key in keys)
     taken = Counter[str]()
     while sum(taken.values()) < len(items):
@@ -906,7 +911,9 @@ def test_an_item_of_another_queue_is_left_to_the_owner_of_its_host(
 
 
 @pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.check) for seed in range(2, 20))]
+)
 def test_a_host_has_one_owner_whatever_the_sessions_do(
     clockwork: Clockwork, open_one: Any, seed: int
 ) -> None:

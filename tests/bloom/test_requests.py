@@ -38,7 +38,7 @@ def test_a_new_item_sends_few_bytes_to_the_log_and_to_replicas(
     """In a slice that is half full."""
     with LocalRedis(binary, *LOGGED) as server, redis.Redis.from_url(server.url) as client:
         own.replicaof("127.0.0.1", server.port)
-        seen = TimeBloom.from_url(server.url, "news", capacity=60_000)
+        seen = TimeBloom.from_url(server.url, "news", capacity=20_000)
         one, many = _spent(client, seen)
         own.replicaof("NO", "ONE")
     print(f"one by one {one[0]:.1f} and {one[1]:.1f}, in batches {many[0]:.1f} and {many[1]:.1f}")
@@ -48,7 +48,7 @@ def test_a_new_item_sends_few_bytes_to_the_log_and_to_replicas(
 
 def _spent(client: redis.Redis, seen: TimeBloom) -> list[tuple[float, float]]:
     """What an item sends to the log and to a replica, in a slice that is half full: one by one, and in batches."""
-    seen.add_many(f"first {i}" for i in range(30_000))
+    seen.add_many(f"first {i}" for i in range(10_000))
     spent = []
     for items, call in (
         (500, lambda: [seen.add(f"one {i}") for i in range(500)]),
@@ -85,10 +85,10 @@ PARAMETERS: dict[str, Any] = {"granularity": "15min", "slices": SLICES, "capacit
 
 def test_the_request_of_an_add_is_small() -> None:
     """Where each slice has two parts: less than 40 KB; what is not the names of keys has at most 1 KB."""
-    config, now, layout = configure("news", **PARAMETERS), 1557273600000, ""
+    config, now = configure("news", **PARAMETERS), 1557273600000
     labels = View(config, now, {}).labels
-    for label in labels[::-1]:
-        layout = Layout(config, layout).grown(label, [label, labels[-1]])
+    grown = Layout(config).grown(labels[0], labels[:1])
+    layout = ";".join(grown.replace(labels[0], label) for label in labels[::-1])
     layouts = {0: Layout(config, f"1557273600000000.1557277200123456;{layout}")}
     call = _adding_one(View(config, now, layouts))
     assert len(keys_of(call)) == 2 + 2 * SLICES

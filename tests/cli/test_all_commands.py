@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tbloom import ExactFilter, TimeBloom
+from tbloom import ExactFilter, TimeBloom, demo
 from tbloom.cli import COMMANDS
 from tbloom.demo.localredis import open_redis
 from tbloom.distinct import DistinctCounter
@@ -206,6 +206,15 @@ def test_the_demo_keeps_its_promises(url: str, client: redis.Redis) -> None:
     assert ["300", "0"] == rows["together"].split()
     assert ["0", "0"] == rows["of them twice"].split()
     assert client.keys("*tbloom-demo*") == []
+
+
+def test_the_demo_says_if_a_promise_is_not_kept(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without crawlers, no page is fetched."""
+    assert 1 == demo.run(redis=url, crawlers=0)
+    assert "Not as promised" in capsys.readouterr().out
+    assert 1 == demo.Run(Counter(), Counter(["/", "/a", "/"]), 0.0).twice
 
 
 def test_the_demo_starts_the_server_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,10 +154,11 @@ def test_a_line_that_is_too_long_is_refused_by_its_number(
     url: str, filled: TimeBloom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_LONGEST", 1 << 20)
-    (tmp_path / "long").write_bytes(b"a\n\nb\n" + b"x" * (1 << 21) + b"\nc\n")
-    done = tbloom("add", "--url", url, filled.name, str(tmp_path / "long"), "--quiet")
-    assert (1, "a\nb\n") == (done.returncode, done.stdout)
-    assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
+    for end in (b"\n", b"\r"):
+        (tmp_path / "long").write_bytes(end.join([b"a", b"", b"b", b"x" * (1 << 21), b"c"]))
+        done = tbloom("check", "--url", url, filled.name, str(tmp_path / "long"), "--quiet")
+        assert (1, "a\nb\n") == (done.returncode, done.stdout)
+        assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
 
 
 def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import TBloomError, TimeBloom
+from tbloom.bloom import transfer
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
@@ -307,7 +308,7 @@ def test_ctrl_c_ends_a_restore_at_any_moment(
         words = ["import", "--url", url, large, "--replace", "--quiet"]
         running = started(*words, text=True)
         while not client.keys("*:incoming:*") and running.poll() is None:
-            pass
+            time.sleep(0.001)
         time.sleep(0.003 * pause)
         running.send_signal(signal.SIGINT)
         ended = running.communicate()[1], running.returncode
@@ -327,7 +328,7 @@ def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str)
     if end != "full disk":
         with started(*words) as running:
             while not list(target.parent.glob(".second.*")) and running.poll() is None:
-                pass
+                time.sleep(0.001)
             running.send_signal(signal.SIGINT if end == "Ctrl-C" else signal.SIGKILL)
             assert running.wait() == (130 if end == "Ctrl-C" else -signal.SIGKILL)
     else:
@@ -365,3 +366,10 @@ def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, fi
     own.flushall()
     assert main(["import", "--url", user(for_restore), file]) == 0
     assert all(TimeBloom(own, name, capacity=500, shards=2).contains_many(ITEMS))
+
+
+def test_what_is_cleared_meanwhile_is_no_export(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        seen.add("a")
+        with pytest.raises(TBloomError, match="was cleared, or expired, during the export"):
+            transfer.export(seen, io.BytesIO(), lambda _: seen.clear())

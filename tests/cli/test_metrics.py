@@ -7,7 +7,6 @@ import re
 import signal
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 from urllib.request import urlopen
 
 import pytest
@@ -21,7 +20,7 @@ from tbloom.cli.commands import watching
 from tbloom.cli.kit.filters import connect
 from tbloom.metrics import FilterCollector
 from tests.bloom.test_fleet import claimed, failed, kill, told
-from tests.helpers.commands import started
+from tests.helpers.commands import Serving
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import needed
 
@@ -46,30 +45,13 @@ def parsed(text: str) -> Values:
     }
 
 
-class Exporter:
-    """``tbloom metrics`` in a process of its own, at a port of its own."""
-
+class Exporter(Serving):
     def __init__(self, *arguments: str) -> None:
-        self._running = started("metrics", *arguments, "--port", "0", text=True)
-        first_line = self._running.stderr.readline()
-        [self._port] = re.findall(r"^Serving http://127.0.0.1:(\d+)/metrics", first_line)
+        super().__init__("metrics", *arguments)
 
     def scrape(self) -> Values:
-        with urlopen(f"http://127.0.0.1:{self._port}/metrics") as answer:
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
             return parsed(answer.read().decode())
-
-    def end(self, number: int = signal.SIGINT) -> tuple[int, list[str]]:
-        """The exit code, and the further lines on stderr."""
-        self._running.send_signal(number)
-        _, said = self._running.communicate()
-        return self._running.returncode, said.splitlines()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running.kill()
-        self._running.communicate()
 
 
 def expected_of_fleet(

@@ -11,6 +11,7 @@ import redis
 
 from tbloom import ExactFilter, Note, TimeBloom
 from tbloom.bloom.claims.fleet import failed_queue_of
+from tbloom.demo.localredis import open_redis
 from tbloom.distinct import DistinctCounter
 from tests.cli.test_metrics import Exporter
 from tests.cli.test_prefix import LINES
@@ -51,6 +52,11 @@ def test_each_refusal_names_the_page_with_all_rights(
         refusals += [one for one in done.stderr.splitlines() if "permissions" in one]
     assert refusals
     assert [] == [one for one in refusals if one.count(HINT) != 1]
+
+
+def test_the_demo_runs_on_a_server_that_refuses_info(own: redis.Redis) -> None:
+    with open_redis(_url(own, "all")) as (_, what):
+        assert what.startswith("Redis ? at ")
 
 
 def test_the_exporter_logs_the_page_with_all_rights(own: redis.Redis) -> None:

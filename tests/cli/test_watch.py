@@ -14,7 +14,7 @@ from html import escape, unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from shutil import which
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -26,7 +26,7 @@ from tbloom.bloom.claims.fleet import Fleet
 from tbloom.cli.kit import formats
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.helpers.browser import in_browser
-from tests.helpers.commands import refused, started, tbloom, tbloom_in
+from tests.helpers.commands import Serving, refused, tbloom, tbloom_in
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import missing, needed
 
@@ -47,14 +47,9 @@ frame.onload = () => {
 </script>"""
 
 
-class Page:
-    """``tbloom watch`` in a process of its own, at a port of its own."""
-
+class Page(Serving):
     def __init__(self, *arguments: str) -> None:
-        self._running = started("watch", *arguments, "--port", "0", text=True)
-        first_line = self._running.stderr.readline()
-        [port] = re.findall(r"^Serving http://[\w.\[:\]]+:(\d+)/ until Ctrl-C$", first_line)
-        self.port = int(port)
+        super().__init__("watch", *arguments)
 
     def ask(self, method: str = "GET", path: str = "/", host: str = "127.0.0.1") -> HTTPResponse:
         """Return the answer, whose body has been read."""
@@ -69,19 +64,6 @@ class Page:
         answer = self.ask(path=f"/?{urlencode(query)}")
         assert 200 == answer.status
         return str(answer.text)  # type: ignore[attr-defined]
-
-    def end(self, number: int) -> tuple[int, str]:
-        """The exit code, and what was said since."""
-        self._running.send_signal(number)
-        _, said = self._running.communicate()
-        return self._running.returncode, said
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running.kill()
-        self._running.communicate()
 
 
 def text_of(html: str) -> str:
@@ -106,11 +88,12 @@ def commands(html: str) -> list[str]:
 def fleet(url: str, name: str) -> Iterator[TimeBloom]:
     """A crawler at work with failed and given-up pages, whose URLs are hostile, one that waits, and one that was killed."""
     with ExitStack() as stack:
-        # None sends a heartbeat during a test: that would leave the dead one's pages.
         own: dict[str, Any] = {"capacity": 1000, "session_ttl": 3600}
         works, waits, dies = (
             stack.enter_context(TimeBloom.from_url(url, name, **own)) for _ in range(3)
         )
+        for each in (works, waits, dies):  # a heartbeat would leave the dead one's pages
+            each._keep_session = lambda: None  # type: ignore[method-assign]
         works.take(0, "shop", idle=False)
         claimed(works, *(f"http://a.example/{n}" for n in range(9)))
         hostile = f"http://user:{SECRET}@x{SCRIPT}.example/?q={SCRIPT}", "http://[::1]:80/a b'$(c)"
@@ -376,7 +359,7 @@ def test_a_signal_ends_it(number: int, url: str, name: str) -> None:
         asking = HTTPConnection("127.0.0.1", page.port)
         asking.connect()
         assert 200 == page.ask().status
-        assert (0, "") == page.end(number)
+        assert (0, []) == page.end(number)
         asking.close()
         with pytest.raises(ConnectionError):
             page.ask()
@@ -405,7 +388,7 @@ def test_a_redis_that_goes_away_is_said_until_it_is_back() -> None:
                 assert 'http-equiv="refresh"' in answer.text  # type: ignore[attr-defined]
             server.start()
             assert 200 == page.ask().status
-            assert (0, "") == page.end(signal.SIGINT)
+            assert (0, []) == page.end(signal.SIGINT)
 
 
 def test_what_can_not_be_served_is_an_error_at_the_start(own: redis.Redis, own_url: str) -> None:

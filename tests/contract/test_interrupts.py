@@ -20,32 +20,42 @@ from tbloom import Claim, LocalBloom, TimeBloom
 
 _ATEXIT = """
 import atexit
-store = {store}
-atexit.register(lambda: print({call}))
+for store in {stores}:
+    atexit.register(lambda store=store: print(store.add("a"), store.add_many(["a", "b"])))
+"""
+_CLAIMS = """
+import atexit
+[store] = {stores}
+atexit.register(lambda: print(store.claim("a"), store.commit("a"), store.claim("a"), store.close()))
 """
 _ASYNC = """
 import asyncio, atexit
 from tbloom import AsyncTimeBloom
-async def call():
-    async with AsyncTimeBloom.from_url({url!r}, {name!r}, retry_for=3600) as store:
+async def call(url):
+    async with AsyncTimeBloom.from_url(url, {name!r}, retry_for=3600) as store:
         print(await store.add("a"), await store.add_many(["a", "b"]))
-atexit.register(lambda: asyncio.run(call()))
+def try_to_call():
+    try:
+        asyncio.run(call({url!r}.replace("127.0.0.1", "localhost")))
+    except Exception as error:
+        print(error)
+atexit.register(try_to_call)
+atexit.register(lambda: asyncio.run(call({url!r})))
 """
 _DAEMONS = """
 import threading
 from time import sleep
-store = {store}
-def call():
+stores = {stores}
+def call(store):
     while True:
         store.contains("a")
-for _ in range(5):
-    threading.Thread(target=call, daemon=True).start()
+for store in stores * 2:
+    threading.Thread(target=call, args=[store], daemon=True).start()
 sleep(0.1)
 """
 #: Handlers interrupt calls again and again, and make a call themselves.
 _SIGNALS = """
-import signal
-store, answers = {store}, []
+import signal, threading
 def call(*_):
     try:
         answers.append(store.contains("a"))
@@ -55,126 +65,109 @@ def call(*_):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     else:
         threading.Timer(0.001, signal.raise_signal, [signal.SIGUSR1]).start()
-import threading
-store.add("a")
-signal.signal(signal.SIGUSR1, call)
-threading.Timer(0.001, signal.raise_signal, [signal.SIGUSR1]).start()
-while len(answers) < 50:
-    store.add("b")
-print(all(answers))
+for store in {stores}:
+    answers = []
+    store.add("a")
+    signal.signal(signal.SIGUSR1, call)
+    threading.Timer(0.001, signal.raise_signal, [signal.SIGUSR1]).start()
+    while len(answers) < 50:
+        store.add("b")
+    print(all(answers))
 """
 
 
 #: Calls that are interrupted again and again, as by Ctrl-C; then others make calls.
 _CTRL_C = """
 import random, signal, threading
-store, tries = {store}, 0
-store.add("a")
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-while tries < 200:
-    try:
-        tries += 1
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.001))
-        for _ in range(20):
-            store.contains("a")
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        sum(range(100))  # here, an interrupt that came before is raised
-    except KeyboardInterrupt:
-        pass
-answers = []
-threads = [threading.Thread(target=lambda: answers.append(store.contains("a"))) for _ in range(5)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(answers)
+for store in {stores}:
+    tries, answers = 0, []
+    store.add("a")
+    while tries < 200:
+        try:
+            tries += 1
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.001))
+            for _ in range(20):
+                store.contains("a")
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sum(range(100))  # here, an interrupt that came before is raised
+        except KeyboardInterrupt:
+            pass
+    call = lambda: answers.append(store.contains("a"))
+    threads = [threading.Thread(target=call) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(answers == [True] * 5)
 """
 
 
-@pytest.fixture
-def ended(url: str, name: str, tmp_path: Path) -> Callable[..., str]:
-    """Runs a program with a store, and returns what it prints, or its error."""
-    return partial(_ended, {"url": url, "name": name, "path": str(tmp_path / "filter")})
-
-
-def _ended(names: dict[str, str], program: str, store: str, call: str = "", **other: str) -> str:
-    names = names | other
-    text = program.format(**names, store=store.format(**names), call=call)
-    imports = "from tbloom import *\nfrom tbloom.distinct import DistinctCounter\n"
-    words = [sys.executable, "-c", imports + text]
-    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
-    assert 0 == ended.returncode, ended.stderr
-    return ended.stdout.strip() or ended.stderr.strip().rpartition("\n")[2]
-
-
-BLOOM = "TimeBloom.from_url({url!r}, {name!r})"
-ONE = "TimeBloom.from_url({url!r} + '?max_connections=1', {name!r})"
-EXACT = "ExactFilter.from_url({url!r}, {name!r})"
-COUNTER = "DistinctCounter.from_url({url!r}, 'one', {name!r})"
-LOCAL, FILE = "LocalBloom()", "LocalBloom(path={path!r})"
-#: `make test` has one with a server and one without.
-SOME = [BLOOM, LOCAL]
-
-
-def each(*stores: str) -> Any:
-    """Parametrize a test by these stores."""
-    long = pytest.mark.check
-    cases = [pytest.param(store, marks=() if store in SOME else long) for store in stores]
-    return pytest.mark.parametrize("store", cases)
-
-
-@each(BLOOM, ONE, EXACT, COUNTER, LOCAL, FILE)
-def test_an_atexit_handler_can_add(ended: Callable[..., str], store: str) -> None:
-    calls = "store.add('a'), store.add_many(['a', 'b'])"
-    assert ended(_ATEXIT, store, calls) == "True [False, True]"
-
-
-def test_an_atexit_handler_can_claim(ended: Callable[..., str]) -> None:
-    """From Python 3.12 on, no thread for heartbeats can be started then."""
-    calls = "store.claim('a'), store.commit('a'), store.claim('a'), store.close()"
-    answers = "Claim.NEW True Claim.SEEN None"
-    assert ended(_ATEXIT, BLOOM, calls) == answers
-
-
-@pytest.mark.parametrize(
-    ("host", "said"),
-    [
-        ("127.0.0.1", "True [False, True]"),
-        ("localhost", "shutdown"),
-    ],
+#: What makes each kind of store.
+BLOOM, ONE, EXACT, COUNTER, LOCAL, FILE = STORES = (
+    "TimeBloom.from_url({url!r}, {name!r})",
+    "TimeBloom.from_url({url!r} + '?max_connections=1', {name!r} '-one')",
+    "ExactFilter.from_url({url!r}, {name!r} '-exact')",
+    "DistinctCounter.from_url({url!r}, 'one', {name!r} '-counter')",
+    "LocalBloom()",
+    "LocalBloom(path={path!r})",
 )
-def test_an_atexit_handler_can_use_asyncio(
-    url: str, ended: Callable[..., str], host: str, said: str
-) -> None:
+
+
+@pytest.fixture
+def ended(url: str, name: str, tmp_path: Path) -> Callable[..., list[str]]:
+    """Runs a program with some stores, and returns the lines that it prints."""
+
+    def ended(program: str, *stores: str) -> list[str]:
+        names = {"url": url, "name": name, "path": str(tmp_path / "filter")}
+        made = "[" + ", ".join(stores).format(**names) + "]"
+        imports = "from tbloom import *\nfrom tbloom.distinct import DistinctCounter\n"
+        words = [sys.executable, "-c", imports + program.format(**names, stores=made)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        assert (0, "") == (done.returncode, done.stderr)
+        return done.stdout.splitlines()
+
+    return ended
+
+
+def test_an_atexit_handler_can_add(ended: Callable[..., list[str]]) -> None:
+    assert ended(_ATEXIT, *STORES) == ["True [False, True]"] * 6
+
+
+def test_an_atexit_handler_can_claim(ended: Callable[..., list[str]]) -> None:
+    """From Python 3.12 on, no thread for heartbeats can be started then."""
+    assert ended(_CLAIMS, BLOOM) == ["Claim.NEW True Claim.SEEN None"]
+
+
+def test_an_atexit_handler_can_use_asyncio(ended: Callable[..., list[str]]) -> None:
     """Python refuses to look a host up then, which no further try mends."""
-    answer = ended(_ASYNC, "", url=url.replace("127.0.0.1", host))
-    assert answer.endswith(said)
+    answer, refusal = ended(_ASYNC)
+    assert answer == "True [False, True]"
+    assert refusal.endswith("shutdown")
 
 
-@each(BLOOM, ONE, EXACT, LOCAL, FILE)
 @pytest.mark.parametrize("last", ["atexit", pytest.param("__del__", marks=pytest.mark.check)])
-def test_daemon_threads_hold_nothing_up(ended: Callable[..., str], store: str, last: str) -> None:
+def test_daemon_threads_hold_nothing_up(ended: Callable[..., list[str]], last: str) -> None:
     """They stop in the midst of a call, after the atexit handlers."""
-    atexit = "import atexit\natexit.register(lambda: store.add('b'))\n"
-    at_the_end = "class Last:\n    def __del__(self): self.store.add('b')\nlast = Last()\n"
-    at_the_end += "last.store = store\nlast.itself = last\n"
+    atexit = "import atexit\natexit.register(lambda: [store.add('b') for store in stores])\n"
+    at_the_end = "class Last:\n    def __del__(self): [store.add('b') for store in self.stores]\n"
+    at_the_end += "last = Last()\nlast.stores = stores\nlast.itself = last\n"
     program = _DAEMONS + (atexit if last == "atexit" else at_the_end) + "print('ended')"
-    assert ended(program, store) == "ended"
+    assert ended(program, BLOOM, ONE, EXACT, LOCAL, FILE) == ["ended"]
 
 
-@each(BLOOM, EXACT, COUNTER, LOCAL, FILE)
 def test_a_signal_handler_interrupts_a_call_of_its_own_store(
-    ended: Callable[..., str], store: str
+    ended: Callable[..., list[str]],
 ) -> None:
-    assert ended(_SIGNALS, store) == "True"
+    stores = BLOOM, EXACT, COUNTER, LOCAL, FILE
+    assert ended(_SIGNALS, *stores) == ["True"] * 5
 
 
-@each(LOCAL, FILE)
 def test_others_make_calls_after_any_number_of_interrupts(
-    ended: Callable[..., str], store: str
+    ended: Callable[..., list[str]],
 ) -> None:
     """(At this rate, redis-py, hiredis and Python's logging lose locks or crash; see ``engine/test_threads.py``.)"""
-    assert ended(_CTRL_C, store) == str([True] * 5)
+    assert ended(_CTRL_C, LOCAL, FILE) == ["True"] * 2
 
 
 OF_LOCAL, OF_CLAIMS = (f"{tbloom.__path__[0]}/{package}/" for package in ("local", "bloom/claims"))
@@ -215,7 +208,7 @@ def _first_and_last(places: Iterable[Place]) -> list[Place]:
     return [each for each in places if each[2] in (1, last[each[:2]])]
 
 
-@pytest.mark.parametrize("is_file", [False, True])
+@pytest.mark.parametrize("is_file", [pytest.param(False, marks=pytest.mark.check), True])
 @pytest.mark.parametrize("verb", ["contains_many", "add_many", "clear"])
 def test_an_interrupt_at_any_line_leaves_the_filter_whole(
     tmp_path: Path, verb: str, is_file: bool

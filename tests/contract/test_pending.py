@@ -108,7 +108,7 @@ def test_retries_of_the_longest_time_get_the_first_answer(
             wait(longest - 240)
             assert seen._dispatcher.pending_answers.lost_in({0})
             wait(longest + 120)
-        for other in range(300):
+        for other in range(100):
             store.of_client(clockwork.client, name, **own).add(f"item {other}")
         assert (0, b"1") == (*replies_to(clockwork.client, calls)[0][:2],)
 
@@ -272,7 +272,7 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     assert theirs.add("a")
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.check)])
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.check)])
 def test_the_lanes_of_clients_that_come_and_go_stay_few(
     clockwork: Any, name: str, times: int
 ) -> None:

@@ -41,7 +41,6 @@ from tests.helpers.making import in_child, needed, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
-SPAWN = multiprocessing.get_context("spawn")
 NUMBER = 20_000 if FULL else 4500  # 4,097 make a distinct counter's bitmap
 
 
@@ -58,10 +57,11 @@ def _added_by_a_process(kind: str, url: str, name: str, items: list[str], seed: 
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Pool]:
-    with SPAWN.Pool(3) as processes:
+    with multiprocessing.get_context("fork").Pool(3) as processes:
         yield processes
 
 
+@needs_fork
 def test_of_processes_that_add_the_same_items_one_gets_new(
     store: Store, processes: Pool, url: str, name: str
 ) -> None:

@@ -9,9 +9,6 @@ from typing import Any, get_type_hints
 from unittest.mock import create_autospec
 
 import pytest
-from fastapi import Depends, FastAPI
-from httpx import ASGITransport, AsyncClient
-from pydantic import ValidationError, validate_call
 
 from tbloom import AsyncTimeBloom, LocalBloom, TimeBloom
 from tbloom.distinct import AsyncMemberSet, MemberSet
@@ -52,6 +49,9 @@ async def test_fastapi_takes_verbs_as_dependencies_and_routes(
     cls: Any, url: str, name: str
 ) -> None:
     """fastapi#14445"""
+    from fastapi import Depends, FastAPI  # noqa: PLC0415 - slow, and only needed here
+    from httpx import ASGITransport, AsyncClient  # noqa: PLC0415
+
     seen = cls.from_url(url, name) if hasattr(cls, "from_url") else cls()
     app, [item] = FastAPI(), [*inspect.signature(seen.contains).parameters][:1]
 
@@ -73,6 +73,8 @@ async def test_fastapi_takes_verbs_as_dependencies_and_routes(
 
 
 def test_pydantic_checks_the_arguments_of_a_verb() -> None:
+    from pydantic import ValidationError, validate_call  # noqa: PLC0415 - slow, and only needed here
+
     with LocalBloom() as seen:
         assert validate_call(seen.add)("a")
         with pytest.raises(ValidationError, match="within"):

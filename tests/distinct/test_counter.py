@@ -33,6 +33,7 @@ _WRONG: list[tuple[dict[str, Any], str, Any, str]] = [
     ({}, "slice", "20190603", "at: expected none: the counter has no slices"),
     *((DAILY, "slice", at, "at: expected .*a slice's label") for at in ("", "2019060\u00b3", None)),
     (DAILY, "slice", datetime(2019, 6, 3), "at: expected .*a time zone"),  # noqa: DTZ001
+    ({"granularity": "12h", "slices": 2}, "slice", date(2019, 6, 3), "at: expected a datetime"),
     (DAILY, "slice", datetime(9999, 12, 31, tzinfo=UTC), "at: expected .*the years"),
     *((_INTEGERS, "add", id, "member: expected a whole number") for id in (-1, 2**32, "7", True)),
     (_INTEGERS, "discard", 1.0, "member: expected a whole number"),

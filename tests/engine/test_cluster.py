@@ -121,7 +121,13 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str, library
     ):
         seen = TimeBloom(client, name, **{**PARAMETERS, "shards": 1})
         assert seen._retry_for == RETRY_FOR_FAILOVER
-        _offer_while_a_master_dies(seen, master.port, master.process.kill, range(12))
+
+        def kill() -> None:
+            with redis.Redis(port=port) as watching:
+                watching.sentinel_set("main", "down-after-milliseconds", 500)
+            master.kill()
+
+        _offer_while_a_master_dies(seen, master.port, kill, range(12))
         assert replica.info("replication")["role"] == "master"
 
 

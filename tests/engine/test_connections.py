@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import socketserver
@@ -10,6 +9,7 @@ import threading
 from collections import Counter
 from functools import partial
 from itertools import count
+from threading import Event
 from time import sleep
 from typing import Any
 
@@ -21,7 +21,7 @@ from tbloom import TimeBloom
 from tbloom.engine.scripts import Script
 from tbloom.engine.sending import redis_error
 from tests.helpers.localredis import LocalRedis, again_and_again
-from tests.helpers.making import in_child, needs_fork
+from tests.helpers.making import give_up_soon, in_child, needs_fork, signal_once
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM
 
@@ -52,8 +52,9 @@ async def test_a_late_reply_does_not_answer_the_next_call(
 ) -> None:
     """After a time-out, the connection is closed, so that its late reply is never read."""
     assert own_server.process is not None
-    seen = make(url=f"{own_server.url}?socket_timeout=0.2", retry_for=0.1)
+    seen = make(url=f"{own_server.url}?socket_timeout=600", retry_for=0.0)
     assert await seen.add("old")
+    give_up_soon(seen)
     own_server.process.send_signal(signal.SIGSTOP)
     with pytest.raises(redis.TimeoutError):
         await seen.contains("new")
@@ -218,16 +219,17 @@ def test_the_reply_to_an_interrupted_call_does_not_answer_the_next_call(
     url: str, name: str, *, callers: bool, size: int
 ) -> None:
     """Ctrl-C comes between a command and its reply, which arrives later."""
-    items = [f"new {i}" for i in range(size)]
+    items, go_on = [f"new {i}" for i in range(size)], Event()
     with (
-        Proxy(url, {3: Fault.LATE_REPLY}.get, late=0.5) as proxy,
+        Proxy(url, {3: Fault.LATE_REPLY}.get, late=go_on) as proxy,
         BLOOM.open(proxy.url, name, callers=callers) as seen,
     ):
         seen.add_many(["old", "old 2", "old 3"])
         add = partial(seen.add_many, items) if size > 1 else partial(seen.add, items[0])
-        threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+        signal_once(lambda: bool(proxy.struck), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             add()
+        go_on.set()
         assert [False] * 3 == [seen.add(item) for item in ("old", "old 2", "old 3")]
         assert [True] * size == seen.add_many(items)
         assert [False] * size == seen.add_many(items)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -157,9 +158,9 @@ async def test_items_of_many_tasks_go_in_few_calls(
 @each_store
 async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, name: str) -> None:
     """Two calls are in flight at once, so that the server has work while the client delivers answers."""
-    faults: list[Fault] = []
-    with Proxy(url, lambda _: faults.pop() if faults else None, late=2) as proxy:
-        async with store.from_url(f"{proxy.url}?socket_timeout=30", name) as seen:
+    faults, go_on = list[Fault](), threading.Event()
+    with Proxy(url, lambda _: faults.pop() if faults else None, late=go_on) as proxy:
+        async with store.from_url(f"{proxy.url}?socket_timeout=600", name) as seen:
             await seen.add("the store begins")
             faults.append(Fault.LATE_REPLY)
             first = asyncio.create_task(seen.contains("first"))
@@ -167,13 +168,14 @@ async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, n
                 await asyncio.sleep(0.001)
             assert await seen.contains("the store begins")
             assert not first.done()
+            go_on.set()
             assert not await first
 
 
 async def test_tasks_that_ask_in_other_ways_get_answers_of_their_own(
     clockwork: Clockwork, name: str
 ) -> None:
-    """All were added the day before; within the newest slice, some are new."""
+    """All were added the day before; within the newest slice, some are new. And some are forgotten earlier."""
     items = [f"item {i}" for i in range(40)]
     async with AsyncTimeBloom.from_url(clockwork.server.url, name, cache_size=0) as seen:
         await seen.add_many(items)
@@ -181,6 +183,10 @@ async def test_tasks_that_ask_in_other_ways_get_answers_of_their_own(
         within = [7, 1] * 20
         answers = await asyncio.gather(*map(seen.add, items, within))
         assert [False, True] * 20 == answers
+    async with AsyncExactFilter.from_url(clockwork.server.url, f"{name}:exact") as seen:
+        await asyncio.gather(*map(seen.add, items, [10, 20] * 20))
+        clockwork.go_on(15)
+        assert [False, True] * 20 == await seen.contains_many(items)
 
 
 async def test_only_the_task_of_a_refused_item_gets_its_error(url: str, name: str) -> None:
@@ -315,6 +321,12 @@ class _Held(redis.asyncio.Redis):
         return await super().execute_command(*words, **options)
 
 
+async def _many_turns() -> None:
+    """Let all tasks go on until they wait for a reply, or for ``go_on``."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(
     ("store", "verb"),
     [(EXACT, "discard"), (EXACT, "discard_many"), (EXACT, "clear"), (BLOOM, "clear")],
@@ -328,16 +340,16 @@ async def test_no_item_of_a_cancelled_add_comes_after_its_removal(
         await seen.add("before")
         client.go_on = asyncio.Event()
         adds = [asyncio.create_task(seen.add(item)) for item in "abcd"]
-        await asyncio.sleep(0.1)
+        await _many_turns()
         begins, client.go_on = client.go_on, asyncio.Event()
         begins.set()
         await asyncio.wait(adds[:2])
-        await asyncio.sleep(0.1)
+        await _many_turns()
         adds[2].cancel()
-        await asyncio.sleep(0.1)
+        await _many_turns()
         words = {"discard": ["c"], "discard_many": [["c"]], "clear": []}[verb]
         removal = asyncio.create_task(getattr(seen, verb)(*words))
-        await asyncio.sleep(0.1)
+        await _many_turns()
         client.go_on.set()
         await removal
         assert not await seen.contains("c")
@@ -355,15 +367,15 @@ async def test_a_cancelled_add_holds_up_only_adds_of_its_item(
         await seen.add("before")
         client.go_on = asyncio.Event()
         adds = [asyncio.create_task(seen.add(item)) for item in "abcd"]
-        await asyncio.sleep(0.1)
+        await _many_turns()
         if store is not DISTINCT:  # a and b are added; now c and d share a call, which is held
             begins, client.go_on = client.go_on, asyncio.Event()
             begins.set()
             assert [True, True] == [await adds[0], await adds[1]]
-            await asyncio.sleep(0.1)
+            await _many_turns()
         adds[2].cancel()
-        await asyncio.sleep(0.1)
-        async with asyncio.timeout(5):
+        await _many_turns()
+        async with asyncio.timeout(60):
             assert [True, False] == await seen.contains_many(["before", "c"])
             if store is BLOOM:
                 assert Claim.NEW is await seen.claim("other")
@@ -374,7 +386,7 @@ async def test_a_cancelled_add_holds_up_only_adds_of_its_item(
         buffer = bytearray(b"c")
         again = asyncio.create_task(seen.add_many(iter([buffer, "x"])))
         alone = asyncio.create_task(seen.add("c"))
-        await asyncio.sleep(0.1)
+        await _many_turns()
         buffer[:] = b"z"
         if store is not DISTINCT:  # a and b, then c and d together: adds of c wait for these
             assert 3 == client.held

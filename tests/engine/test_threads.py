@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from tbloom.engine.flow import Call
 from tbloom.engine.retries import Retries
 from tests.engine.test_connections import connections
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import awaited, in_child, needed, needs_fork
+from tests.helpers.making import awaited, in_child, needed, needs_fork, signal_once
 from tests.helpers.servers import Cluster
 from tests.helpers.stores import EXACT, STORES, Store
 
@@ -84,7 +83,7 @@ class _Held(redis.Redis):
     def parse_response(self, *args: Any, **options: Any) -> Any:
         if self.hold.is_set():
             self.hold.clear()
-            self.go_on.wait(60)
+            self.go_on.wait()
         return super().parse_response(*args, **options)
 
 
@@ -139,7 +138,7 @@ def _holding(url: str, name: str, most: int) -> Iterator[Any]:
 def test_ctrl_c_ends_the_wait_for_a_connection(url: str, name: str) -> None:
     """The place in the line is free for others."""
     with _held(url, name) as seen:
-        threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+        signal_once(lambda: bool(seen._sender.turns.waiting), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             seen.contains("a")
         seen.client.go_on.set()
@@ -169,7 +168,7 @@ def test_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(
     before = signal.signal(signal.SIGUSR1, look)
     try:
         with _holding(url, name, most) as seen:
-            threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+            signal_once(lambda: not seen.client.hold.is_set(), signal.SIGUSR1)
             assert seen.contains("a")
             assert answers == ["Too many connections" if most == 1 else True]
             assert _least_called(seen)
@@ -193,7 +192,7 @@ def test_an_interrupted_wait_closes_no_connection(url: str, name: str, client: r
             before = connections(client, name)
             holders = seen._sender._connections.holders
             holders |= {-1, -2, -3}
-            threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+            signal_once(lambda: bool(seen._sender._connections.waiting), signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):
                 seen.contains("a")
             holders -= {-1, -2, -3}
@@ -246,7 +245,7 @@ print("no thread holds a connection")
 
 def test_an_interrupted_thread_gives_its_connection_back() -> None:
     words = [sys.executable, "-c", _INTERRUPTED]
-    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, check=False, capture_output=True, text=True)
     assert "no thread holds a connection\n" == ended.stdout, ended.stderr
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 _PROGRAM = """
-import sys
+import runpy, sys
 import tbloom
+from tbloom.cli import main
 from tbloom.distinct import DistinctCounter
 zip, url, name = sys.argv[1:]
 assert tbloom.__file__.startswith(zip)
@@ -23,6 +24,9 @@ for seen in (
 ):
     print(seen.add("a"), seen.add("a"))
     seen.close()
+main(["completion", "bash"])
+sys.argv[1:] = ["--help"]
+runpy.run_module("tbloom", run_name="__main__")
 """
 
 
@@ -34,16 +38,12 @@ def test_the_package_works_in_a_zip_file(url: str, name: str, tmp_path: Path) ->
             for file in folder.rglob("*.*"):
                 if file.suffix != ".pyc":
                     made.write(file, Path(within) / file.relative_to(folder))
-    environment = {**os.environ, "PYTHONPATH": str(archive)}
-
-    def ended(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *words],
-            check=False, capture_output=True, text=True, env=environment, cwd=tmp_path,
-        )  # fmt: skip
-        assert not done.returncode, done.stderr
-        return done.stdout
-
-    assert "True False\n" * 3 == ended("-c", _PROGRAM, str(archive), url, name)
-    assert "Usage: tbloom" in ended("-m", "tbloom", "--help")
-    assert "tbloom" in ended("-m", "tbloom", "completion", "bash")
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(archive), url, name],
+        check=False, capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(archive)},
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    assert done.stdout.startswith("True False\n" * 3)
+    assert "_TBLOOM_COMPLETE=bash_complete" in done.stdout
+    assert "Usage: tbloom" in done.stdout

@@ -189,6 +189,10 @@ def test_an_add_says_how_many_dead_entries_it_has_swept(
     [[_, answer, _, dead, left]] = replies_to(clockwork.client, next(flow))
     flow.close()
     assert (b"0", 3, 2) == (answer, dead, left)
+    for first in (0, 60):
+        seen.add_many(map(str, range(first, first + 60)), ttl=60)
+        clockwork.go_on(61)
+    assert 1 == seen.info().buckets  # dead entries split none
 
 
 def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Clockwork, seen: ExactFilter) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 from tbloom.cli import COMMANDS, command, main
@@ -117,6 +120,36 @@ def started(*arguments: object, **options: Any) -> subprocess.Popen[Any]:
     """Starts a command in a process of its own, with pipes to all its streams."""
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen([*TBLOOM, *map(str, arguments)], **{**streams, **options})
+
+
+class Serving:
+    """A command that serves at a port of its own until a signal ends it, in a process that has imported what it needs already."""
+
+    def __init__(self, *words: str) -> None:
+        reader, said = Pipe(duplex=False)
+        self._running = Forked(_serve, said, [*words, "--port", "0"])
+        said.close()
+        self._said = os.fdopen(os.dup(reader.fileno()))
+        [port] = re.findall(r"^Serving http://.+:(\d+)/", self._said.readline())
+        self.port = int(port)
+
+    def end(self, number: int = signal.SIGINT) -> tuple[int, list[str]]:
+        """The exit code, and the further lines on stderr."""
+        self._running.send_signal(number)
+        return self._running.result(), self._said.read().splitlines()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.kill()
+        self._said.close()
+
+
+def _serve(said: Connection, words: list[str]) -> int:
+    os.dup2(said.fileno(), sys.stderr.fileno())
+    sys.argv[1:] = words
+    return main()
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> str:

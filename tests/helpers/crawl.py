@@ -154,6 +154,9 @@ class Outcomes(Pages):
     def keeps_it_for_one_slice(self, response: Response) -> None:
         response.meta["tbloom_keep"] = 1
 
+    def keeps_it_for_too_long(self, response: Response) -> None:
+        response.meta["tbloom_keep"] = 8
+
     def reports_its_note(self, _: Response) -> None:
         """How many crawlers will have died of the page, if this one dies now."""
         settings = self.crawler.settings
@@ -166,11 +169,9 @@ class Outcomes(Pages):
         own = settings["REDIS_URL"], settings["TBLOOM_KEY"]
         a = scrapy.Request(f"{self.site}a")
         with TimeBloom.from_url(*own, capacity=1000) as other:
-            for _ in range(100):
-                if self.crawler.request_fingerprinter.fingerprint(a) in other:
-                    self.fetched.append(f"a is marked, {self.stored()} items are stored")
-                    return
+            while self.crawler.request_fingerprinter.fingerprint(a) not in other:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+        self.fetched.append(f"a is marked, {self.stored()} items are stored")
 
     def is_taken_over(self, response: Response) -> None:
         """Another crawler takes this one for dead, and is done with the page first."""
@@ -191,7 +192,7 @@ class Outcomes(Pages):
     def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
         """Redis does not answer from now on until the event loop says so."""
         client = redis.Redis.from_url(self.settings["REDIS_URL"])
-        client.client_pause(60_000, all=False)
+        client.client_pause(600_000, all=False)
         asyncio.get_running_loop().call_later(0.1, client.client_unpause)
         yield from response.follow_all(["/b", "/child"], self.note)
 

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from operator import and_, or_, sub, xor
 from pathlib import Path
+from threading import Thread
+from time import sleep
 from typing import Any, Self
 
 import pytest
+import redis
 
 from tests.helpers import clock
 from tests.helpers.localredis import BINARIES, FORK, MAIN
@@ -95,6 +98,26 @@ class Awaited:
     async def pairs(self) -> Any:
         for pair in self._seen.pairs():
             yield pair
+
+
+def signal_once(is_so: Callable[[], bool], number: int) -> None:
+    """Send this process a signal as soon as that is so."""
+
+    def send() -> None:
+        while not is_so():
+            sleep(0.001)
+        os.kill(os.getpid(), number)
+
+    Thread(target=send).start()
+
+
+def give_up_soon(seen: Any) -> None:
+    """Let the connections that the store has wait for a reply for a tenth of a second; its later ones, for as long as its URL says."""
+    pool = getattr(seen, "_seen", seen).client.connection_pool
+    for connection in (*pool._available_connections, *pool._in_use_connections):
+        connection.socket_timeout = 0.1
+        if isinstance(connection, redis.Connection):
+            connection._sock.settimeout(0.1)
 
 
 awaited = Awaited

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -31,16 +32,22 @@ class Fault(Enum):
 class Proxy:
     """Forwards everything, but what has script calls in it meets the fault that ``choose`` picks, by number.
 
-    ``late``: by how many seconds that is late which is late. Where a connection is cut or a reply
+    ``late``: by how many seconds that is late which is late, or what it waits for. Where a connection is cut or a reply
     lost, the client sees its connection end; the server has executed all calls that reached it whole.
     """
 
     def __init__(
-        self, url: str, choose: Callable[[int], Fault | None], *, late: float = 0.5
+        self,
+        url: str,
+        choose: Callable[[int], Fault | None],
+        *,
+        late: float | threading.Event = 0.5,
     ) -> None:
         self.lead_to(url)
         self._choose = choose
-        self._late = late
+        self._is_time = (
+            late.wait if isinstance(late, threading.Event) else partial(time.sleep, late)
+        )
         self._lock = threading.Lock()
         #: How many were made; those that arrive together are one.
         self.calls = 0
@@ -114,15 +121,16 @@ class Proxy:
                 pass
             return False
         if fault is Fault.LATE_REQUEST:
-            time.sleep(self._late)
+            self._is_time()
         elif fault is Fault.LATE_COPY:
             # To the same server, though the proxy leads to another one by then.
-            copy = [server.getpeername(), data]
-            threading.Timer(self._late, self._send_copy, copy).start()
+            copy = server.getpeername(), data
+            threading.Thread(target=self._send_copy, args=copy).start()
         server.sendall(data)
         return True
 
     def _send_copy(self, address: tuple[str, int], data: bytes) -> None:
+        self._is_time()
         with suppress(OSError), socket.create_connection(address) as server:
             server.sendall(data)
             server.shutdown(socket.SHUT_WR)
@@ -135,6 +143,6 @@ class Proxy:
             client.sendall(data[: len(data) // 2] if fault is Fault.CUT_REPLY else b"")
             return False
         if fault is Fault.LATE_REPLY:
-            time.sleep(self._late)
+            self._is_time()
         client.sendall(data)
         return True

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import redis
 
@@ -43,6 +44,11 @@ def open_main(stack: ExitStack) -> tuple[str, str]:
 
 
 def _container(stack: ExitStack) -> tuple[str, str]:
+    address = urlsplit(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    if address.scheme == "unix" and not Path(address.path or f"/{address.netloc}").is_socket():
+        raise FileNotFoundError(
+            address.path
+        )  # without the half second that docker-py and testcontainers take
     import docker  # noqa: PLC0415 - slow, and only needed here
     from testcontainers.community.redis import RedisContainer  # noqa: PLC0415
 
@@ -84,6 +90,9 @@ class Cluster:
             self._form(clients)
             while not all(map(self._is_ready, clients)):
                 time.sleep(0.05)
+            if self._replicas:  # a living master must not be replaced
+                for client in clients:
+                    client.config_set("cluster-node-timeout", 600_000)
             self._stack = stack.pop_all()
         return self
 
@@ -146,6 +155,9 @@ class Cluster:
         """SIGKILL; the master's clients and its replica find out by themselves."""
         port = master.connection_pool.connection_kwargs["port"]
         [process] = [node.process for node in self._nodes if node.port == port]
+        for node in self._nodes:
+            with redis.Redis(port=node.port) as client:
+                client.config_set("cluster-node-timeout", 1000)
         process.kill()
         guard.reap(process)
 
@@ -208,7 +220,7 @@ def sentinel(master: LocalRedis) -> Iterator[int]:
         config.write_text(
             f"bind 127.0.0.1\nport {port}\ndir {folder}\n"
             f"sentinel monitor main 127.0.0.1 {master.port} 1\n"
-            "sentinel down-after-milliseconds main 500\n"
+            "sentinel down-after-milliseconds main 600000\n"  # a living master must not be replaced
             "sentinel failover-timeout main 5000\n"
         )
         with (Path(folder) / "sentinel.log").open("wb") as log:

@@ -117,15 +117,16 @@ def test_an_empty_path_is_shown_as_it_is() -> None:
 
 
 def test_other_parameters_are_refused(path: Path) -> None:
-    """They are refused, until all slices have left the window or the filter is cleared."""
-    with at(START, path, slices=3) as seen, at(START, path, slices=3, capacity=2000) as other:
+    """They are refused, until all slices have left the window or the filter is cleared. A new slice may have the label of an old one."""
+    opened = partial(at, START, path, slices=1)
+    with opened(granularity="1h") as seen, opened(granularity="2h") as other:
         seen.add("a")
         for verb in (other.info, partial(other.add, "a"), partial(other.contains_many, ["a"])):
             with pytest.raises(ConfigMismatch) as caught:
                 verb()
-            assert caught.value.differences["capacity"] == (1000, 2000)
-        other._protocol.clock = seen._protocol.clock = lambda: START + 3 * DAY
-        assert other.add("b")
+            assert caught.value.differences["granularity"] == ("3600s", "7200s")
+        other._protocol.clock = seen._protocol.clock = lambda: START + DAY // 24
+        assert [True, True] == [other.add("b"), other.add("a")]
         with pytest.raises(ConfigMismatch):
             seen.add("a")
         seen.clear()
@@ -197,26 +198,31 @@ def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call(
     path: Path, lose: Callable[[Path], object], error: str
 ) -> None:
     """As by rm, rsync or logrotate; and of the end, where it was the last call. Nobody adds into nothing."""
-    opened = partial(LocalBloom, path=path, capacity=1000)
-    seen, other, reader = opened(), opened(), opened(readonly=True)
-    seen.add_many(["a", "b"])
-    assert reader.contains("a")
-    assert not other.add("a")
-    lose(path)
-    for call in (
-        partial(seen.add, "c"),
-        partial(seen.add_many, ["c"]),
-        partial(seen.contains, "a"),
-        partial(reader.last_seen, "a"),
-        seen.info,
-        seen.clear,
-        seen.close,
-        other.close,
-    ):
-        with pytest.raises(TBloomError, match=error):
-            call()
-    seen.close()  # it is closed
-    reader.close()  # it has nothing to lose
+
+    def use() -> None:
+        opened = partial(LocalBloom, path=path, capacity=1000)
+        seen, other, reader = opened(), opened(), opened(readonly=True)
+        seen.add_many(["a", "b"])
+        assert reader.contains("a")
+        assert not other.add("a")
+        lose(path)
+        for call in (
+            partial(seen.add, "c"),
+            partial(seen.add_many, ["c"]),
+            partial(seen.contains, "a"),
+            partial(reader.last_seen, "a"),
+            seen.info,
+            seen.clear,
+            seen.close,
+            other.close,
+        ):
+            with pytest.raises(TBloomError, match=error):
+                call()
+        seen.close()  # it is closed
+        reader.close()  # it has nothing to lose
+
+    with Child(use) as child:  # SIGBUS would kill the whole run
+        assert 0 == child.wait()
 
 
 def test_a_file_that_is_cut_within_a_call_kills_the_process(

@@ -19,7 +19,6 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-import httpx
 import pytest
 import redis
 
@@ -315,6 +314,8 @@ def test_an_rq_job_is_done_once_though_it_fails_or_its_worker_is_killed(
 
 async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str) -> None:
     """/broken fails at first, once by an exception and once by a status."""
+    import httpx  # noqa: PLC0415 - slow, and only needed here
+
     own.flushall()
     handled = Counter[str]()
 

@@ -73,7 +73,10 @@ def test_the_packages_all_names_what_it_imports() -> None:
         ("import tbloom", {"redis", "asyncio", "dataclasses"}),
         ("import tbloom.errors, tbloom.window, tbloom.arguments", {"redis", "asyncio"}),
         ("from tbloom import LocalBloom; assert LocalBloom().add('a')", {"redis", "asyncio"}),
-        ("from tbloom import TimeBloom", {"pyroaring", "isal", "sqlite3", "rich"}),
+        (
+            "from tbloom import TimeBloom; TimeBloom.from_url('valkey://h', 'a')",
+            {"pyroaring", "isal", "sqlite3", "rich", "valkey"},
+        ),
         ("from tbloom.distinct import DistinctCounter", {"pyroaring"}),
         ("from tbloom.cli import main; main(['--version'])", {"redis", "mmh3"}),
         ("from tbloom.cli import main; main(['plan'])", {"redis"}),

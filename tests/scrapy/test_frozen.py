@@ -65,7 +65,7 @@ class Held(Handler):
 
     def get(self) -> None:
         if int(self.path[1:]) >= HELD:
-            self.server.opened.wait(100)
+            self.server.opened.wait()
         self.answer(200, b"page")
 
 

@@ -183,6 +183,8 @@ class Prepared(Spider):
 
     def parse(self, response: Response) -> None:
         self.fetched.append(response.url[-1])
+        if response.url.endswith("c"):
+            taking._START_PATIENCE = 0.1
         if len(self.fetched) == 3:
             self.fetched_all.set()
         if self.pages and response.url.endswith("a"):
@@ -190,7 +192,7 @@ class Prepared(Spider):
 
 
 def crawl_prepared(site: str, settings: Mapping[str, Any], *, ends: bool) -> list[list[str]]:
-    taking._START_PATIENCE = 2.0
+    taking._START_PATIENCE = 3600.0
     given: list[Any] = [{"pages": "ab", "ends": True}, {"pages": "" if ends else "c", "ends": ends}]
     for each in given:
         each |= {"site": site, "fetched": []}
@@ -277,7 +279,7 @@ def test_a_page_in_a_jobdir_that_another_crawl_has_fetched_is_not_fetched_again(
 ) -> None:
     """Scrapy marks a page that is tried again with dont_filter, so that its scheduler does not ask the filter."""
     settings = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "RETRY_ENABLED": True}
-    settings |= {"DOWNLOAD_HANDLERS": {"http": Site}, "CLOSESPIDER_TIMEOUT": 20}
+    settings |= {"DOWNLOAD_HANDLERS": {"http": Site}}
     case = Case([], {"a": [503]}, pages="ab")
     fetched = in_turn(crawl_around_a_jobdir, case, settings, str(tmp_path / "job"))
     assert [("ab", "closespider_pagecount"), ("a", "finished"), ("", "finished")] == fetched

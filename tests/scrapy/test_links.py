@@ -36,7 +36,6 @@ LONG = [pytest.param("scheduled, local", marks=pytest.mark.check), LOCAL]
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
 EVERY_MARK = pytest.mark.parametrize("mark", ["scheduled", "done", *LONG])
 DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
-SPINS = {"CLOSESPIDER_TIMEOUT": 4}
 
 
 # The engine is idle
@@ -105,7 +104,7 @@ def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filt
     settings = own if mark == "own" else marked(mark, tmp_path)
     if queue == "scrapy-redis" and mark == "own":
         settings = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
-    [end] = project(spider, **settings, **queued(queue, tmp_path), **SPINS)
+    [end] = project(spider, **settings, **queued(queue, tmp_path))
     assert "finished" == end.reason
     pages = {AtIdle: ["/seen"], OneByOne: ["/a", "/b"]}
     expected = pages.get(spider, [f"/seen-{number}" for number in range(30)])
@@ -117,7 +116,7 @@ def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filt
 def test_a_crawl_that_stays_open_gets_no_more_idle_signals_than_it_waits_for(
     project: Any, tmp_path: Path, mark: str
 ) -> None:
-    [end] = project(StaysAtIdle, **marked(mark, tmp_path), **SPINS)
+    [end] = project(StaysAtIdle, **marked(mark, tmp_path))
     assert (["/start", "/seen"], "finished") == (end.fetched, end.reason)
     assert len(end.said) < 30
 
@@ -196,7 +195,7 @@ class LinksWhileRedisWaits(Project):
         if path_of(response) != "start":
             return
         client = redis.Redis.from_url(self.settings["REDIS_URL"])
-        client.client_pause(60_000, all=False)
+        client.client_pause(600_000, all=False)
         yield self.request("0", dont_filter=True)
         for number in range(6_000):
             yield self.request(str(1 + number % 9))

@@ -20,6 +20,7 @@ from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
 from tbloom.bloom.claims.fleet import Pages, failed_queue_of
 from tbloom.scrapy.done import local
 from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal, LocalFleet
+from tests.helpers.forked import Forked
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A, B, C = b"a" * 20, b"b" * 20, b"c" * 20
@@ -53,6 +54,10 @@ def start(path: Path) -> Iterator[Any]:
 def taken(seen: CrawlLocal, limit: int, queue: str = "") -> list[str]:
     """Take what earlier processes have left, and return the texts."""
     return [note.text for note in seen.take(limit, queue, idle=True).notes]
+
+
+def open_claims(path: Path) -> None:
+    CrawlLocal(path=path, capacity=1000, error_rate=1e-9).open_claims()
 
 
 def in_another_process(work: Callable[[], Any]) -> Any:
@@ -393,11 +398,8 @@ def test_a_second_process_is_locked_out(start: Any, path: Path) -> None:
     for text in (second(), in_another_process(second), second()):
         assert f"{path} is in use by another process" in text
         assert "TBLOOM_PATH" in text
-    by_name = "from sys import argv; from tbloom.scrapy.done.local import CrawlLocal as C"
-    script = f"{by_name}; C(path=argv[1], capacity=1000, error_rate=1e-9).open_claims()"
-    process = [sys.executable, "-c", script, str(path)]
-    done = subprocess.run(process, capture_output=True, text=True, check=False)
-    assert "ClaimsLocked" in done.stderr
+    with pytest.raises(RuntimeError, match="ClaimsLocked"):
+        Forked(open_claims, path).result()  # no child of the one that has it open
     # It has changed nothing, and other uses of the filter go on.
     assert [NEW] == seen.claim_many([A], notes=["A"])
     with LocalBloom(path=path, capacity=1000, error_rate=1e-9) as other:

@@ -206,9 +206,10 @@ def test_an_idle_crawl_waits_for_a_crawler_that_dies_and_takes_its_pages(crawl: 
 
 
 @MARKS
-def test_the_event_loop_goes_on_while_redis_is_asked(crawl: Any, mark: str) -> None:
-    """Redis answers only after the event loop has done something else."""
+def test_the_event_loop_goes_on_while_redis_is_asked(crawl: Any, own_url: str, mark: str) -> None:
+    """Redis answers only after the event loop has done something else. (It is the test's own, because it stands still.)"""
     settings = {**ADDON, "TBLOOM_MARK": mark, "TBLOOM_RETRY_FOR": 0}
+    settings["REDIS_URL"] = f"{own_url}?socket_timeout=600"
     result = crawl("outcomes", settings, [["a", end("links_while_redis_waits")]])
     assert ["a", "b", "child"] == sorted(result["fetched"])
     assert "finished" == result["finish_reason"]

@@ -74,7 +74,7 @@ def test_a_page_is_kept_as_its_request_or_its_callback_says(
         ["a", {"tbloom_keep": 2}],
         ["b", end("keeps_it_for_one_slice")],
         ["c", {}],
-        ["d", {"tbloom_keep": 8}],
+        ["d", end("keeps_it_for_too_long")],
     ]
     result = crawl("outcomes", DONE, pages)
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
@@ -95,7 +95,7 @@ def test_a_redirect_to_what_another_crawler_works_on_is_done(
     crawl: Any, marked: Any, url: str, name: str, site: str
 ) -> None:
     """If the page fails there, it is left itself."""
-    with TimeBloom.from_url(url, name, capacity=1000, session_ttl=1) as other:
+    with TimeBloom.from_url(url, name, capacity=1000) as other:
         other.claim(fingerprint(Request(f"{site}a")))
         result = crawl("outcomes", DONE, ["to/a"])
         assert ["to/a"] == marked("a", "to/a")

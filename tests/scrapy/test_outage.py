@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,18 +59,18 @@ class Page(Handler):
     """Page 0, 1, ... of a tree."""
 
     def get(self) -> None:
-        site, number = self.server, int(self.path[1:])
-        if number >= site.held:
-            site.opened.wait(100)
+        site = self.server
+        if next(site.requests) >= site.held:
+            site.opened.wait()
         self.answer(200)
-        site.fetched[number] += 1
+        site.fetched[int(self.path[1:])] += 1
 
 
 @contextmanager
 def a_site(pages: int = 10**9, held: int = 10**9) -> Iterator[Server]:
-    """A site of so many pages; those from ``held`` on wait until the test has opened them."""
-    opened = threading.Event()
-    with served(Page, pages=pages, held=held, opened=opened, fetched=Counter()) as site:
+    """A site of so many pages. It answers ``held`` requests, and the others wait until the test has opened it."""
+    opened, own = threading.Event(), {"requests": count(), "fetched": Counter[int]()}
+    with served(Page, pages=pages, held=held, opened=opened, **own) as site:
         try:
             yield site
         finally:
@@ -135,13 +136,14 @@ def test_while_the_server_is_away_the_crawl_waits(
 ) -> None:
     """Then it goes on: each page is fetched once, and marked. scrapy-redis#108 asks for it."""
     assert server.process is not None
-    with a_site(pages=300) as site:
+    with a_site(pages=300, held=30) as site:
         crawl = start(site, settings, soon=how == "stopped")
         wait_for(30, site, crawl)
         if how == "killed":
             server.kill()
         else:
             server.process.send_signal(signal.SIGSTOP)
+        site.opened.set()
         wait_for_outage(crawl, tmp_path)
         assert crawl.is_running
         if how == "killed":
@@ -237,11 +239,11 @@ def test_a_signal_at_the_start_leaves_a_line_that_says_why_nothing_was_fetched(
     told, log = threading.Event(), tmp_path / "log"
 
     def choose(_: int) -> Fault:
-        told.wait(100)
+        told.wait()
         return Fault.CUT_REQUEST
 
     with a_site(held=0) as site, Proxy(server.url, choose) as proxy:
-        url = f"{proxy.url}?socket_timeout=100"
+        url = f"{proxy.url}?socket_timeout=600"
         own = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 1}
         own["LOG_FILE"] = str(log)
         crawl = start(site, own) if is_alone else Forked(crawl_beside, site.url, own)
@@ -271,10 +273,11 @@ def test_the_next_crawl_fetches_requests_that_were_not_asked_about(
 ) -> None:
     """With TBLOOM_MARK = "done": a page whose links could not be asked for is not marked."""
     settings = {**DONE, "TBLOOM_RETRY_FOR": 0.1, "TBLOOM_SESSION_TTL": 1}
-    with a_site(pages=60) as site:
+    with a_site(pages=60, held=5) as site:
         crawl = start(site, {**settings, "CONCURRENT_REQUESTS": 1})
         wait_for(5, site, crawl)
         server.kill()
+        site.opened.set()
         assert "tbloom_error" == result(crawl)["finish_reason"]
         server.restart()
         assert "finished" == result(start(site, settings))["finish_reason"]
@@ -282,14 +285,14 @@ def test_the_next_crawl_fetches_requests_that_were_not_asked_about(
 
 
 class Moves(Page):
-    """Pages from ``held`` on wait until the test has opened them, and then lead to others."""
+    """The later half of the pages waits until the test has opened them, and then leads to others."""
 
     def get(self) -> None:
         number = int(self.path[1:])
-        if number < self.server.held:
+        if number < 3:
             super().get()
         else:
-            self.server.opened.wait(100)
+            self.server.opened.wait()
             self.answer(302, Location=f"/{number + 100}")
 
 
@@ -297,7 +300,8 @@ def test_a_page_whose_redirect_gets_no_answer_is_unfinished(server: LocalRedis, 
     """Its redirect is in no circle, and leads to no login. The next crawl fetches it."""
     opened = threading.Event()
     settings = {**DONE, "TBLOOM_RETRY_FOR": 0.1, "TBLOOM_SESSION_TTL": 1}
-    with served(Moves, pages=6, held=3, opened=opened, fetched=Counter()) as site:
+    own = {"requests": count(), "fetched": Counter[int]()}
+    with served(Moves, pages=6, held=3, opened=opened, **own) as site:
         crawl = start(site, settings)
         wait_for(3, site, crawl)
         server.kill()
@@ -305,6 +309,7 @@ def test_a_page_whose_redirect_gets_no_answer_is_unfinished(server: LocalRedis, 
         stats = result(crawl)["stats"]
     left = {stat: n for stat, n in stats.items() if stat.startswith("tbloom/left")}
     assert {"tbloom/left": 3, "tbloom/left/unfinished": 3} == left
+    assert "dupefilter/filtered" not in stats
 
 
 @contextmanager
@@ -396,7 +401,7 @@ def test_a_try_that_fails_late_begins_no_outage(
         tries.append("a try")
         if len(tries) > 1:
             return store.add("b")
-        is_back.wait(100)
+        is_back.wait()
         with redis.Redis.from_url(UNREACHABLE) as client:
             return bool(client.ping())
 
@@ -513,7 +518,7 @@ class Held(Handler):
         site, number = self.server, int(self.path[1:])
         site.asked[number] += 1
         if number in site.doors:
-            site.doors[number].wait(100)
+            site.doors[number].wait()
         self.answer(200)
 
 
@@ -622,10 +627,11 @@ def test_a_crawl_with_scrapy_redis_queue_goes_on_when_its_server_is_back(
 ) -> None:
     """Scrapy logs an exception whenever the queue asks meanwhile."""
     queue = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
-    with a_site(pages=100) as site:
+    with a_site(pages=100, held=30) as site:
         crawl = start(site, {**SCHEDULED, **queue})
         wait_for(30, site, crawl)
         server.kill()
+        site.opened.set()
         while crawl.is_running and "Exception in callback" not in (tmp_path / "log").read_text():
             time.sleep(0.02)
         server.restart()

@@ -30,8 +30,6 @@ LONG = pytest.mark.check
 MARKS = ("scheduled", "done")
 QUEUES = pytest.mark.parametrize("queue", ["memory", pytest.param("JOBDIR", marks=LONG)])
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
-#: A crawl that spins ends by this.
-SPINS = {"CLOSESPIDER_TIMEOUT": 10}
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def days(clockwork: Clockwork, project: Any) -> Any:
             clockwork.go_on((day - now) * DAY)
             now = day
             url = clockwork.server.url
-            ends += project(spider, answers=given, REDIS_URL=url, **{**SPINS, **settings})
+            ends += project(spider, answers=given, REDIS_URL=url, **settings)
         return ends
 
     return days
@@ -352,12 +350,10 @@ class Polls(Project):
     async def start(self) -> AsyncIterator[Any]:
         if self.number == 0:
             yield self.ask()
-            await asyncio.wait_for(Polls.over.wait(), 15)
+            await Polls.over.wait()
         else:
-            await asyncio.wait_for(Polls.failed.wait(), 15)
-            for _ in range(10):
-                if self.items:
-                    break
+            await Polls.failed.wait()
+            while not self.items:
                 yield self.ask()
                 await asyncio.sleep(0.1)
             Polls.over.set()
@@ -411,9 +407,7 @@ class PollsTogether(Project):
     failures = 0
 
     async def start(self) -> AsyncIterator[Any]:
-        for _ in range(100):
-            if PollsTogether.failures >= 4:
-                break
+        while PollsTogether.failures < 4:
             yield self.request("list", meta={"tbloom_within": 1}, errback=self.failed)
             await asyncio.sleep(0.3)
 
@@ -546,6 +540,4 @@ def test_the_seeds_of_a_redis_spider_are_filtered_by_the_recipe_only(
 ) -> None:
     settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
     settings |= {"REDIS_START_URLS_KEY": name, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
-    assert {"a": expected, "b": expected} == times(
-        project(spider, spider, **{**settings, "CLOSESPIDER_TIMEOUT": 2})
-    )
+    assert {"a": expected, "b": expected} == times(project(spider, spider, **settings))

@@ -153,19 +153,15 @@ def test_a_chain_of_pages_goes_on_where_it_was_stopped(
 
 
 class WaitsForTheFirst(Project):
-    """Asks for its second page once the first one is marked, or after some seconds."""
+    """Asks for its second page once the first one is marked."""
 
     async def start(self) -> AsyncIterator[Any]:
         first = self.request("first")
         yield first
         fingerprint = self.crawler.request_fingerprinter.fingerprint(first)
-        for _ in range(50):
-            if self.settings["TBLOOM_STORE"] == "local" or await asyncio.to_thread(
-                self.is_marked, fingerprint
-            ):
-                self.said.append("is marked")
-                break
+        while not await asyncio.to_thread(self.is_marked, fingerprint):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+        self.said.append("is marked")
         yield self.request("second")
 
     def is_marked(self, fingerprint: bytes) -> bool:
@@ -199,7 +195,9 @@ class Deadly(Project):
     async def parse(self, response: Response) -> Any:
         self.note(path_of(response))
         if path_of(response) == "deadly":
-            await asyncio.sleep(0.5)  # until the other page is marked
+            stat = self.crawler.stats.get_value
+            while stat("tbloom/done", 0) < stat("response_received_count") - 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # until the other page is marked
             os.kill(os.getpid(), signal.SIGKILL)
         yield {"page": path_of(response)}
 

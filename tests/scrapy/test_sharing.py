@@ -133,7 +133,7 @@ def test_a_crawler_without_work_stays_open_while_the_first_page_is_in_work(
 def test_pages_that_have_failed_in_an_earlier_crawl_stay_with_the_one_that_took_them(
     fleet: Any, url: str, name: str, site: str
 ) -> None:
-    """Given away, they would wait for the next crawl, because running ones look for them at their start only."""
+    """Or may have killed it. Given away, they would wait for the next crawl: running ones look for them at their start only."""
     waiting = fleet(0, starts=False, TBLOOM_WHEN_IDLE="wait")
     wait_for_waiting(url, name, 1)
     with TimeBloom.open(url, name) as seen:
@@ -142,8 +142,13 @@ def test_pages_that_have_failed_in_an_earlier_crawl_stay_with_the_one_that_took_
         items = [fingerprint(request) for request in requests]
         failed = failed_queue_of("tree")
         notes = [
-            Note(f'{item.hex()}\n{{"url": "{request.url}"}}', failed, failures=1)
-            for item, request in zip(items, requests, strict=True)
+            Note(
+                f'{item.hex()}\n{{"url": "{request.url}"}}',
+                failed,
+                deaths=n % 2,
+                failures=1 - n % 2,
+            )
+            for n, (item, request) in enumerate(zip(items, requests, strict=True))
         ]
         assert [True] * len(pages) == seen.push_many(items, notes)
         result = fleet(1, starts=False, DOWNLOAD_DELAY=0.05).result()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import scrapy
 from scrapy.http import Response
+from scrapy.utils.sitemap import Sitemap
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy import SitemapSpider
@@ -84,7 +85,9 @@ def fleet(url: str, name: str, maps: Any) -> Any:
 
     def start(**given: Any) -> Forked:
         settings = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9, **DONE}
-        settings |= {"TBLOOM_SESSION_TTL": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 8}
+        settings |= {"CONCURRENT_REQUESTS_PER_DOMAIN": 8}
+        if given.get("dies"):  # a living one must not be taken for dead
+            settings["TBLOOM_SESSION_TTL"] = 1
         return Forked(crawls.run, [[(Shop, {"site": maps.url, **given})]], **settings)
 
     def fleet(*crawlers: dict[str, Any]) -> Counter[str]:
@@ -92,7 +95,7 @@ def fleet(url: str, name: str, maps: Any) -> Any:
         running = list[Forked]()
         for given in crawlers:
             if running and running[0].is_running and crawlers[0].get("dies"):
-                while not any(path.startswith("page-") for path in maps.asked):
+                while not any(path.startswith("page-") for path in [*maps.asked]):
                     time.sleep(0.02)  # it has claimed all pages by then, or most
             running.append(start(**given))
         for crawl in running:
@@ -128,49 +131,36 @@ def test_of_a_sitemap_exactly_the_changed_pages_are_fetched_again(fleet: Any, ma
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [
-        ({}, ({"page-0", "page-3"}, {"page-1"}, {"map-0.xml"})),
-        ({"sitemap_lastmod": "day"}, ({"page-3"}, set(), {"map-0.xml"})),
-        ({"sitemap_lastmod": False}, (set(), set(), {"map-0.xml"})),
-        (
-            {"sitemap_index_lastmod": False},
-            ({"page-0", "page-3"}, {"page-1"}, {"map-0.xml", "map-1.xml", "map-2.xml"}),
-        ),
+        ({}, {"page-0", "page-1", "page-3"}),
+        ({"sitemap_lastmod": "day"}, {"page-3"}),
+        ({"sitemap_lastmod": False}, set()),
     ],
 )
-def test_an_index_says_which_sitemaps_are_read_again(
-    fleet: Any, maps: Any, attributes: dict[str, Any], expected: Any
+def test_a_lastmod_may_count_by_its_day_or_not_at_all(
+    fleet: Any, maps: Any, attributes: dict[str, Any], expected: set[str]
 ) -> None:
-    """Those whose lastmod has changed: what the others name is not fetched. A lastmod may count by its day, or not at all."""
-    maps.maps = [DAY.format(1)] * 2 + [""]
+    """Whatever the index says, each crawl reads all sitemaps."""
+    maps.maps = [DAY.format(1)] * 3
     maps.lastmods = {f"page-{number}": DAY.format(1) for number in range(6)}
     fleet(attributes)
-    # page-0 and page-3 are in map-0.xml, page-1 is in map-1.xml.
-    for page, lastmod in {
-        "page-0": "2026-11-01T11:00:00Z",
-        "page-1": "2026-11-01T12:00:00Z",
-    }.items():
-        maps.lastmods[page] = lastmod
+    maps.lastmods["page-0"] = maps.lastmods["page-1"] = "2026-11-01T11:00:00Z"
     maps.lastmods["page-3"] = DAY.format(2)
-    maps.maps[0] = DAY.format(2)
-    asked = fleet(attributes)
-    read = {path for path in maps.asked if path.startswith("map-")}
-    of_first, of_second, read_again = expected
-    assert read_again | {"map-2.xml"} == read
-    assert of_first | (of_second if "map-1.xml" in read else set()) == asked.keys()
+    assert expected == fleet(attributes).keys()
+    assert {"map-0.xml", "map-1.xml", "map-2.xml"} <= maps.asked.keys()
 
 
-class Broken(SitemapSpider):
-    """Has a sitemap in the version "1"."""
+class Whole(SitemapSpider):
+    """Reads its sitemap in each crawl."""
 
-    name = "broken"
+    name = "whole"
     site: str
     number: int
     items: list[Any]
 
     async def start(self) -> AsyncIterator[Any]:
-        yield scrapy.Request(
-            f"{self.site}map.xml", self._parse_sitemap, meta={"tbloom_version": "1"}
-        )
+        self.sitemap_urls = [f"{self.site}map.xml"]
+        async for request in SitemapSpider.start(self):
+            yield request
 
     def parse(self, response: Response) -> Any:
         yield {path_of(response): response.meta.get("tbloom_version")}
@@ -184,21 +174,12 @@ DATED = URLS.replace(
 
 def test_a_callback_finds_lastmod_in_the_meta(project: Any, tmp_path: Path) -> None:
     """scrapy#7852."""
-    [end] = project(Broken, answers={"/map.xml": [DATED]}, **marked("done", tmp_path))
+    [end] = project(Whole, answers={"/map.xml": [DATED]}, **marked("done", tmp_path))
     assert {"a": "2026-11-29", "b": None} == {**end.items[0], **end.items[1]}
 
 
 MAPS = b"<sitemap><loc>SITE/map.xml</loc>%s</sitemap><sitemap><loc>SITE/b.xml</loc></sitemap>"
 INDEX = b'<?xml version="1.0"?><sitemapindex>%s</sitemapindex>' % MAPS
-
-
-class Whole(Broken):
-    """Reads its sitemap in each crawl."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        self.sitemap_urls = [f"{self.site}map.xml"]
-        async for request in SitemapSpider.start(self):
-            yield request
 
 
 @pytest.mark.parametrize("lastmod", [b"", b"<lastmod>%d</lastmod>"])
@@ -238,17 +219,84 @@ def test_alternate_links_have_the_lastmod_of_their_own_entry(project: Any, tmp_p
     assert {**pages, "map.xml": [1, 1, 1]} == times(ends)
 
 
-@pytest.mark.parametrize("wrong", [b"<html>maintenance</html>", b'<?xml version="1.0"?><rss/>'])
-def test_what_is_no_sitemap_is_not_seen_in_its_version(
-    project: Any, tmp_path: Path, wrong: bytes
+def entries(*lines: str) -> bytes:
+    """A sitemap of paths, each with its lastmod behind it."""
+    urls = "".join(
+        "<url><loc>SITE/{}</loc><lastmod>{}</lastmod></url>".format(*line.split()) for line in lines
+    )
+    return f'<?xml version="1.0"?><urlset>{urls}</urlset>'.encode()
+
+
+def test_a_url_that_stands_twice_has_the_later_lastmod(project: Any, tmp_path: Path) -> None:
+    """Of what is no date, the last one."""
+    twice = entries(
+        "a 2026-11-29", "a 2026-11-28T23:00:00Z", "b 2026-11-28T00:30:00+02:00", "b 2026-11-27T23:00:00Z", "c 2", "c 1"
+    )  # fmt: skip
+    [end] = project(Whole, answers={"/map.xml": [twice]}, **marked("done", tmp_path))
+    expected = {"a": "2026-11-29", "b": "2026-11-27T23:00:00Z", "c": "1"}
+    assert expected == {path: lastmod for item in end.items for path, lastmod in item.items()}
+    assert 4 == len(end.fetched)
+
+
+class Hats(Whole):
+    """What a crawl wants of a sitemap differs from crawl to crawl: its rules, its filter, its argument, its limit."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        self.sitemap_rules = [(f"/{'ab'[self.number % 2]}", "parse")]
+        super().__init__(*args, **given)
+
+    def sitemap_filter(self, entries: Any) -> Any:
+        for number, entry in enumerate(entries):
+            if entry["loc"].endswith(".xml") or number // 2 <= self.number // 2:
+                yield entry
+
+
+ALL = entries(*(f"{page} 1" for page in ("a1", "b1", "a2", "b2", "a3", "b3")))
+ONE_MAP = b'<?xml version="1.0"?><sitemapindex><sitemap><loc>SITE/sub.xml</loc><lastmod>2026</lastmod></sitemap></sitemapindex>'
+
+
+def test_what_a_crawl_did_not_want_of_a_sitemap_the_next_one_finds(
+    project: Any, tmp_path: Path
 ) -> None:
-    answers = {"/map.xml": [wrong, URLS]}
-    ends = project(Broken, Broken, Broken, answers=answers, **marked("done", tmp_path))
-    assert {"map.xml": [1, 1, 0], "a": [0, 1, 0]} == times(ends)
+    answers = {"/map.xml": [ONE_MAP], "/sub.xml": [ALL]}
+    ends = project(*[Hats] * 6, answers=answers, **marked("done", tmp_path))
+    pages = [[path for path in end.fetched if not path.endswith(".xml")] for end in ends]
+    assert [["/a1"], ["/b1"], ["/a2"], ["/b2"], ["/a3"], ["/b3"]] == pages
 
 
-@pytest.mark.parametrize("wrong", [{"sitemap_lastmod": "hour"}, {"sitemap_index_lastmod": "day"}])
-def test_a_wrong_attribute_is_named(wrong: dict[str, Any]) -> None:
-    [(name, value)] = wrong.items()
-    with pytest.raises(ConfigError, match=f"{name}: expected True or False.*, got '{value}'"):
-        type("Wrong", (SitemapSpider,), {"name": "wrong", **wrong})()
+@pytest.mark.parametrize("once", [ALL[: len(ALL) // 2], b"<html>maintenance</html>", b'<?xml version="1.0"?><rss/>', 404])  # fmt: skip
+def test_what_a_crawl_could_not_read_of_a_sitemap_the_next_one_finds(
+    project: Any, tmp_path: Path, once: Any
+) -> None:
+    """A sitemap that was cut, that was none, or that was not there."""
+    answers = {"/map.xml": [ONE_MAP], "/sub.xml": [once, ALL]}
+    ends = project(Whole, Whole, Whole, answers=answers, **marked("done", tmp_path))
+    found = [{path for path in end.fetched if not path.endswith(".xml")} for end in ends]
+    assert {"/a1", "/b1", "/a2", "/b2", "/a3", "/b3"} == found[0] | found[1]
+    assert not found[0] & found[1]
+    assert set() == found[2]
+    assert ends[2].warnings("Nothing was fetched but sitemaps")
+    assert not ends[1].warnings("Nothing was fetched")
+
+
+class Trusting(Whole):
+    """As in docs/recipes.md."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield scrapy.Request(f"{self.site}map.xml", self.parse_index, dont_filter=True)
+
+    def parse_index(self, response: Response) -> Iterator[Any]:
+        for entry in Sitemap(response.body):
+            meta = {"tbloom_version": entry.get("lastmod")}
+            yield scrapy.Request(entry["loc"], self._parse_sitemap, meta=meta)
+
+
+def test_an_index_may_be_trusted(project: Any, tmp_path: Path) -> None:
+    maps = [ONE_MAP, ONE_MAP, ONE_MAP.replace(b"2026", b"2027")]
+    ends = project(*[Trusting] * 3, answers={"/map.xml": maps, "/sub.xml": [ALL]}, **marked("done", tmp_path))  # fmt: skip
+    assert [1, 0, 1] == times(ends)["sub.xml"]
+
+
+def test_a_wrong_attribute_is_named() -> None:
+    with pytest.raises(ConfigError, match="sitemap_lastmod: expected True, False or 'day', got 'hour'"):  # fmt: skip
+        type("Wrong", (SitemapSpider,), {"name": "wrong", "sitemap_lastmod": "hour"})()

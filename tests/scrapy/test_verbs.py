@@ -274,7 +274,8 @@ def test_a_killed_crawler_is_shown_dead_with_its_pages_until_they_are_taken(
     crawl = project.start(*pages)
     while {"claimed": 21} != project.queue():
         time.sleep(0.2)
-    assert "works" in project.said("queue", "shop")
+    while "works" not in project.said("queue", "shop"):  # a busy machine may keep it silent
+        time.sleep(0.2)
     crawl.kill()
     while "  dead  " not in (shown := project.said("queue", "shop")):
         time.sleep(0.2)

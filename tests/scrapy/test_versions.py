@@ -100,6 +100,9 @@ HERE = timezone(timedelta(hours=1))
         (NOW, "2026-11-29T10:00:00+00:00"),
         (NOW, NOW.replace(tzinfo=None)),
         (NOW, datetime(2026, 11, 29, 11, tzinfo=HERE)),
+        (NOW, NOW.timetuple()),  # as of feedparser: without a zone
+        (NOW, time.gmtime(NOW.timestamp())),
+        (NOW, time.localtime(NOW.timestamp())),
     ],
 )
 def test_versions_of_each_type(version: Any, same: Any) -> None:
@@ -115,11 +118,9 @@ def test_versions_of_each_type(version: Any, same: Any) -> None:
 @pytest.mark.parametrize(
     "version",
     [
-        "",
-        b"",
-        None,
         True,
         1.5,
+        time.struct_time([10**12, *[1] * 8]),
         [],
         "\ud800",
         bytearray(b"1"),
@@ -133,11 +134,90 @@ def test_a_wrong_version_is_named(version: Any) -> None:
         version_of(scrapy.Request("data:,", meta={"tbloom_version": version}))
 
 
+@pytest.mark.parametrize("version", [None, "", b""])
+def test_what_a_feed_has_where_it_has_no_version_is_none(version: Any) -> None:
+    assert b"" == version_of(scrapy.Request("data:,", meta={"tbloom_version": version}))
+
+
+WRONG = {
+    "tbloom_version": 1732873800.5,
+    "tbloom_within": 0,
+    "tbloom_keep": "2",
+    "tbloom_ttl": 60,
+    "tbloom_done": "no",
+}
+
+
+class WrongValues(Project):
+    """In the first crawl, a wrong value of a key in start() and in each list page's second link, and of an errback's link."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("start", meta={"tbloom_version": 0.5})
+        for key in WRONG:
+            yield self.request(f"list-{key}", cb_kwargs={"key": key}, callback=self.parse_list)
+        yield self.request("gone", errback=self.failed)
+
+    def parse_list(self, _: Response, key: str) -> Iterator[Any]:
+        yield self.request(f"{key}-1")
+        meta = {key: WRONG[key]} if self.number == 0 else {}
+        yield self.request(f"{key}-2", meta=meta)
+        yield self.request(f"{key}-3")
+
+    def failed(self, _: Any) -> Iterator[Any]:
+        yield self.request("of-errback", meta={"tbloom_version": 0.5} if self.number == 0 else {})
+
+
 @MARKS
-def test_a_wrong_version_ends_the_crawl(project: Any, tmp_path: Path, mark: str) -> None:
-    [end] = project(Versions, VERSIONS=[1.5], **marked(mark, tmp_path))
-    assert ([], "tbloom_error") == (end.fetched, end.reason)
-    assert any("meta['tbloom_version'] of <GET" in line for line in end.log)
+def test_a_wrong_value_costs_its_link_and_its_page_fails(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """One ERROR names key, value and spider. Nothing else is lost, and the next crawl reads the page again."""
+    ends = project(WrongValues, WrongValues, answers={"/gone": [None]}, **marked(mark, tmp_path))
+    first, second = ends
+    assert ["finished"] * 2 == [end.reason for end in ends]
+    good = {f"/{key}-{number}" for key in WRONG for number in (1, 3)}
+    lists = {f"/list-{key}" for key in WRONG}
+    assert {*good, *lists, "/gone"} == {*first.fetched}
+    wrong = [line for line in first.log if "a request is dropped" in line]
+    assert 7 == len(wrong) == first.stats["tbloom/wrong"]
+    for key, value in WRONG.items():
+        assert any(f"ERROR tbloom.scrapy.pending: Spider project: a request is dropped: meta['{key}'] of <GET" in line and repr(value) in line for line in wrong)  # fmt: skip
+    if mark.startswith("done"):
+        assert {*lists, "/gone", *(f"/{key}-2" for key in WRONG), "/of-errback"} == {
+            *second.fetched
+        }
+        assert 6 == first.stats["tbloom/left/link/wrong"]
+
+
+def test_a_wrong_value_costs_a_request_of_the_class_alone(project: Any, tmp_path: Path) -> None:
+    [end] = project(WrongValues, **{**marked("scheduled", tmp_path), **ALONE})
+    assert "finished" == end.reason
+    assert {f"/{key}-{number}" for key in WRONG for number in (1, 3)} < {*end.fetched}
+    assert not [path for path in end.fetched if path.endswith("-2")]
+
+
+class Says(Project):
+    """Says in the callback that its page is done, in the wrong way."""
+
+    pages = ("a",)
+
+    def parse(self, response: Response) -> None:
+        response.meta["tbloom_done"] = "no" if self.number == 0 else True
+
+
+def test_a_callback_that_says_neither_true_nor_false_lets_its_page_fail(
+    project: Any, tmp_path: Path
+) -> None:
+    ends = project(Says, Says, Says, **marked("done", tmp_path))
+    assert ["a", "a", ""] == [end.pages for end in ends]
+    assert ends[0].warnings("ERROR", "expected True or False, got 'no'")
+
+
+def test_a_page_that_has_not_changed_is_done(project: Any, tmp_path: Path) -> None:
+    """304 without a callback for it: nothing is new."""
+    ends = project(Versions, Versions, answers={"/a": [304]}, VERSIONS=["1", "1"], **marked("done", tmp_path))  # fmt: skip
+    assert ["a", ""] == [end.pages for end in ends]
+    assert [] == ends[0].warnings()
 
 
 class Copies(Versions):
@@ -339,14 +419,14 @@ class Wrong(Stopped):
         yield from (self.request(page, meta={"tbloom_version": 1.5}) for page in "abcdef")
 
 
-def test_a_wrong_version_in_a_jobdir_of_a_crawl_without_tbloom_ends_the_crawl(
+def test_a_wrong_version_in_a_jobdir_of_a_crawl_without_tbloom_costs_its_request(
     project: Any, tmp_path: Path
 ) -> None:
     jobdir = queued("JOBDIR", tmp_path)
     [first] = project(Wrong, ADDONS={}, CLOSESPIDER_PAGECOUNT=1, **jobdir)
     assert first.pages
     [end] = project(Project, **marked("done", tmp_path), **jobdir)
-    assert ([], "tbloom_error") == (end.fetched, end.reason)
+    assert ([], "finished") == (end.fetched, end.reason)
     assert any("meta['tbloom_version'] of <GET" in line for line in end.log)
 
 

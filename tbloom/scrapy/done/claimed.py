@@ -241,6 +241,9 @@ class ClaimedRequests(PendingRequests):
         """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
+        if pending.answer is NoAnswer.WRONG:
+            self.tracker.fail(page, f"link/{pending.answer.value}")
+            return
         item = pending.fingerprint  # None: _continued did not let the filter be asked
         is_counted = bool(page.token.version)  # by _continued
         if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
@@ -302,10 +305,10 @@ class ClaimedRequests(PendingRequests):
         elif token and pending.fingerprint is not None:
             self.committer.release(token.items)
 
-    def _lost(self, source: Page | None, error: Exception) -> None:
+    def _lost(self, source: Page | None, why: str) -> None:
         """Let the page of the link fail."""
         if source:
-            source.exception = source.exception or f"link/{type(error).__name__}"
+            source.exception = source.exception or f"link/{why}"
             self.committer.fail_after_end(source, source.exception)
 
     def _requeue(self, request: Request) -> None:

@@ -17,7 +17,7 @@ from tbloom.scrapy.settings import DONE, done_statuses, failed_pause
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_SUCCESS = range(200, 300)
+_SUCCESS, _NOT_MODIFIED = range(200, 300), 304
 _SHOWN_URLS = 3
 #: So many pages may be redirected to one page that is not new. This is known of so many of these pages, the last ones: a login is
 #: always among them.
@@ -64,8 +64,12 @@ class Failures:
 
     def _why(self, page: Page) -> str:
         said = page.meta.get(DONE)
-        if said is not None:
+        if said in (True, False):
             return "" if said else DONE
+        if said is not None:
+            message = "meta[%r] of %s: expected True or False, got %r: the page has failed"
+            logger.error(message, DONE, page.request, said)
+            return DONE
         if page.exception:
             return page.exception
         if page.counts_as_done or page.is_called:
@@ -77,7 +81,7 @@ class Failures:
             return f"download/{page.download_error}"
         if page.status is None:
             return "unfinished"
-        if page.status in self._done_statuses:
+        if page.status in self._done_statuses or page.status == _NOT_MODIFIED:
             return ""
         # A spider middleware has refused a response that was for the callback.
         return "input" if page.status in _SUCCESS else f"status/{page.status}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from scrapy import Request
@@ -12,33 +13,24 @@ from scrapy.http import Response
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import read_sitemap, sitemaps_in
-from tbloom.scrapy.settings import DONE, VERSION
+from tbloom.scrapy.settings import VERSION
 
 #: The day that a lastmod in a W3C format begins with.
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class SitemapSpider(scrapys.SitemapSpider):
-    """Scrapy's SitemapSpider, with each page's ``lastmod`` as its version.
-
-    Sitemaps are never filtered, but for those of an index that have a ``lastmod`` themselves.
-    """
+    """Scrapy's SitemapSpider, with each page's ``lastmod`` as its version. Each crawl reads the sitemaps."""
 
     __module__ = "tbloom.scrapy"
 
     #: What of a page's ``lastmod`` is its version: True: all; "day": the day; False: nothing, so that each page is fetched once a window.
     sitemap_lastmod: bool | Literal["day"] = True
-    #: Whether a sitemap of an index is read again within the window only if its own ``lastmod`` has changed.
-    sitemap_index_lastmod: bool = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, choices in (
-            ("sitemap_lastmod", (True, False, "day")),
-            ("sitemap_index_lastmod", (True, False)),
-        ):
-            if (value := getattr(self, name)) not in choices:
-                raise ConfigError(name, value, " or ".join(map(repr, choices)))
+        if self.sitemap_lastmod not in (True, False, "day"):
+            raise ConfigError("sitemap_lastmod", self.sitemap_lastmod, "True, False or 'day'")
 
     async def start(self) -> AsyncIterator[Any]:
         """Yield requests for the sitemaps."""
@@ -53,38 +45,35 @@ class SitemapSpider(scrapys.SitemapSpider):
         if response.url.endswith("/robots.txt"):
             for url in sitemaps_in(response):
                 if url not in above:
-                    yield self._sitemap(url, above=above)
+                    yield self._sitemap(url, above)
             return
         sitemap = read_sitemap(self, response)
         kind = getattr(sitemap, "type", None)
         if kind not in ("sitemapindex", "urlset"):
             self.logger.warning("Ignoring invalid sitemap: %s", response)
-            # It was not read in this version.
-            response.meta[DONE] = False
             return
-        for url, lastmod in self._entries(self.sitemap_filter(sitemap)):
+        for url, lastmod in self._lastmods(self.sitemap_filter(sitemap)).items():
             if kind == "urlset":
                 yield from self._page(url, lastmod)
             elif url not in above and any(pattern.search(url) for pattern in self._follow):
-                yield self._sitemap(url, lastmod, above)
+                yield self._sitemap(url, above)
 
-    def _entries(self, entries: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-        """Yield URLs with their lastmod. An alternate link without an entry has that of the first one that names it."""
-        urls, others = {""}, dict[str, str]()  # an empty one is none
+    def _lastmods(self, entries: Iterable[dict[str, Any]]) -> dict[str, str]:
+        """Return the lastmod of each URL, the later one of two. An alternate link without an entry has that of the first to name it."""
+        lastmods, others = dict[str, str](), dict[str, str]()
         for entry in entries:
             url, lastmod = entry["loc"], entry.get("lastmod", "")
-            if url:
-                yield url, lastmod
+            lastmods[url] = _later(lastmods[url], lastmod) if url in lastmods else lastmod
             if self.sitemap_alternate_links:
-                urls.add(url)
                 for other in entry.get("alternate", ()):
                     others.setdefault(other, lastmod)
-        yield from ((other, lastmod) for other, lastmod in others.items() if other not in urls)
+        lastmods = {**others, **lastmods}
+        lastmods.pop("", None)  # none at all
+        return lastmods
 
-    def _sitemap(self, url: str, lastmod: str = "", above: Iterable[str] = ()) -> Request:
-        meta = {VERSION: lastmod} if lastmod and self.sitemap_index_lastmod else {}
+    def _sitemap(self, url: str, above: Iterable[str] = ()) -> Request:
         given = {"above": [*above, url]}
-        return Request(url, self._parse_sitemap, meta=meta, cb_kwargs=given, dont_filter=not meta)
+        return Request(url, self._parse_sitemap, cb_kwargs=given, dont_filter=True)
 
     def _page(self, url: str, lastmod: str) -> Iterator[Request]:
         if self.sitemap_lastmod == "day" and (day := _DAY.match(lastmod)):
@@ -94,3 +83,16 @@ class SitemapSpider(scrapys.SitemapSpider):
             if pattern.search(url):
                 yield Request(url, callback, meta=meta)
                 break
+
+
+def _later(one: str, other: str) -> str:
+    """Return the later one of two lastmods; of what is no date with a day, the last one that is not empty."""
+    try:
+        return max(one, other, key=_time)
+    except ValueError:
+        return other or one
+
+
+def _time(lastmod: str) -> datetime:
+    time = datetime.fromisoformat(lastmod)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
