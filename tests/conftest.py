@@ -333,11 +333,17 @@ def open_fleet(url: str, name: str) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture
 def crawl(site: str, url: str, name: str) -> Any:
-    """Runs a spider in a process of its own, on a filter of the test's own."""
-    from tests.helpers.crawl import start  # noqa: PLC0415 - slow, and only needed here
+    """Runs a spider on a filter of the test's own; ``alone``: in a process of its own, for a signal or another reactor."""
+    from tests.helpers.crawl import one  # noqa: PLC0415 - slow, and only needed here
+    from tests.helpers.forked import Forked, in_turn  # noqa: PLC0415
 
     def crawl(
-        spider: str, settings: dict[str, Any], pages: Any = (), site: str = site
+        spider: str,
+        settings: dict[str, Any],
+        pages: Any = (),
+        site: str = site,
+        *,
+        alone: bool = False,
     ) -> dict[str, Any]:
         own = {
             "REDIS_URL": url,
@@ -347,7 +353,8 @@ def crawl(site: str, url: str, name: str) -> Any:
         }
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
         pages = [page if isinstance(page, list) else [page, {}] for page in pages]
-        ended: dict[str, Any] = start(spider, site, settings, pages=pages).result()
-        return ended
+        if alone:
+            return Forked(one, spider, site, settings, pages=pages).result()
+        return in_turn(one, spider, site, settings, pages=pages)
 
     return crawl

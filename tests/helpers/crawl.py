@@ -288,7 +288,14 @@ def run(
             DeferredList(ends).addBoth(begin_round)
 
     begin_round()
-    process.start()
+    from twisted.internet import reactor  # noqa: PLC0415 - it is installed by now
+
+    if reactor.running:  # in a process of several calls
+        reactor._asyncioEventloop.run_until_complete(
+            process.join().asFuture(reactor._asyncioEventloop)
+        )
+    else:
+        process.start()
     return [
         {
             "stats": {

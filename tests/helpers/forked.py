@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -58,9 +60,51 @@ class Forked:
             self.kill()
             raise
         self._join()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return _raised(answer)
+
+
+#: The process of ``in_turn``, and the pipe to it, while it makes no call.
+_idle = list[tuple[Forked, Connection]]()
+
+
+def in_turn(work: Callable[..., Any], *arguments: Any, **given: Any) -> Any:
+    """What a call answers, or None where its process was killed. It is that of the calls before, because only the first crawl of a
+    process pays for what Scrapy does once; so this is for crawls that get no other signal, and leave their process as it was."""
+    if not _idle:
+        calls, theirs = _FORKS.Pipe()
+        _idle.append((Forked(_answer_calls, theirs), calls))
+        theirs.close()
+    process, calls = _idle.pop()
+    try:
+        calls.send(partial(work, *arguments, **given))
+        answer = _raised(calls.recv())
+    except BaseException as error:  # also pytest-timeout's
+        process.kill()
+        if isinstance(error, EOFError):
+            return None
+        raise
+    _idle.append((process, calls))
+    return answer
+
+
+def _raised(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer_calls(calls: Connection) -> None:
+    from scrapy.utils.reactor import install_reactor  # noqa: PLC0415 - it may not be in the fork server
+
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
+    from twisted.internet import reactor  # noqa: PLC0415
+
+    reactor.startRunning(installSignalHandlers=False)
+    while True:
+        with warnings.catch_warnings():
+            logging.captureWarnings(False)
+            logging.basicConfig(handlers=[], level=logging.WARNING, force=True)
+            _send_answer(calls, calls.recv())
 
 
 def _send_answer(answer: Connection, call: Callable[[], Any]) -> None:

@@ -66,7 +66,7 @@ def test_crawls_count_what_sets_do(
     ):
         own = {**own_counters, **WAYS[way], "TBLOOM_KEY": f"{name}-{number}"}
         urls = {canonicalize_url(f"{site}{page}") for page in pages}
-        result = crawl("pages", own, pages)
+        result = crawl("pages", own, pages, alone=way == "without asyncio")
         assert ([], "finished") == (result["failures"], result["finish_reason"])
         assert expected(fetched | urls, urls - fetched, hosts_new) == counted(result)
         assert f"'tbloom/distinct/urls': {len(fetched | urls)}," in result["log"]  # Scrapy's dump
@@ -100,7 +100,7 @@ def test_a_signal_while_the_spider_closes_loses_no_count(
         "FEEDS": {"up://interrupted": {"format": "jsonlines"}},
     }
     items = {"request": {"cb_kwargs": {"fates": ["stored"]}}}
-    result = crawl("outcomes", {**own_counters, **feeds}, [["a", items]])
+    result = crawl("outcomes", {**own_counters, **feeds}, [["a", items]], alone=True)
     stats = counted(result)
     assert (1, 1, 1) == (stats["urls"], stats["urls/new"], stats["hosts"])
 

@@ -22,7 +22,7 @@ from tbloom import Note, TimeBloom
 from tbloom.bloom.claims.fleet import Pages, failed_queue_of, numbers_of
 from tbloom.scrapy.done import taking
 from tests.helpers import crawl as crawls
-from tests.helpers.forked import Forked
+from tests.helpers.forked import Forked, in_turn
 from tests.helpers.schedulers import ADDON, DONE, SCHEDULED, SCRAPY
 
 
@@ -130,7 +130,7 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     """Without a link to it. No page closes all later crawls, or is fetched once by each of them; and no crawl that was stopped has died."""
     settings = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "RETRY_ENABLED": True}
     settings |= {"DOWNLOAD_HANDLERS": {"http": Site}}
-    assert (CASES[case].fetched, []) == Forked(crawl_all, CASES[case], settings).result()
+    assert (CASES[case].fetched, []) == in_turn(crawl_all, CASES[case], settings)
     with TimeBloom.from_url(url, name) as seen:
         numbers = numbers_of(seen)
     assert numbers is None or Pages() == numbers.pages._replace(given_up=0)
@@ -152,7 +152,7 @@ def test_the_next_crawl_fetches_a_failed_page_unless_it_was_marked_when_it_was_s
     """The add-on's own mark is "done"."""
     own = {**settings, "REDIS_URL": url, "TBLOOM_KEY": name, "DOWNLOAD_HANDLERS": {"http": Site}}
     case = Case(fetched, errors={"a": [KeyError]})
-    assert (fetched, []) == Forked(crawl_all, case, own).result()
+    assert (fetched, []) == in_turn(crawl_all, case, own)
 
 
 class Prepared(Spider):
@@ -281,5 +281,5 @@ def test_a_page_in_a_jobdir_that_another_crawl_has_fetched_is_not_fetched_again(
     settings = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "RETRY_ENABLED": True}
     settings |= {"DOWNLOAD_HANDLERS": {"http": Site}}
     case = Case([], {"a": [503]}, pages="ab")
-    fetched = Forked(crawl_around_a_jobdir, case, settings, str(tmp_path / "job")).result()
+    fetched = in_turn(crawl_around_a_jobdir, case, settings, str(tmp_path / "job"))
     assert [("ab", "closespider_pagecount"), ("a", "finished"), ("", "finished")] == fetched

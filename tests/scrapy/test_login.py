@@ -16,7 +16,7 @@ from scrapy.utils.request import fingerprint
 from tbloom import TimeBloom
 from tests.helpers.crawl import Part, run
 from tests.helpers.documents import DOCUMENTS, blocks
-from tests.helpers.forked import Forked
+from tests.helpers.forked import in_turn
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY
 from tests.helpers.website import Handler, served
@@ -197,7 +197,7 @@ def crawls(url: str, name: str, tmp_path: Path) -> Any:
         settings = {name: value for name, value in settings.items() if value is not None}
         file = tmp_path / "members.py"
         file.write_text(code_of_the_docs(), encoding="utf-8")
-        return Forked(crawl_members, file, rounds, settings).result()
+        return in_turn(crawl_members, file, rounds, settings)
 
     return crawls
 

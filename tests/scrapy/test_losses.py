@@ -157,7 +157,8 @@ def test_a_page_is_done_once_its_items_are_stored(
     if more:
         more["ITEM_PIPELINES"] = {"tests.helpers.crawl.Buffers": 300}
     storages = {"up": "tests.helpers.crawl.Uploads"}
-    crawl("outcomes", {**DONE, "FEED_STORAGES": storages, "FEEDS": feeds, **more}, [["a", ITEMS]])
+    settings = {**DONE, "FEED_STORAGES": storages, "FEEDS": feeds, **more}
+    crawl("outcomes", settings, [["a", ITEMS]], alone="up://interrupted" in feeds)
     assert ([] if is_marked else ["a"]) == crawl("outcomes", DONE, ["a"])["fetched"]
 
 

@@ -144,7 +144,7 @@ def test_many_redirects_to_one_url_are_no_wall_while_each_page_is_new(project: A
 
 def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any) -> None:
     other = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
-    result = crawl("outcomes", {**DONE, **other}, ["a", "b"])
+    result = crawl("outcomes", {**DONE, **other}, ["a", "b"], alone=True)
     assert "finished" == result["finish_reason"]
     assert ["a", "b"] == marked("a", "b")
 

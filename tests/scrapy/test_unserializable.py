@@ -18,7 +18,7 @@ from scrapy.http import Response, TextResponse
 
 from tests.helpers import crawl as crawls
 from tests.helpers.documents import ROOT, blocks
-from tests.helpers.forked import Forked
+from tests.helpers.forked import Forked, in_turn
 from tests.helpers.schedulers import DONE
 from tests.scrapy.test_sharing import wait_for_waiting
 
@@ -102,8 +102,7 @@ def fetched(url: str, name: str, claims: Any) -> Any:
             "TBLOOM_KEY": name,
             "DOWNLOAD_HANDLERS": {"http": Site},
         }
-        work = Forked(crawl_three_times, settings, first or {}, kind=kind, **arguments)
-        pages, ends = work.result()
+        pages, ends = in_turn(crawl_three_times, settings, first or {}, kind=kind, **arguments)
         assert ["finished"] * 3 == [end["finish_reason"] for end in ends]
         assert 1 == ends[0]["stats"]["tbloom/unserializable"]
         assert 0 == claims()

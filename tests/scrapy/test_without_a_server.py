@@ -17,7 +17,7 @@ from scrapy.settings import Settings
 from tbloom import LocalBloom
 from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.extras.doctor import examine
-from tests.helpers.forked import Forked
+from tests.helpers.forked import in_turn
 from tests.helpers.projects import Project, crawl_in_turn, marked, queued, times
 from tests.helpers.schedulers import UNREACHABLE
 from tests.scrapy.test_later_crawls import CASES, Site, crawl_all
@@ -59,7 +59,7 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
 ) -> None:
     """Without a link to it."""
     settings |= {"RETRY_ENABLED": True, "DOWNLOAD_HANDLERS": {"http": Site}}
-    assert (CASES[case].fetched, []) == Forked(crawl_all, CASES[case], settings).result()
+    assert (CASES[case].fetched, []) == in_turn(crawl_all, CASES[case], settings)
     assert [] == left()
 
 
@@ -72,10 +72,9 @@ def test_a_page_that_can_not_be_serialised_is_fetched_by_the_next_crawl_that_lin
     settings: Any, left: Any, tmp_path: Path, *, kind: str, failure: str, queue: str
 ) -> None:
     settings |= {"DOWNLOAD_HANDLERS": {"http": OneSite}}
-    work = Forked(
-        crawl_three_times, settings, queued(queue, tmp_path), kind=kind, **FAILURES[failure]
-    )
-    assert ["a", "a", ""] == work.result()[0]
+    first = queued(queue, tmp_path)
+    fetched, _ = in_turn(crawl_three_times, settings, first, kind=kind, **FAILURES[failure])
+    assert ["a", "a", ""] == fetched
     assert [] == left()
 
 
@@ -106,8 +105,8 @@ class Links(Project):
 
 
 def crawl_on(port: int, settings: dict[str, Any], *spiders: Any) -> Any:
-    """Crawls in a process of its own, on a site at this port; None: it has died."""
-    return Forked(crawl_in_turn, spiders, {}, settings, port).result()
+    """Crawls on a site at this port; None: it has died."""
+    return in_turn(crawl_in_turn, spiders, {}, settings, port)
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_a_second_process_is_told_that_another_one_works_on_it(
     with held:
         held.open_claims()
         held.claim_many([b"x"], notes=["x"])
-        [end] = Forked(crawl_in_turn, [Links], {}, {**settings, "TBLOOM_ERROR_RATE": 1e-9}).result()
+        [end] = in_turn(crawl_in_turn, [Links], {}, {**settings, "TBLOOM_ERROR_RATE": 1e-9})
         held.commit_many([b"x"])
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     [line] = end.log
@@ -160,7 +159,7 @@ def test_a_second_process_is_told_that_another_one_works_on_it(
 
 def test_two_crawls_of_a_process_do_not_share_a_file(settings: Any) -> None:
     """At the same time, that is: one after the other does."""
-    *both, third = Forked(crawl_in_turn, [(Links, Links), Links], {}, settings).result()
+    *both, third = in_turn(crawl_in_turn, [(Links, Links), Links], {}, settings)
     assert [("finished", 2), ("tbloom_error", 0)] == sorted(
         (end.reason, len(end.fetched)) for end in both
     )
@@ -197,7 +196,7 @@ def test_a_crawl_whose_files_are_deleted_says_so(
     """Also where that happens at its very end; it has failed."""
     file = tmp_path / name
     own = {"DELETES": str(file), "DELETES_WHEN": when}
-    [end] = Forked(crawl_in_turn, [Deletes], {}, settings | own).result()
+    [end] = in_turn(crawl_in_turn, [Deletes], {}, settings | own)
     assert ("tbloom_error" if when == "parse" else "finished") == end.reason
     [line] = end.warnings("The crawl ends")
     assert f"{file}" in line
@@ -210,7 +209,7 @@ def test_a_crawl_whose_files_are_deleted_says_so(
 def test_in_memory_pages_are_claimed_and_nothing_is_left(settings: Any) -> None:
     del settings["TBLOOM_PATH"]
     answers = {"/b": [503]}
-    first, second = Forked(crawl_in_turn, [Links, Links], answers, settings).result()
+    first, second = in_turn(crawl_in_turn, [Links, Links], answers, settings)
     assert {"b": [1, 1], "dies": [1, 1]} == times([first, second])
     assert (1, 1) == (first.stats["tbloom/done"], first.stats["tbloom/left"])
 
