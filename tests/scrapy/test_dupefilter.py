@@ -193,11 +193,11 @@ def test_a_setting_or_a_request_says_how_long_it_is_remembered(
         (BLOOM, {"tbloom_ttl": 60}, "to be left out with TBLOOM_STORE = 'bloom'"),
     ],
 )
-def test_wrong_meta_is_named_and_ends_the_crawl(
+def test_wrong_meta_is_named_and_costs_its_link(
     crawl: Any, site: str, settings: dict[str, Any], meta: dict[str, Any], expected: str
 ) -> None:
     result = crawl("pages", {**SCRAPY, **settings}, [["a", meta]])
-    assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
+    assert ([], "finished") == (result["fetched"], result["finish_reason"])
     [(key, value)] = meta.items()
-    said = f"The crawl ends: meta[{key!r}] of <GET {site}a>: expected {expected}"
+    said = f"a request is dropped: meta[{key!r}] of <GET {site}a>: expected {expected}"
     assert re.search(f"{re.escape(said)}.*, got {value}\n", result["log"])
