@@ -9,11 +9,11 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import cached_property, partial
-from inspect import isawaitable
+from inspect import isawaitable, isclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -24,6 +24,15 @@ from scrapy import Request, Spider, signals
 from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.exporters import (
+    CsvItemExporter,
+    JsonItemExporter,
+    JsonLinesItemExporter,
+    MarshalItemExporter,
+    PickleItemExporter,
+    PprintItemExporter,
+    XmlItemExporter,
+)
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.http import Response
 from scrapy.spiders import CrawlSpider, SitemapSpider
@@ -280,6 +289,82 @@ def is_offsite(request: Request, crawler: Crawler) -> bool:
 
 # Feeds
 
+#: Scrapy's exporters, each of which writes an item into its file at once; JSON's and XML's write only a bracket at their end.
+_AT_ONCE: set[Any] = {
+    CsvItemExporter,
+    JsonItemExporter,
+    JsonLinesItemExporter,
+    MarshalItemExporter,
+    PickleItemExporter,
+    PprintItemExporter,
+    XmlItemExporter,
+}
+
+
+class FeedWatcher(Protocol):
+    """What is told about a feed."""
+
+    def accepts(self, slot: Any, item: Any) -> object:
+        """Hear that the feed is about to export an item, or that its filter has raised an exception."""
+
+    def lost(self, slot: Any) -> object:
+        """Hear that the exporter could not write its end, whereupon Scrapy neither stores the file nor says so."""
+
+    def stored(self, slot: Any) -> object:
+        """Hear that the storage has stored the file."""
+
+
+def watch_feed(slot: Any, watcher: FeedWatcher) -> None:
+    """Tell the watcher what becomes of a feed's items.
+
+    Without it, pages with items in feeds that are stored at their end fail. Others are committed though a filter, an exporter, or an
+    exporter's end has raised an exception, which Scrapy only logs.
+    """
+    slot.filter = _WatchedFilter(slot, watcher)
+    finish, storage = slot.finish_exporting, slot.storage
+    store = storage.store
+
+    def finish_watched() -> None:
+        try:
+            finish()
+        except BaseException:
+            watcher.lost(slot)
+            raise
+
+    def note(result: Any) -> Any:
+        watcher.stored(slot)
+        return result
+
+    async def note_later(storing: Any) -> Any:
+        return note(await storing)
+
+    def store_watched(file: Any) -> Any:
+        result = store(file)
+        if isinstance(result, Deferred):
+            return result.addCallback(note)
+        return note_later(result) if isawaitable(result) else note(result)
+
+    slot.finish_exporting, storage.store = finish_watched, store_watched
+
+
+class _WatchedFilter:
+    """A feed's filter. Scrapy exports an item right after it was accepted."""
+
+    def __init__(self, slot: Any, watcher: FeedWatcher) -> None:
+        self._slot, self._filter, self._watcher = slot, slot.filter, watcher
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filter, name)
+
+    def accepts(self, item: Any) -> bool:
+        is_accepted: bool = True  # if it raises
+        try:
+            is_accepted = bool(self._filter.accepts(item))
+        finally:
+            if is_accepted:
+                self._watcher.accepts(self._slot, item)
+        return is_accepted
+
 
 def feed_slots(crawler: Crawler) -> list[Any]:
     """Return the feeds that are open, each with its file. Without it, pages are committed before their items are in the file."""
@@ -296,44 +381,9 @@ def open_no_feeds(crawler: Crawler) -> None:
             crawler.signals.disconnect(extension.open_spider, signals.spider_opened)
 
 
-def watch_stored(slot: Any, stored: Callable[[Any], object]) -> None:
-    """Call ``stored`` with the feed once its storage has stored its file. Without it, pages with items in such a feed fail."""
-    storage = slot.storage
-    store = storage.store
-
-    def note(result: Any) -> Any:
-        stored(slot)
-        return result
-
-    async def note_later(storing: Any) -> Any:
-        return note(await storing)
-
-    def watched(file: Any) -> Any:
-        result = store(file)
-        if isinstance(result, Deferred):
-            return result.addCallback(note)
-        return note_later(result) if isawaitable(result) else note(result)
-
-    storage.store = watched
-
-
 def items_taken(slot: Any) -> int:
     """Return how many items a feed has taken. Without it, pages are committed before their items are uploaded."""
     return getattr(slot, "itemcount", 0)
-
-
-def watch_accepted(slot: Any, accepted: Callable[[Any], object]) -> None:
-    """Call ``accepted`` with the feed before it exports an item that its filter has accepted.
-
-    Without it, pages are committed though an exporter has raised an exception for an item, which Scrapy only logs.
-    """
-    start = slot.start_exporting
-
-    def watched() -> None:
-        accepted(slot)
-        start()
-
-    slot.start_exporting = watched
 
 
 def flush_feed(slot: Any) -> None:
@@ -343,14 +393,33 @@ def flush_feed(slot: Any) -> None:
         file.flush()
 
 
+def is_written_at_once(exporter: Any, storage: Any, options: Mapping[str, Any]) -> bool:
+    """Return whether these classes of a feed are known to write each item into a local file as it comes.
+
+    A class that ends a file in its own way may keep items until then; a storage of its own, or a compressed file, has them at its
+    end only.
+    """
+    if "postprocessing" in options or not isclass(exporter):
+        return False
+    base = next((each for each in exporter.__mro__ if each in _AT_ONCE), None)
+    return (
+        base is not None
+        and exporter.finish_exporting is base.finish_exporting
+        and any(
+            issubclass(storage, kind) and (storage.open, storage.store) == (kind.open, kind.store)
+            for kind in (FileFeedStorage, StdoutFeedStorage)
+        )
+    )
+
+
 def is_local_feed(holder: Any) -> bool:
     """Return whether this is a feed whose items go into a local file as they come.
 
     Without it, pages are committed once their feed is closed.
     """
-    is_file = isinstance(getattr(holder, "storage", None), FileFeedStorage | StdoutFeedStorage)
-    options = getattr(holder, "feed_options", None)
-    return is_file and options is not None and "postprocessing" not in options
+    if (options := getattr(holder, "feed_options", None)) is None:
+        return False
+    return is_written_at_once(holder.exporters.get(holder.format), type(holder.storage), options)
 
 
 def continued_file(slot: Any) -> Path | None:

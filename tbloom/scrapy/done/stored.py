@@ -19,8 +19,7 @@ from tbloom.scrapy.compat import (
     flush_feed,
     is_local_feed,
     items_taken,
-    watch_accepted,
-    watch_stored,
+    watch_feed,
 )
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
@@ -68,7 +67,7 @@ class StoredItems:
         holders: set[object] = {
             slot for slot, count in self._counts.items() if items_taken(slot) > count
         }
-        if self._accepted - holders:  # an exporter has raised an exception
+        if self._accepted - holders:  # an exporter or a filter has raised an exception
             lost = Buffer()
             self._has_stored[lost] = False
             holders.add(lost)
@@ -122,11 +121,19 @@ class StoredItems:
         slots = feed_slots(self._crawler)
         for slot in slots:
             if slot not in self._counts:
-                watch_stored(slot, self._stored)
-                watch_accepted(slot, self._accepted.add)
+                watch_feed(slot, self)
         self._counts = {slot: items_taken(slot) for slot in slots}
 
-    def _stored(self, slot: FeedSlot) -> None:
+    def accepts(self, slot: FeedSlot, item: Any) -> None:  # noqa: ARG002
+        """See ``FeedWatcher``."""
+        self._accepted.add(slot)
+
+    def lost(self, slot: FeedSlot) -> None:
+        """See ``FeedWatcher``."""
+        self._slot_closed(slot)
+
+    def stored(self, slot: FeedSlot) -> None:
+        """See ``FeedWatcher``."""
         self._has_stored[slot] = True
 
     def _slot_closed(self, slot: FeedSlot) -> None:
