@@ -6,14 +6,15 @@ They are tested with the oldest and the newest Scrapy. ``untested_versions`` nam
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import cached_property, partial
-from inspect import isawaitable, isclass
+from inspect import isawaitable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from scrapy import Request, Spider, signals
 from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.exceptions import NotConfigured
 from scrapy.exporters import (
     CsvItemExporter,
     JsonItemExporter,
@@ -33,11 +35,14 @@ from scrapy.exporters import (
     PprintItemExporter,
     XmlItemExporter,
 )
+from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.http import Response
+from scrapy.settings import Settings
 from scrapy.spiders import CrawlSpider, SitemapSpider
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.asyncio import call_later
+from scrapy.utils.conf import build_component_list
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import build_from_crawler, load_object
@@ -299,6 +304,8 @@ _AT_ONCE: set[Any] = {
     PprintItemExporter,
     XmlItemExporter,
 }
+#: Scrapy's storages of local files.
+_LOCAL: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
 
 
 class FeedWatcher(Protocol):
@@ -379,6 +386,57 @@ def open_no_feeds(crawler: Crawler) -> None:
     for extension in getattr(extensions, "middlewares", ()):
         if isinstance(extension, FeedExporter):
             crawler.signals.disconnect(extension.open_spider, signals.spider_opened)
+            extension.slots.clear()
+
+
+def unopened_feed(crawler: Crawler) -> str:
+    """Return which feed is not open, and why; "" if all are, or if the project has a feed exporter of its own.
+
+    Without it, Scrapy logs an ERROR, and the crawl stores nothing.
+    """
+    exporter = crawler.get_extension(FeedExporter)
+    if exporter is None:
+        extensions = map(
+            load_object, build_component_list(crawler.settings.getwithbase("EXTENSIONS"))
+        )
+        return next(refused_feeds(crawler), "") if FeedExporter in extensions else ""
+    if type(exporter).open_spider is not FeedExporter.open_spider:
+        return ""
+    for uri in [*exporter.feeds][len(exporter.slots) :]:
+        again: Any = copy(exporter)
+        again.slots, why = [], "another feed is not open"
+        try:
+            again.open_spider(crawler.spider)
+        except Exception as error:  # noqa: BLE001 - whatever the project's own raises
+            why = f"{type(error).__name__}: {error}"
+        return f"{uri}: {why}"
+    return ""
+
+
+def refused_feeds(crawler: Crawler) -> Iterator[str]:
+    """Yield each feed of the settings that the feed exporter refuses, and why, which it only logs."""
+    settings, said = crawler.settings, list[str]()
+    feeds = [
+        (uri, {"FEEDS": {uri: each}, "FEED_URI": None})
+        for uri, each in settings.getdict("FEEDS").items()
+    ]
+    if uri := settings["FEED_URI"]:
+        feeds.append((uri, {"FEEDS": {}}))
+    for uri, own in feeds:
+        one = copy(crawler)
+        one.settings = Settings({**settings, **own})
+
+        def keep(record: logging.LogRecord) -> bool:
+            said.append(record.getMessage())
+            return False
+
+        feedexport.logger.addFilter(keep)
+        try:
+            FeedExporter(one)
+        except NotConfigured:
+            yield f"{uri}: {said[-1] if said else 'not configured'}"
+        finally:
+            feedexport.logger.removeFilter(keep)
 
 
 def items_taken(slot: Any) -> int:
@@ -399,15 +457,14 @@ def is_written_at_once(exporter: Any, storage: Any, options: Mapping[str, Any]) 
     A class that ends a file in its own way may keep items until then; a storage of its own, or a compressed file, has them at its
     end only.
     """
-    if "postprocessing" in options or not isclass(exporter):
-        return False
-    base = next((each for each in exporter.__mro__ if each in _AT_ONCE), None)
+    base: Any = next((each for each in getattr(exporter, "__mro__", ()) if each in _AT_ONCE), None)
     return (
-        base is not None
+        "postprocessing" not in options
+        and base is not None
         and exporter.finish_exporting is base.finish_exporting
         and any(
             issubclass(storage, kind) and (storage.open, storage.store) == (kind.open, kind.store)
-            for kind in (FileFeedStorage, StdoutFeedStorage)
+            for kind in _LOCAL
         )
     )
 

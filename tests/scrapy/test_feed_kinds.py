@@ -20,6 +20,7 @@ from scrapy.exporters import BaseItemExporter, JsonLinesItemExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 
 from tests.helpers.projects import Project, marked, path_of, times
+from tests.helpers.schedulers import SCRAPY
 
 PAGES = tuple("abcdefgh")
 MARKS = pytest.mark.parametrize(
@@ -182,3 +183,46 @@ def test_pages_fail_whose_feed_cannot_be_finished(
     crawls = project(Eight, Eight, **settings)
     assert {page: [1, 0] for page in PAGES} == times(crawls)
     assert ONCE == stored(tmp_path)
+
+
+def no_such_bucket(_: Any, spider: Any) -> Any:
+    raise LookupError(f"no bucket for {spider.name}")
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "done",
+        *(
+            pytest.param(mark, marks=pytest.mark.check)
+            for mark in ("done, local", "scheduled", "alone")
+        ),
+    ],
+)
+def test_a_crawl_ends_before_its_first_request_if_a_feed_is_not_open(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """One line names the feed, and the files are as they were. Scrapy logs an ERROR, and crawls on (scrapy#2089)."""
+    settings = SCRAPY if mark == "alone" else marked(mark, tmp_path)
+    first = tmp_path / "first.json"
+    first.write_text("yesterday's")
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        f"{tmp_path}/a.jsonx": ({"format": "jsonx"}, "Unknown feed format: jsonx"),
+        "nowhere://a.csv": ({"format": "csv"}, "Unknown feed storage scheme: nowhere"),
+        f"{tmp_path}/%(category)s.csv": ({"format": "csv"}, "KeyError: 'category'"),
+        f"{tmp_path}/b.csv": (
+            {"format": "csv", "uri_params": no_such_bucket},
+            "LookupError: no bucket for project",
+        ),
+        f"{tmp_path}/c.csv": ({"format": "csv", "batch_item_count": 2}, "must be in the feed URI"),
+    }
+    for uri, (options, why) in wrong.items():
+        feeds = {str(first): {"format": "json", "overwrite": True}, uri: options}
+        feeds[f"{tmp_path}/last.csv"] = {"format": "csv"}
+        [crawl] = project(Eight, **settings, FEEDS=feeds)
+        [line] = crawl.warnings("The crawl ends: a feed of FEEDS can't be opened: ", uri)
+        assert (why in line, "tbloom_error") == (True, crawl.reason)
+        assert [] == crawl.fetched
+    [crawl] = project(Eight, **settings, FEEDS={uri: {"format": "csv"}})
+    assert 8 == len(crawl.fetched)
+    assert "yesterday's" == first.read_text()
