@@ -26,15 +26,6 @@ from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.exceptions import NotConfigured
-from scrapy.exporters import (
-    CsvItemExporter,
-    JsonItemExporter,
-    JsonLinesItemExporter,
-    MarshalItemExporter,
-    PickleItemExporter,
-    PprintItemExporter,
-    XmlItemExporter,
-)
 from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.http import Response
@@ -294,16 +285,11 @@ def is_offsite(request: Request, crawler: Crawler) -> bool:
 
 # Feeds
 
-#: Scrapy's exporters, each of which writes an item into its file at once; JSON's and XML's write only a bracket at their end.
-_AT_ONCE: set[Any] = {
-    CsvItemExporter,
-    JsonItemExporter,
-    JsonLinesItemExporter,
-    MarshalItemExporter,
-    PickleItemExporter,
-    PprintItemExporter,
-    XmlItemExporter,
-}
+#: Scrapy's exporters of lines, and the others. Each writes an item into its file at once; JSON's and XML's write only a bracket at
+#: their end. (Names, because the module of the classes takes 8 MB.)
+_LINES = {"CsvItemExporter", "JsonLinesItemExporter", "PprintItemExporter"}
+_PICKLES = {"MarshalItemExporter", "PickleItemExporter"}
+_AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
 #: Scrapy's storages of local files.
 _LOCAL: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
 
@@ -312,7 +298,10 @@ class FeedWatcher(Protocol):
     """What is told about a feed."""
 
     def accepts(self, slot: Any, item: Any) -> object:
-        """Hear that the feed is about to export an item, or that its filter has raised an exception."""
+        """Hear that the feed is about to export an item."""
+
+    def raises(self, slot: Any) -> object:
+        """Hear that the feed's filter has raised an exception."""
 
     def lost(self, slot: Any) -> object:
         """Hear that the exporter could not write its end, whereupon Scrapy neither stores the file nor says so."""
@@ -364,12 +353,13 @@ class _WatchedFilter:
         return getattr(self._filter, name)
 
     def accepts(self, item: Any) -> bool:
-        is_accepted: bool = True  # if it raises
         try:
-            is_accepted = bool(self._filter.accepts(item))
-        finally:
-            if is_accepted:
-                self._watcher.accepts(self._slot, item)
+            is_accepted: bool = self._filter.accepts(item)
+        except Exception:
+            self._watcher.raises(self._slot)
+            raise
+        if is_accepted:
+            self._watcher.accepts(self._slot, item)
         return is_accepted
 
 
@@ -451,16 +441,22 @@ def flush_feed(slot: Any) -> None:
         file.flush()
 
 
+def _scrapys(exporter: Any) -> Any:
+    """Return the class of Scrapy's own from which an exporter derives, or ``object``."""
+    classes = getattr(exporter, "__mro__", ())
+    return next((each for each in classes if each.__module__ == "scrapy.exporters"), object)
+
+
 def is_written_at_once(exporter: Any, storage: Any, options: Mapping[str, Any]) -> bool:
     """Return whether these classes of a feed are known to write each item into a local file as it comes.
 
     A class that ends a file in its own way may keep items until then; a storage of its own, or a compressed file, has them at its
     end only.
     """
-    base: Any = next((each for each in getattr(exporter, "__mro__", ()) if each in _AT_ONCE), None)
+    base = _scrapys(exporter)
     return (
         "postprocessing" not in options
-        and base is not None
+        and base.__name__ in _AT_ONCE
         and exporter.finish_exporting is base.finish_exporting
         and any(
             issubclass(storage, kind) and (storage.open, storage.store) == (kind.open, kind.store)
@@ -488,6 +484,46 @@ def continued_file(slot: Any) -> Path | None:
     if isinstance(storage, FileFeedStorage) and storage.write_mode == "ab":
         return Path(storage.path)
     return None
+
+
+def writes_lines(slot: Any) -> bool:
+    """Return whether a feed writes lines, which a later crawl can append to, and not compressed."""
+    name = _scrapys(slot.exporters.get(slot.format)).__name__
+    return name in _LINES and "postprocessing" not in slot.feed_options
+
+
+def writes_document(slot: Any) -> bool:
+    """Return whether nobody can read a file to which a feed has appended.
+
+    An exporter of the project's own that writes nothing at its end may be for lines.
+    """
+    exporter = slot.exporters.get(slot.format)
+    name = _scrapys(exporter).__name__
+    finish = getattr(exporter, "finish_exporting", None)
+    writes_end = getattr(finish, "__qualname__", "") != "BaseItemExporter.finish_exporting"
+    return name in _PICKLES or (
+        name not in _LINES and writes_end
+    )  # a pickle that was cut hides later ones
+
+
+def continue_csv(exporter: Any, header: list[str], item: Any) -> None:
+    """Let an exporter write rows under this header, if its columns are those of the item. Without it, each crawl writes a header."""
+    from itemadapter import ItemAdapter  # noqa: PLC0415 - the exporter has imported it
+
+    fields = exporter.fields_to_export
+    names = [
+        *(
+            fields.values()
+            if isinstance(fields, Mapping)
+            else fields or ItemAdapter(item).field_names()
+        )
+    ]
+    if not fields and {*names} <= {*header}:
+        exporter.fields_to_export = header
+        exporter._autodetected_fields = True  # noqa: SLF001 - Scrapy warns of other fields
+    elif names != header:
+        return
+    exporter.include_headers_line = False
 
 
 # The process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -226,3 +227,124 @@ def test_a_crawl_ends_before_its_first_request_if_a_feed_is_not_open(
     [crawl] = project(Eight, **settings, FEEDS={uri: {"format": "csv"}})
     assert 8 == len(crawl.fetched)
     assert "yesterday's" == first.read_text()
+
+
+# Files to which later crawls append
+
+
+class Rows(Project):
+    """Items with these fields in turn, one crawl after the other."""
+
+    fields: ClassVar[list[list[str]]] = [["a", "b"], ["b", "a"], ["a"], ["a", "b", "c"]]
+
+    def links(self) -> Any:
+        yield self.request(f"{self.number}", dont_filter=True)
+
+    def parse(self, _: Any) -> Any:
+        yield {field: f"{field}{self.number}, of many" for field in self.fields[self.number]}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "more"),
+    [
+        ("", {}),
+        ("", {"item_export_kwargs": {"delimiter": ";"}}),
+        (".gz", {"postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"]}),
+        ("", {"fields": ["a", "b", "c"]}),
+        ("", {"fields": {"a": "first", "b": "second"}}),
+    ],
+    ids=["plain", "with semicolons", "compressed", "fields", "names of fields"],
+)
+def test_csv_gets_a_second_header_for_other_columns_only(
+    project: Any, tmp_path: Path, suffix: str, more: dict[str, Any]
+) -> None:
+    """Today's columns, or some of them, stand under the header of the first crawl, whatever their order."""
+    path = tmp_path / f"out.csv{suffix}"
+    feeds = {str(path): {"format": "csv", **more}}
+    project(*[Rows] * 4, **marked("done, local", tmp_path), FEEDS=feeds)
+    with OPENERS.get(suffix, open)(path, "rt", encoding="utf-8", newline="") as file:
+        rows = [
+            *csv.reader(file, delimiter=more.get("item_export_kwargs", {}).get("delimiter", ","))
+        ]
+    a, b, c = ([f"{field}{number}, of many" for number in range(4)] for field in "abc")
+    expected = [
+        ["a", "b"],
+        [a[0], b[0]],
+        [a[1], b[1]],
+        [a[2], ""],
+        ["a", "b", "c"],
+        [a[3], b[3], c[3]],
+    ]
+    if names := more.get("fields"):
+        columns = [
+            [*getattr(names, "values", lambda: names)()],
+            [a[0], b[0]],
+            [a[1], b[1]],
+            [a[2], ""],
+            [a[3], b[3]],
+        ]
+        ends = [[], [""], [""], [""], [c[3]]] if len(names) == 3 else [[]] * 5
+        expected = [row + end for row, end in zip(columns, ends, strict=True)]
+    assert expected == rows
+
+
+class Long(Project):
+    """Its items are longer than the memory of a compressor."""
+
+    pages = tuple(map(str, range(30)))
+
+    def parse(self, response: Any) -> Any:
+        if path_of(response) == "29" and self.settings.get("KILLED"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"page": path_of(response), "text": os.urandom(20_000).hex()}
+
+
+class Nothing(Long):
+    pages = ()
+
+
+@kinds({".gz": 0}, more=({".xz": 0, ".bz2": 0},))
+def test_a_torn_file_is_moved_aside(project: Any, tmp_path: Path, kind: str) -> None:
+    """What is appended behind the end that a killed crawl has left can't be read by anyone."""
+    settings = {**marked("done, local", tmp_path), **feed(tmp_path, kind)}
+    path = tmp_path / f"out{kind}"
+
+    def pages() -> list[int]:
+        with OPENERS[kind](path, "rt") as file:
+            return sorted(int(json.loads(line)["page"]) for line in file)
+
+    project(Eight, **settings)
+    path.rename(tmp_path / "whole")
+    assert project(Long, **settings, KILLED=True) is None
+    torn = (tmp_path / "whole").read_bytes() + path.read_bytes()
+    path.write_bytes(torn)
+    assert len(torn) > 100_000
+    crawls = project(Nothing, Long, **settings)
+    [warning] = crawls[0].warnings("a crawler that was killed")
+    [aside] = tmp_path.glob("out*.torn-*")
+    assert (str(path) in warning, aside.name in warning) == (True, True)
+    assert torn == aside.read_bytes()
+    assert [*range(30)] == pages()
+    [crawl] = project(Nothing, **settings)
+    assert ([], [*range(30)]) == (crawl.warnings("torn"), pages())
+
+
+@kinds({".json": 0}, more=({".xml": 0, ".pickle": 0, ".marshal": 0, ".end": 0},))
+def test_an_older_document_is_moved_aside_before_the_first_item(
+    project: Any, tmp_path: Path, kind: str
+) -> None:
+    """A crawl without items leaves it as it is."""
+    path, older = tmp_path / f"out{kind}", b"yesterday's"
+    path.write_bytes(older)
+    settings = {**marked("done, local", tmp_path), **feed(tmp_path, kind)}
+    project(Nothing, **settings)
+    assert older == path.read_bytes()
+    first, second = project(Eight, Nothing, **settings)
+    [warning] = first.warnings(str(path))
+    [aside] = tmp_path.glob("out*.older-*")
+    assert (True, older, []) == (
+        aside.name in warning,
+        aside.read_bytes(),
+        second.warnings(str(path)),
+    )
+    assert ONCE == stored(tmp_path)
