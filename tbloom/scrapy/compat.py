@@ -291,7 +291,7 @@ _LINES = {"CsvItemExporter", "JsonLinesItemExporter", "PprintItemExporter"}
 _PICKLES = {"MarshalItemExporter", "PickleItemExporter"}
 _AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
 #: Scrapy's storages of local files.
-_LOCAL: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
+LOCAL_STORAGES: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
 
 
 class FeedWatcher(Protocol):
@@ -460,7 +460,7 @@ def is_written_at_once(exporter: Any, storage: Any, options: Mapping[str, Any]) 
         and exporter.finish_exporting is base.finish_exporting
         and any(
             issubclass(storage, kind) and (storage.open, storage.store) == (kind.open, kind.store)
-            for kind in _LOCAL
+            for kind in LOCAL_STORAGES
         )
     )
 
