@@ -34,13 +34,13 @@ demo: $(VENV)/.demo ## A fleet of crawlers on a site of its own, and what tbloom
 test: $(VENV)/.test ## Every promise once; two to four minutes on two cores. ARGS=--forks=0: in one process.
 	$(BIN)/python -m pytest $(FORKS) -m "not check" $(ARGS)
 
-check: $(VENV)/.test ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
+check: $(VENV)/.test $(VENV)/.check ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 	$(MAKE) --no-print-directory -j2 --output-sync accounts others
 
 accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed; in `make check`, beside its other tests.
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 2 tests/contract/test_races.py tests/scrapy/test_soak.py -k the_accounts $(ARGS)
 
-others: $(VENV)/.test
+others: $(VENV)/.check
 	$(MAKE) --no-print-directory oldest
 	$(MAKE) --no-print-directory newest
 	$(BIN)/python -m pytest $(FORKS) -m "check or hypothesis" --hypothesis-profile many $(ARGS)

@@ -29,6 +29,7 @@ from tbloom.scrapy.compat import (
     next_turn,
     open_no_feeds,
     spider_arguments,
+    unopened_feed,
     wait_until_closed,
     wake_engine,
 )
@@ -222,6 +223,13 @@ class Crawl:
         )
         self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)
+        crawler.signals.connect(self._feeds_opened, signals.spider_opened)
+
+    def _feeds_opened(self) -> None:
+        """End a crawl whose items would go nowhere. This is called after the feed exporter."""
+        if not self.is_ending and (feed := unopened_feed(self.crawler)):
+            logger.error("The crawl ends: a feed of FEEDS can't be opened: %s", feed)
+            self.end(before_start=True)
 
     def _is_back(self) -> None:
         """Go on: the server answers again."""

@@ -10,7 +10,7 @@ from typing import IO, Any, ClassVar
 
 import pytest
 from scrapy.exporters import JsonLinesItemExporter
-from scrapy.extensions.feedexport import BlockingFeedStorage
+from scrapy.extensions.feedexport import BlockingFeedStorage, ItemFilter
 from scrapy.http import Response
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
@@ -220,10 +220,11 @@ class Uploads(BlockingFeedStorage):
     def _store_in_thread(self, file: IO[bytes]) -> None:
         file.seek(0)
         text = file.read()
-        file.close()
         if self._fails and (b"lost" in text or "fails" in self._uri):
+            file.close()
             raise OSError("no such bucket")
-        time.sleep(0.1)  # an upload that fails ends first
+        time.sleep(0.1)  # an upload that fails ends first; what is written now is lost
+        file.close()
         name = f"{time.time_ns()}-{self._uri.rpartition('/')[2]}"
         (self._folder / name).write_bytes(text)
 
@@ -400,6 +401,35 @@ def test_a_page_whose_item_an_exporter_refuses_is_fetched_by_the_next_crawl(
     lines = (tmp_path / "pages").read_text(encoding="utf-8").splitlines()
     form = {"jsonlines": '{{"page": "{}"}}', "csv": "{}"}[kind]
     assert [1] * 8 == [lines.count(form.format(page)) for page in PAGES]
+
+
+class RaisesForB(ItemFilter):
+    """Once."""
+
+    has_raised = False
+
+    def accepts(self, item: Any) -> bool:
+        if item == {"page": "b"} and not self.has_raised:
+            type(self).has_raised = True
+            raise KeyError("price")
+        return True
+
+
+@MARKS
+@pytest.mark.parametrize("size", [0, 2])
+def test_a_page_fails_whose_item_a_filter_of_a_feed_cannot_read(
+    project: Any, tmp_path: Path, mark: str, size: int
+) -> None:
+    """If the item was to end a batch of the feed before, Scrapy stores that batch, and goes on to add to it."""
+    feeds = {"up://all-%(batch_id)d": {"batch_item_count": size}, "up://filtered": {}}
+    feeds["up://filtered"]["item_filter"] = RaisesForB
+    crawls = project(*[InOrder] * 3, **marked(mark, tmp_path), **uploads(tmp_path, feeds))
+    assert "/b" in crawls[1].fetched
+    assert [] == crawls[2].fetched
+    for feed in ("all", "filtered"):
+        files = (tmp_path / "uploads").glob(f"*-{feed}*")
+        lines = {line for file in files for line in file.read_text().splitlines()}
+        assert {f'{{"page": "{page}"}}' for page in PAGES} == lines
 
 
 class BreaksOnce(JsonLinesItemExporter):

@@ -821,7 +821,7 @@ HOSTS = {"TBLOOM_SHARE": "hosts"}
         ({"JOBDIR": "job", "TBLOOM_STORE": "local"}, ""),
         *(({"FEEDS": {uri: {"format": kind, **more}}}, "FEEDS: 'LOSES items" * loses) for uri, kind, more, loses in (
             ("a.jsonl", "jsonlines", {}, False), ("a.json", "json", {}, True), ("a-%(time)s.json", "json", {}, False),
-            ("%(name)s.xml", "xml", {}, True), ("a.jl", "jl", {"overwrite": True}, True), ("s3://b/a.jl", "jl", {}, True),
+            ("%(name)s.xml", "xml", {}, True), ("a.jl", "jl", {"overwrite": True}, True), ("ftp://b/a.jl", "jl", {}, True),
             ("file:///a.csv", "csv", {}, False), ("stdout:", "json", {}, False),
             ("a.jl.gz", "jl", {"postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"]}, True))),
         ({"DOWNLOAD_DELAY": "soon"}, ""),  # Scrapy says that
@@ -833,6 +833,7 @@ def test_what_does_not_fit_several_crawlers_is_a_note_and_no_fault(
     """A delay holds for each crawler (scrapyd#221); two can share no JOBDIR (hepcrawl#186), and no file of XML (scrapy#4103)."""
     found, notes = examine(Settings({**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, **settings}))
     assert [] == found
+    notes = [note for note in notes if not note.startswith("FEEDS: ")]
     assert len(notes) == bool(expected)
     start = expected.replace("LOSES", f"{next(iter(settings.get('FEEDS', [''])))}' loses")
     assert "".join(notes).startswith(start and f"with several crawlers: {start}")
@@ -942,6 +943,50 @@ def test_a_sitemap_spider_that_misses_changes_is_a_note(
         "spider new: HTTPCACHE_ENABLED: the cache serves a page that" in each for each in found
     ]
     assert served == any(says_cache)
+
+
+def test_doctor_names_feeds_that_cannot_be_opened_and_notes_when_others_are_stored(
+    tmp_path: Path,
+) -> None:
+    """And those that an empty crawl would empty."""
+    plugin = "scrapy.extensions.postprocessing.GzipPlugin"
+    feeds: dict[str, dict[str, Any]] = {
+        "a.jsonx": {"format": "jsonx"},
+        "nowhere://b": {"format": "csv"},
+        "fine-%(name)s-%(time)s.csv": {"format": "csv", "overwrite": True},
+        "c/%(category)s.jl": {"format": "jsonlines"},
+        "d.gz": {"format": "csv", "postprocessing": [plugin]},
+        "e-%(batch_id)d.gz": {"format": "csv", "postprocessing": [plugin], "batch_item_count": 9},
+        "ftp://host/f.csv": {"format": "csv", "store_empty": False},
+        "g.json": {"format": "json", "overwrite": True},
+    }
+    lines = "TBLOOM_STORE = 'local'", "TBLOOM_PATH = None"
+    spiders = "import scrapy\nclass A(scrapy.Spider): name = 'a'"
+    code, said = doctor_of(tmp_path, UNREACHABLE, spiders, *lines, f"FEEDS = {feeds}")
+    opens = "FEEDS: the crawl ends before its first request, because a feed can't be opened"
+    faults = [line for line in said if line.startswith("✗")]
+    assert (1, faults) == (
+        code,
+        [
+            f"✗ {opens}: a.jsonx: Unknown feed format: jsonx",
+            f"✗ {opens}: nowhere://b: Unknown feed storage scheme: nowhere",
+        ],
+    )
+    del feeds["a.jsonx"], feeds["nowhere://b"]
+    code, said = doctor_of(tmp_path, UNREACHABLE, spiders, *lines, f"FEEDS = {feeds}")
+    ends, batches = "stored at the end of the {}, and so", "FEED_EXPORT_BATCH_ITEM_COUNT"
+    batch = "batch" if scrapy.version_info >= (2, 18) else "crawl"
+    expected = [
+        ("c/%(category)s.jl", "unless an argument or __init__ gives the spider category"),
+        ("d.gz", ends.format("crawl"), batches),
+        ("e-%(batch_id)d.gz", ends.format(batch)),
+        ("ftp://host/f.csv", ends.format("crawl"), batches),
+        ("g.json", "set 'store_empty': False"),
+    ]
+    notes = [line for line in said if line.startswith("note: ") and "FEEDS: " in line]
+    assert (0, len(expected)) == (code, len(notes))
+    for note, words in zip(notes, expected, strict=True):
+        assert all(word in note for word in words)
 
 
 def test_a_note_leaves_the_exit_code_and_names_the_spiders(url: str, tmp_path: Path) -> None:

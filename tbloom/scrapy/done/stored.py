@@ -14,20 +14,17 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom.scrapy.compat import (
-    continued_file,
     feed_slots,
     flush_feed,
     is_local_feed,
     items_taken,
-    watch_accepted,
-    watch_stored,
+    watch_feed,
 )
+from tbloom.scrapy.done.feed_files import begin, mend
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Feeds to which later crawls may append, line by line.
-_LINES = {"csv", "jl", "jsonl", "jsonlines"}
 _UNNAMED = (
     "A pipeline sends items_buffered without pipeline=self: if two of them do, one's items_flushed also commits the pages "
     "whose items the other one still keeps"
@@ -57,7 +54,7 @@ class StoredItems:
         self._has_warned = False
         self._all_closed: Deferred[None] = Deferred()
         connect = crawler.signals.connect
-        connect(self._spider_opened, signals.spider_opened)
+        connect(self._watch_slots, signals.spider_opened)
         connect(self._slot_closed, signals.feed_slot_closed)
         connect(self._exporter_closed, signals.feed_exporter_closed)
         connect(self._items_buffered, items_buffered)
@@ -68,7 +65,7 @@ class StoredItems:
         holders: set[object] = {
             slot for slot, count in self._counts.items() if items_taken(slot) > count
         }
-        if self._accepted - holders:  # an exporter has raised an exception
+        if self._accepted - holders:  # an exporter or a filter has raised an exception
             lost = Buffer()
             self._has_stored[lost] = False
             holders.add(lost)
@@ -111,22 +108,31 @@ class StoredItems:
         if self._crawler.get_extension(FeedExporter):
             await maybe_deferred_to_future(self._all_closed)
 
-    def _spider_opened(self) -> None:
-        self._watch_slots()
-        for slot in self._counts:
-            if is_local_feed(slot):
-                _end_line(slot)
-
     def _watch_slots(self) -> None:
-        """Watch the storages of new slots, and forget slots that are closed."""
+        """Watch new slots, whose files are mended, and forget slots that are closed."""
         slots = feed_slots(self._crawler)
         for slot in slots:
             if slot not in self._counts:
-                watch_stored(slot, self._stored)
-                watch_accepted(slot, self._accepted.add)
+                watch_feed(slot, self)
+                mend(slot)
         self._counts = {slot: items_taken(slot) for slot in slots}
 
-    def _stored(self, slot: FeedSlot) -> None:
+    def accepts(self, slot: FeedSlot, item: Any) -> None:
+        """See ``FeedWatcher``."""
+        self._accepted.add(slot)
+        if slot.file is None:
+            begin(slot, item)
+
+    def raises(self, slot: FeedSlot) -> None:
+        """See ``FeedWatcher``."""
+        self._accepted.add(slot)
+
+    def lost(self, slot: FeedSlot) -> None:
+        """See ``FeedWatcher``."""
+        self._slot_closed(slot)
+
+    def stored(self, slot: FeedSlot) -> None:
+        """See ``FeedWatcher``."""
         self._has_stored[slot] = True
 
     def _slot_closed(self, slot: FeedSlot) -> None:
@@ -147,15 +153,3 @@ class StoredItems:
         if buffer := self._buffers.pop(id(pipeline), None):
             self._has_stored[buffer] = True
             self._ended(buffer)
-
-
-def _end_line(slot: FeedSlot) -> None:
-    """End the last line of the file, which a crawler that was killed may have left half written."""
-    path = continued_file(slot)
-    if slot.format not in _LINES or path is None or not path.is_file():
-        return
-    with path.open("rb+") as file:
-        if file.seek(0, 2) and file.seek(-1, 2) and file.read(1) != b"\n":
-            file.write(b"\n")
-            message = "%s ended in half a line, which a crawler that was killed has left"
-            logger.warning(message, path)

@@ -14,12 +14,15 @@ from inspect import isclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis
 import scrapy
 from scrapy import Request, Spider
+from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import NotConfigured
+from scrapy.extensions.feedexport import FeedExporter
 from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 from scrapy.spiders import SitemapSpider as ScrapysSitemapSpider
@@ -31,6 +34,7 @@ from tbloom import LocalBloom
 from tbloom.engine.server import is_read_only
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.compat import LOCAL_STORAGES, is_written_at_once, refused_feeds
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.fleet import clashes, shares_queue
@@ -131,6 +135,12 @@ def _examine_spider(
         return [_at(_raised_at(error), what)], []
     examination, notes = _Examination(settings.copy(), name, away), list[str]()
     faults = [_at(_place(fault, settings, spider), fault) for fault in examination.faults()]
+    crawler, refused = Crawler(spider or Spider, Settings(settings)), list[str]()
+    with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
+        refused += refused_feeds(crawler)
+    for feed in refused:
+        fault = f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {feed}"
+        faults.append(_at(_place(fault, settings, spider), fault))
     with suppress(Exception):  # a wrong setting of Scrapy's, which Scrapy names
         # With wrong settings left out, a note could be wrong. The server does not matter, and a local store is for one crawler.
         if examination.wrong <= {*REDIS}:
@@ -141,6 +151,8 @@ def _examine_spider(
             notes.extend(_cached_failures(examination.settings))
             notes.extend(_passing_robots(examination.settings))
             notes.extend(_sitemaps(spider, examination.settings))
+            if not refused:
+                notes.extend(_feeds(crawler, examination.settings))
     return faults, notes
 
 
@@ -195,6 +207,38 @@ def _sitemaps(spider: type[Spider] | None, settings: BaseSettings) -> Iterator[s
                 "HTTPCACHE_ENABLED: the cache serves a page that has changed as it was: set HTTPCACHE_POLICY = "
                 "'scrapy.extensions.httpcache.RFC2616Policy', which asks the site, or leave the cache out"
             )
+
+
+def _feeds(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:
+    """Yield notes on feeds that may not be opened, are stored at their end only, or replace a file by an empty one."""
+    exporter = FeedExporter(crawler)
+    given = {
+        "time",
+        "batch_time",
+        "batch_id",
+        "crawler",
+        "name",
+        "settings",
+        *dir(crawler.spidercls),
+    }
+    for uri, options in exporter.feeds.items():
+        storage = exporter.storages.get(urlsplit(uri).scheme, exporter.storages["file"])
+        names = {*re.findall(r"%\((\w+)\)", uri)}
+        if lacking := ", ".join(sorted(names - given)) * (not options["uri_params"]):
+            yield f"FEEDS: {uri}: unless an argument or __init__ gives the spider {lacking}, the crawl ends before its first request"
+        if MARK.value(settings) == "done" and not is_written_at_once(
+            exporter.exporters[options["format"]], storage, options
+        ):
+            ends = (
+                "batch"
+                if options["batch_item_count"] and scrapy.version_info >= (2, 18)
+                else "crawl"
+            )
+            what = f"FEEDS: {uri}: its items are stored at the end of the {ends}, and so pages are marked then"
+            yield what + ": FEED_EXPORT_BATCH_ITEM_COUNT makes batches" * (ends == "crawl")
+        is_replaced = options.get("overwrite", not issubclass(storage, LOCAL_STORAGES))
+        if options["store_empty"] and is_replaced and names.isdisjoint({"time", "batch_time"}):
+            yield f"FEEDS: {uri}: a crawl without new items replaces the file by an empty one: set 'store_empty': False"
 
 
 class _Examination:
