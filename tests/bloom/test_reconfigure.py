@@ -74,7 +74,11 @@ async def test_parameters_that_determine_where_items_are_cant_change(
 
 @pytest.mark.parametrize(
     "then",
-    ["again", "clear", *(pytest.param(t, marks=pytest.mark.check) for t in ("another", "old clear"))],
+    [
+        "again",
+        "clear",
+        *(pytest.param(t, marks=pytest.mark.check) for t in ("another", "old clear")),
+    ],
 )
 def test_a_reconfigure_that_ends_half_way_can_be_called_again(
     name: str, client: redis.Redis, then: str

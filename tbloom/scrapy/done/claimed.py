@@ -94,6 +94,7 @@ class ClaimedRequests(PendingRequests):
             self.committer.when_sent = self._giving.look
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
+        connect(self.tracker.item_dropped, signals.item_dropped)
         connect(self.tracker.spider_error, signals.spider_error)
         connect(self.tracker.item_error, signals.item_error)
 

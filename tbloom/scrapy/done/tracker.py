@@ -196,8 +196,14 @@ class Tracker:
                 self._has_warned = True
                 logger.warning(_COLLECTION, page.request, type(item).__name__)
 
+    def item_dropped(self, response: Any) -> None:
+        """Handle Scrapy's signal: a pipeline has dropped an item, which an earlier one may have buffered."""
+        if page := self.of(response):
+            page.holders.update(self._committer.stored.buffers)
+
     def item_error(self, failure: Failure, response: Any) -> None:
         """Handle Scrapy's signal: a pipeline has raised an exception."""
+        self.item_dropped(response)
         if page := self.of(response):
             page.exception = page.exception or f"pipeline/{pipeline_of(failure.value)}"
 
