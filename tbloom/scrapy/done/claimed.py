@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 from scrapy import Request, signals
 
 from tbloom import Claim, Note
-from tbloom.scrapy.compat import in_loop, wake_engine, watch_end
+from tbloom.scrapy.compat import in_loop, wake_engine, watch_end, watch_files
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
@@ -114,7 +114,9 @@ class ClaimedRequests(PendingRequests):
             self._taking.begin()
             if self.committer.has_notes and (names := self.crawl.unnamed_arguments):
                 logger.warning(_UNNAMED, ", ".join(names))
-        watch_end(self.crawl.crawler.engine, self.tracker.scraped)
+        engine = self.crawl.crawler.engine
+        watch_end(engine, self.tracker.scraped)
+        watch_files(engine, self.tracker.file_failed)
 
     # 1. A request comes
 

@@ -21,7 +21,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.compat import call_soon, copy_request, is_forbidden, is_offsite
+from tbloom.scrapy.compat import call_soon, copy_request, is_forbidden, is_offsite, why_no_file
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, without
@@ -211,6 +211,13 @@ class Tracker:
         """Let the page of an item fail whose pipeline was cancelled, for which Scrapy sends no signal."""
         if page := self.of(response):
             page.exception = page.exception or f"pipeline/{type(error).__name__}"
+
+    def file_failed(self, response: Any, request: Request, error: Exception, status: int) -> None:
+        """Let the page of an item fail whose file or image is not stored, unless a page with its status would be done."""
+        why = str(status) if status else why_no_file(error, request, self._crawler)
+        page = self.of(response)
+        if page and why and not self._failures.is_done_status(status):
+            page.exception = page.exception or f"file/{why}"
 
     def scraped(self, request: Request) -> None:
         """End the page of a request that the scraper has finished."""
