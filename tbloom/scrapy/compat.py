@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from copy import copy
 from functools import cached_property, partial
 from inspect import isawaitable
@@ -25,7 +27,7 @@ from scrapy import Request, Spider, signals
 from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
-from scrapy.exceptions import NotConfigured
+from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.http import Response
@@ -235,6 +237,10 @@ def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
     scraper.enqueue_scrape = enqueue
 
 
+#: The response, or the failure of an errback, whose item passes the pipelines.
+_source = ContextVar[Any]("tbloom_source", default=None)
+
+
 def watch_output(engine: Any, watcher: OutputWatcher) -> None:
     """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output_async``.
 
@@ -254,6 +260,7 @@ def watch_output(engine: Any, watcher: OutputWatcher) -> None:
             finally:
                 watcher.yields(None)
             return
+        _source.set(response)
         try:
             await process(output, response)
         except BaseException as error:
@@ -281,6 +288,82 @@ def is_offsite(request: Request, crawler: Crawler) -> bool:
         return False
     assert crawler.spider is not None  # noqa: S101 - the crawl is running
     return not middleware.should_follow(request, crawler.spider)
+
+
+# Files and images
+
+
+def watch_files(engine: Any, failed: Callable[[Any, Request, Exception, int], object]) -> None:
+    """Call ``failed`` each time that a media pipeline has not stored a file of an item.
+
+    Its arguments are the item's response, the file's request, the exception, and the status of the file's response if it is another
+    one than 200, or 0. Without it (the pipelines only log the exception), a page is committed, and its file is missing.
+    """
+    for pipeline in getattr(engine.scraper.itemproc, "middlewares", ()):
+        if hasattr(pipeline, "media_downloaded") and hasattr(pipeline, "_process_request"):
+            _watch_files_of(pipeline, engine.crawler.request_fingerprinter.fingerprint, failed)
+            _store_whole_files(getattr(pipeline, "store", None))
+
+
+def _watch_files_of(
+    pipeline: Any,
+    fingerprint: Callable[[Request], bytes],
+    failed: Callable[[Any, Request, Exception, int], object],
+) -> None:
+    process, downloaded = pipeline._process_request, pipeline.media_downloaded  # noqa: SLF001 - as above
+    #: By the fingerprint, because several items may have one file, which is fetched once.
+    statuses = dict[bytes, int]()
+
+    def note_status(response: Any, request: Request, *more: Any, **item: Any) -> Any:
+        if response.status != 200:  # noqa: PLR2004 - as the pipelines do
+            statuses[fingerprint(request)] = response.status
+        return downloaded(response, request, *more, **item)
+
+    async def watched(request: Request, *more: Any) -> Any:
+        try:
+            return await process(request, *more)
+        except Exception as error:
+            failed(_source.get(), request, error, statuses.get(fingerprint(request), 0))
+            raise
+
+    pipeline._process_request, pipeline.media_downloaded = watched, note_status  # noqa: SLF001
+
+
+def _store_whole_files(store: Any) -> None:
+    """Let a local folder get whole files only. Without it, the next crawl takes a torn file for a whole one."""
+    from scrapy.pipelines.files import FSFilesStore  # noqa: PLC0415 - the pipeline has imported it
+
+    if type(store) is not FSFilesStore:
+        return
+    persist, path_of = store.persist_file, store._get_filesystem_path  # noqa: SLF001
+
+    def persist_whole(path: Any, *more: Any, **options: Any) -> None:
+        name = f"{str(path).rpartition('/')[0]}/.{os.getpid()}.part"  # next to it, and not longer
+        try:
+            persist(name, *more, **options)
+            path_of(name).replace(path_of(path))
+        except OSError:
+            path_of(name).unlink(missing_ok=True)  # a full disk
+            raise
+
+    store.persist_file = persist_whole  # type: ignore[method-assign]
+
+
+def why_no_file(error: BaseException, request: Request, crawler: Crawler) -> str:
+    """Return the name of the exception for which a media pipeline has not stored a file.
+
+    Return "" if the pipeline does not want the file (an image is too small), or may not fetch it. Without it, such a page has failed.
+    """
+    from scrapy.pipelines.images import ImageException  # noqa: PLC0415 - few crawls need it
+
+    of_pipelines: Any = ImageException.__base__  # FileException has had several modules
+    while isinstance(error, of_pipelines) and not isinstance(error, ImageException):
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            break
+        error = cause
+    is_refused = isinstance(error, IgnoreRequest) and is_forbidden(error, request, crawler)
+    return "" if is_refused or isinstance(error, ImageException) else type(error).__name__
 
 
 # Feeds

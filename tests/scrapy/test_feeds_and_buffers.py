@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 import pytest
+from scrapy.exceptions import DropItem
 from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.feedexport import BlockingFeedStorage, ItemFilter
 from scrapy.http import Response
@@ -105,8 +106,16 @@ class NamelessFails(Fails):
     says_who = False
 
 
+class Drops(Part):
+    """Keeps items out of the feed that an earlier pipeline stores."""
+
+    def process_item(self, _: Any) -> Any:
+        raise DropItem("stored")
+
+
 #: Pipelines, whether the items of one of them are lost, and how many warnings there are; those that `make test` has, and the others.
-BUFFERS: list[tuple[list[type[Buffer]], bool, int]] = [
+BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
+    ([Fails, Drops], True, 0),
     ([Buffer, Fails], True, 0),
     ([Fails, Buffer], True, 0),
     ([InTwos, Fails], True, 0),
@@ -114,7 +123,8 @@ BUFFERS: list[tuple[list[type[Buffer]], bool, int]] = [
     ([Buffer, AtEnd], False, 0),
     ([NamelessAtEnd], False, 1),
 ]
-MORE_BUFFERS: list[tuple[list[type[Buffer]], bool, int]] = [
+MORE_BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
+    ([AtEnd, Drops], False, 0),
     ([AtEnd, Fails], True, 0),
     ([Buffer, Unhashable], True, 0),
     ([Buffer, NamelessFails], True, 1),
@@ -339,6 +349,21 @@ def test_tbloom_done_does_not_overrule_what_a_feed_has_lost(
     more["ITEM_PIPELINES"] = {Buffer: 1}  # which stores everything
     crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), **more)
     assert {page: [1, int(page == "lost"), 0] for page in SaysDone.pages} == times(crawls)
+
+
+class Raises(Part):
+    def process_item(self, _: Any) -> Any:
+        raise ValueError
+
+
+@MARKS
+def test_tbloom_done_does_not_overrule_what_a_buffer_has_lost(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """Though a later pipeline has failed, which the page is to get over."""
+    pipelines = {Fails: 1, Raises: 2}
+    crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), ITEM_PIPELINES=pipelines)
+    assert {page: [1, 1, 0] for page in SaysDone.pages} == times(crawls)
 
 
 class ToFile(OneIsLost):

@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 from scrapy import Request, signals
 
 from tbloom import Claim, Note
-from tbloom.scrapy.compat import in_loop, wake_engine, watch_end
+from tbloom.scrapy.compat import in_loop, wake_engine, watch_end, watch_files
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
@@ -94,6 +94,7 @@ class ClaimedRequests(PendingRequests):
             self.committer.when_sent = self._giving.look
         connect = crawler.signals.connect
         connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
+        connect(self.tracker.item_dropped, signals.item_dropped)
         connect(self.tracker.spider_error, signals.spider_error)
         connect(self.tracker.item_error, signals.item_error)
 
@@ -113,7 +114,9 @@ class ClaimedRequests(PendingRequests):
             self._taking.begin()
             if self.committer.has_notes and (names := self.crawl.unnamed_arguments):
                 logger.warning(_UNNAMED, ", ".join(names))
-        watch_end(self.crawl.crawler.engine, self.tracker.scraped)
+        engine = self.crawl.crawler.engine
+        watch_end(engine, self.tracker.scraped)
+        watch_files(engine, self.tracker.file_failed)
 
     # 1. A request comes
 

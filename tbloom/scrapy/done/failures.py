@@ -81,10 +81,14 @@ class Failures:
             return f"download/{page.download_error}"
         if page.status is None:
             return "unfinished"
-        if page.status in self._done_statuses or page.status == _NOT_MODIFIED:
+        if self.is_done_status(page.status):
             return ""
         # A spider middleware has refused a response that was for the callback.
         return "input" if page.status in _SUCCESS else f"status/{page.status}"
+
+    def is_done_status(self, status: int) -> bool:
+        """Return whether a page, or a file, is done though no callback gets a response with this status."""
+        return status in self._done_statuses or status == _NOT_MODIFIED
 
     def add(self, page: EndedPage, reason: str) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""

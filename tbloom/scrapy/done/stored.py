@@ -72,7 +72,12 @@ class StoredItems:
         self._accepted.clear()
         if holders:
             self._watch_slots()
-        return holders | {*self._buffers.values()}
+        return holders | {*self.buffers}
+
+    @property
+    def buffers(self) -> Iterable[Buffer]:
+        """The buffers of pipelines that keep items now."""
+        return self._buffers.values()
 
     def unstored(self, holders: Iterable[object]) -> object | None:
         """Return one of the holders that still keeps its items; None: no holder does.

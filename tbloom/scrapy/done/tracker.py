@@ -21,7 +21,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.compat import call_soon, copy_request, is_forbidden, is_offsite
+from tbloom.scrapy.compat import call_soon, copy_request, is_forbidden, is_offsite, why_no_file
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, without
@@ -196,8 +196,14 @@ class Tracker:
                 self._has_warned = True
                 logger.warning(_COLLECTION, page.request, type(item).__name__)
 
+    def item_dropped(self, response: Any) -> None:
+        """Handle Scrapy's signal: a pipeline has dropped an item, which an earlier one may have buffered."""
+        if page := self.of(response):
+            page.holders.update(self._committer.stored.buffers)
+
     def item_error(self, failure: Failure, response: Any) -> None:
         """Handle Scrapy's signal: a pipeline has raised an exception."""
+        self.item_dropped(response)
         if page := self.of(response):
             page.exception = page.exception or f"pipeline/{pipeline_of(failure.value)}"
 
@@ -205,6 +211,13 @@ class Tracker:
         """Let the page of an item fail whose pipeline was cancelled, for which Scrapy sends no signal."""
         if page := self.of(response):
             page.exception = page.exception or f"pipeline/{type(error).__name__}"
+
+    def file_failed(self, response: Any, request: Request, error: Exception, status: int) -> None:
+        """Let the page of an item fail whose file or image is not stored, unless a page with its status would be done."""
+        why = str(status) if status else why_no_file(error, request, self._crawler)
+        page = self.of(response)
+        if page and why and not self._failures.is_done_status(status):
+            page.exception = page.exception or f"file/{why}"
 
     def scraped(self, request: Request) -> None:
         """End the page of a request that the scraper has finished."""
