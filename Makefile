@@ -38,7 +38,7 @@ check: $(VENV)/.test $(VENV)/.check ## The rest: all kinds of servers, asyncio's
 	$(MAKE) --no-print-directory -j2 --output-sync accounts others
 
 accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed; in `make check`, beside its other tests.
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 2 tests/contract/test_races.py tests/scrapy/test_soak.py -k the_accounts $(ARGS)
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest --forks 2 tests/contract/test_races.py tests/scrapy/test_soak.py -k the_accounts $(ARGS)
 
 others: $(VENV)/.check
 	$(MAKE) --no-print-directory oldest
