@@ -174,6 +174,17 @@ def test_a_damaged_file_is_an_error_that_says_how_to_go_on(
     assert before is None or before == path.read_bytes()
 
 
+def test_a_count_that_can_t_be_right_is_an_error_until_the_filter_is_cleared(path: Path) -> None:
+    with at(START, path) as seen, at(START, path) as other:
+        seen.add("a")
+        [part] = seen._protocol.store.contents.parts
+        seen._protocol.store.buffer(part)[:8] = b"\xff" * 8
+        with pytest.raises(TBloomError, match=r"is damaged; clear\(\) the filter"):
+            other.add("a")
+        other.clear()
+        assert seen.add("a")
+
+
 #: What is done to a file while it is open, and the error.
 GONE, CUT = "was deleted or replaced while it was in use", "another program changed it or cut it"
 LOSSES: list[tuple[Callable[[Path], object], str]] = [
