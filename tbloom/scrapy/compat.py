@@ -299,7 +299,7 @@ def watch_files(engine: Any, failed: Callable[[Any, Request, Exception, int], ob
     Its arguments are the item's response, the file's request, the exception, and the status of the file's response if it is another
     one than 200, or 0. Without it (the pipelines only log the exception), a page is committed, and its file is missing.
     """
-    for pipeline in getattr(engine.scraper.itemproc, "middlewares", ()):
+    for pipeline in getattr(getattr(engine.scraper, "itemproc", None), "middlewares", ()):
         if hasattr(pipeline, "media_downloaded") and hasattr(pipeline, "_process_request"):
             _watch_files_of(pipeline, engine.crawler.request_fingerprinter.fingerprint, failed)
             _store_whole_files(getattr(pipeline, "store", None))

@@ -431,11 +431,10 @@ def test_a_page_whose_item_an_exporter_refuses_is_fetched_by_the_next_crawl(
 class RaisesForB(ItemFilter):
     """Once."""
 
-    has_raised = False
-
     def accepts(self, item: Any) -> bool:
-        if item == {"page": "b"} and not self.has_raised:
-            type(self).has_raised = True
+        raised = Path(self.feed_options["raised"])
+        if item == {"page": "b"} and not raised.exists():
+            raised.touch()
             raise KeyError("price")
         return True
 
@@ -446,8 +445,8 @@ def test_a_page_fails_whose_item_a_filter_of_a_feed_cannot_read(
     project: Any, tmp_path: Path, mark: str, size: int
 ) -> None:
     """If the item was to end a batch of the feed before, Scrapy stores that batch, and goes on to add to it."""
-    feeds = {"up://all-%(batch_id)d": {"batch_item_count": size}, "up://filtered": {}}
-    feeds["up://filtered"]["item_filter"] = RaisesForB
+    feeds = {"up://all-%(batch_id)d": {"batch_item_count": size}}
+    feeds["up://filtered"] = {"item_filter": RaisesForB, "raised": str(tmp_path / "raised")}
     crawls = project(*[InOrder] * 3, **marked(mark, tmp_path), **uploads(tmp_path, feeds))
     assert "/b" in crawls[1].fetched
     assert [] == crawls[2].fetched

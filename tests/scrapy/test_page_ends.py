@@ -34,7 +34,9 @@ class Game:
         )
         failures = Failures(Settings(), lambda _: None)
         committer: Any = SimpleNamespace(
-            add=self.committed.append, fail=lambda page, _: self.left.append(page)
+            add=self.committed.append,
+            fail=lambda page, _: self.left.append(page),
+            stored=SimpleNamespace(buffers=()),
         )
         self.pages = Tracker(crawler, failures, committer, self.enqueue)
         self.request: Any = None
