@@ -258,7 +258,7 @@ class Rows(Project):
 def test_csv_gets_a_second_header_for_other_columns_only(
     project: Any, tmp_path: Path, suffix: str, more: dict[str, Any]
 ) -> None:
-    """Today's columns, or some of them, stand under the header of the first crawl, whatever their order."""
+    """Today's columns, or some of them, stand under the header of the first crawl, whatever their order (scrapy#6753)."""
     path = tmp_path / f"out.csv{suffix}"
     feeds = {str(path): {"format": "csv", **more}}
     project(*[Rows] * 4, **marked("done, local", tmp_path), FEEDS=feeds)
@@ -333,7 +333,7 @@ def test_a_torn_file_is_moved_aside(project: Any, tmp_path: Path, kind: str) -> 
 def test_an_older_document_is_moved_aside_before_the_first_item(
     project: Any, tmp_path: Path, kind: str
 ) -> None:
-    """A crawl without items leaves it as it is."""
+    """A crawl without items leaves it as it is (scrapy#2071)."""
     path, older = tmp_path / f"out{kind}", b"yesterday's"
     path.write_bytes(older)
     settings = {**marked("done, local", tmp_path), **feed(tmp_path, kind)}
@@ -347,4 +347,19 @@ def test_an_older_document_is_moved_aside_before_the_first_item(
         aside.read_bytes(),
         second.warnings(str(path)),
     )
+    assert ONCE == stored(tmp_path)
+
+
+@kinds({".jsonlines": 0}, AT_END, more=({".csv": 0, ".json": 0}, MORE_AT_END))
+def test_the_crawl_after_a_full_disk_fetches_what_is_not_stored(
+    project: Any, tmp_path: Path, kind: str
+) -> None:
+    settings = {**marked("done, local", tmp_path), **feed(tmp_path, kind)}
+    full = tmp_path / f"out{kind}{'.part' * (kind == '.moved')}"
+    full.symlink_to("/dev/full")
+    [first] = project(Eight, **settings)
+    assert "tbloom/done" not in first.stats
+    full.unlink()
+    crawls = project(Eight, Eight, **settings)
+    assert {page: [1, 0] for page in PAGES} == times(crawls)
     assert ONCE == stored(tmp_path)
