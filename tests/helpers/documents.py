@@ -58,6 +58,14 @@ def blocks(path: Path) -> list[Block]:
     return found
 
 
+def example(document: str, words: str, module: str) -> dict[str, Any]:
+    """The names of the document's one block that has these words, as those of this module."""
+    [code] = [block.code for block in blocks(ROOT / "docs" / document) if words in block.code]
+    names: dict[str, Any] = {"__name__": module}
+    exec(code, names)  # noqa: S102 - our own document
+    return names
+
+
 @dataclass
 class Runner:
     """Runs the blocks of one document, on this server and this website, in this folder."""

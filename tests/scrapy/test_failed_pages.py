@@ -19,7 +19,7 @@ from scrapy.selector import Selector
 from tbloom.bloom.claims.fleet import Pages
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.crawl import Part
-from tests.helpers.documents import ROOT, blocks
+from tests.helpers.documents import example
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
 
@@ -761,19 +761,11 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
 # The documents' examples
 
 
-def example(document: str, words: str) -> dict[str, Any]:
-    """The names of the document's one block that has these words."""
-    [code] = [block.code for block in blocks(ROOT / "docs" / document) if words in block.code]
-    names: dict[str, Any] = {"__name__": __name__}
-    exec(code, names)  # noqa: S102 - our own document
-    return names
-
-
 class GivesUp(Project):
     """Its callback is that of the page on Scrapy; a title comes with the third answer only."""
 
     pages = ("a",)
-    parse = example("scrapy.md", "get_retry_request")["parse"]
+    parse = example("scrapy.md", "get_retry_request", __name__)["parse"]
 
 
 @MARKS
@@ -793,7 +785,7 @@ class ManyPages(Project):
     pages = tuple(map(str, range(120)))
 
 
-HostLimit: Any = example("recipes.md", "class HostLimit")["HostLimit"]
+HostLimit: Any = example("recipes.md", "class HostLimit", __name__)["HostLimit"]
 
 
 class GoesOn(HostLimit):
@@ -819,7 +811,7 @@ def test_at_most_so_many_pages_of_a_host_are_fetched(
     assert len({*first.fetched, *second.fetched}) == 100 + later
 
 
-HeedsRobotsTxt = example("recipes.md", "RobotsTxtMiddleware)")["HeedsRobotsTxt"]
+HeedsRobotsTxt = example("recipes.md", "RobotsTxtMiddleware)", __name__)["HeedsRobotsTxt"]
 
 
 class Forbidden(Project):
