@@ -127,7 +127,6 @@ def test_a_large_change_is_made_in_several_calls(own: redis.Redis) -> None:
     assert {"a"} == {*forms(own, model.name).values()}
     ids = [chunk * CHUNK + 1 for chunk in range(10)]
     _, scripts = run(own, flow_of(model.counters[0], "add_many", ids))
-    print(scripts)
     assert 3 < scripts <= 12
     assert {"b"} == {*forms(own, model.name).values()}
     model.ids.update(ids)
