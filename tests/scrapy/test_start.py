@@ -839,29 +839,6 @@ def test_what_does_not_fit_several_crawlers_is_a_note_and_no_fault(
     assert "".join(notes).startswith(start and f"with several crawlers: {start}")
 
 
-BUFFERING = "scrapy_mongodb.MongoDBPipeline"
-FILES = "scrapy.pipelines.files.FilesPipeline"
-
-
-@pytest.mark.parametrize(
-    ("pipeline", "settings", "noted"),
-    [
-        (BUFFERING, {"MONGODB_BUFFER_DATA": 100}, "keeps items in memory, and pages are marked before"),
-        (BUFFERING, {}, ""),
-        (FILES, {}, "is off, and stores nothing"),
-        (FILES, {"FILES_STORE": "files"}, ""),
-    ],
-)  # fmt: skip
-def test_a_pipeline_that_stores_late_or_nothing_is_a_note(
-    pipeline: str, settings: dict[str, Any], noted: str
-) -> None:
-    given = {**ADDON, "TBLOOM_STORE": "local", "ITEM_PIPELINES": {pipeline: 1}, **settings}
-    found, notes = examine(Settings(given))
-    assert [] == found
-    assert [bool(noted)] == [any(f"{pipeline} {noted}" in note for note in notes)]
-    assert len(notes) == bool(noted)
-
-
 ROBOTS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
 

@@ -27,7 +27,7 @@ from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 from scrapy.spiders import SitemapSpider as ScrapysSitemapSpider
 from scrapy.utils.conf import closest_scrapy_cfg
-from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.misc import load_object
 from scrapy.utils.project import ENVVAR
 
 from tbloom import LocalBloom
@@ -62,15 +62,6 @@ from tbloom.version import NEWEST_TESTED, OLDEST_SCRAPY
 _PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: tbloom's classes, by the setting that names them.
 _OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
-#: Known pipelines that keep items in memory, with the setting that says how many, and its default. (Those of
-#: ScrapyElasticSearch 0.9.2 and scrapy-mongodb 0.12.0.)
-_BUFFERING = {
-    "scrapyelasticsearch.scrapyelasticsearch.ElasticSearchPipeline": (
-        "ELASTICSEARCH_BUFFER_LENGTH",
-        500,
-    ),
-    "scrapy_mongodb.MongoDBPipeline": ("MONGODB_BUFFER_DATA", 0),
-}
 #: Errors of a server that can't be reached. (A cluster's is no RedisError.)
 _AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: A fault names at most so many spiders.
@@ -160,7 +151,6 @@ def _examine_spider(
             notes.extend(_cached_failures(examination.settings))
             notes.extend(_passing_robots(examination.settings))
             notes.extend(_sitemaps(spider, examination.settings))
-            notes.extend(_pipelines(crawler, examination.settings))
             if not refused:
                 notes.extend(_feeds(crawler, examination.settings))
     return faults, notes
@@ -217,26 +207,6 @@ def _sitemaps(spider: type[Spider] | None, settings: BaseSettings) -> Iterator[s
                 "HTTPCACHE_ENABLED: the cache serves a page that has changed as it was: set HTTPCACHE_POLICY = "
                 "'scrapy.extensions.httpcache.RFC2616Policy', which asks the site, or leave the cache out"
             )
-
-
-def _pipelines(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:
-    """Yield notes on pipelines that are off, or that keep items in memory and send no signals."""
-    for path, place in settings.getwithbase("ITEM_PIPELINES").items():
-        if place is None:
-            continue
-        if path in _BUFFERING and settings.getint(*_BUFFERING[path]):
-            yield (
-                f"ITEM_PIPELINES: {path} keeps items in memory, and pages are marked before it has stored them: a killed crawl loses them. "
-                "Let a subclass send tbloom's items_buffered and items_flushed"
-            )
-        why = None
-        with suppress(Exception):  # of the project's own class, which may need a crawl that runs
-            try:
-                build_from_crawler(load_object(path), crawler)
-            except NotConfigured as error:
-                why = error
-        if why is not None:
-            yield f"ITEM_PIPELINES: {path} is off, and stores nothing: {why}".removesuffix(": ")
 
 
 def _feeds(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:
