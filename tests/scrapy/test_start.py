@@ -22,6 +22,7 @@ from scrapy import Request
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.extensions.httpcache import DummyPolicy
 from scrapy.http import Response
+from scrapy.pipelines.files import FilesPipeline
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
@@ -865,6 +866,51 @@ def test_forbidden_pages_that_scrapy_fetches_are_a_note(
     found, notes = examine(Settings({**own, **settings}))
     assert [] == found
     assert is_noted == any(note.startswith("ROBOTSTXT_OBEY: with Scrapy 2.14") for note in notes)
+
+
+def made_like(path: str) -> type:
+    """A pipeline with the name of a package's that keeps items."""
+    module, _, name = path.rpartition(".")
+    return type(name, (), {"__module__": module})
+
+
+class OwnFiles(FilesPipeline):
+    """With a store of its own."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        return cls("files", crawler=crawler)
+
+
+ELASTIC = made_like("scrapyelasticsearch.scrapyelasticsearch.ElasticSearchPipeline")
+FILES, IMAGES = "scrapy.pipelines.files.FilesPipeline", "scrapy.pipelines.images.ImagesPipeline"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "settings", "note"),
+    [
+        (ELASTIC, {}, "ElasticSearchPipeline keeps up to 500 items"),
+        (type("Own", (ELASTIC,), {}), {}, "Own keeps up to 500 items"),
+        (ELASTIC, {"ELASTICSEARCH_BUFFER_LENGTH": 1}, ""),
+        (ELASTIC, {"TBLOOM_MARK": "scheduled"}, ""),
+        (made_like("s3pipeline.pipelines.S3Pipeline"), {}, "keeps up to 100 items"),
+        (made_like("scrapy_mongodb.MongoDBPipeline"), {}, ""),
+        (made_like("scrapy_mongodb.MongoDBPipeline"), {"MONGODB_BUFFER_DATA": 9}, "up to 9 items"),
+        (FILES, {}, "FilesPipeline is off: FILES_STORE is not set"),
+        (FILES, {"FILES_STORE": "files"}, ""),
+        (OwnFiles, {}, ""),
+        (IMAGES, {"FILES_STORE": "files"}, "ImagesPipeline is off: IMAGES_STORE is not set"),
+        ("gone.Pipeline", {}, ""),  # Scrapy says that
+    ],
+)
+def test_a_pipeline_that_keeps_items_or_is_off_is_a_note(
+    url: str, name: str, pipeline: Any, settings: dict[str, Any], note: str
+) -> None:
+    pipelines = {type("Usual", (), {}): 0, pipeline: 1}
+    own = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, "ITEM_PIPELINES": pipelines}
+    found, notes = examine(Settings({**own, **settings}))
+    assert [] == found
+    assert [bool(note)] * bool(note) == [note in each for each in notes if "PIPELINES" in each]
 
 
 FAILURES = [403, 408, 429, 500, 502, 503, 504, 522, 524]

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from difflib import get_close_matches
+from importlib.util import find_spec
 from inspect import isclass
 from itertools import chain
 from pathlib import Path
@@ -67,6 +68,17 @@ _AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisCluste
 #: A fault names at most so many spiders.
 _NAMED = 3
 _READ_ONLY = "{}: a replica, which takes no writes: name its master"
+#: Pipelines of others that keep items in memory, with the setting of how many, and its default.
+_BUFFERING = {
+    "bigquerypipeline.pipelines.BigQueryPipeline": ("BIGQUERY_ITEM_BATCH", 1),
+    "s3pipeline.pipelines.S3Pipeline": ("S3PIPELINE_MAX_CHUNK_SIZE", 100),
+    "scrapy_mongodb.MongoDBPipeline": ("MONGODB_BUFFER_DATA", 0),
+    "scrapyelasticsearch.scrapyelasticsearch.ElasticSearchPipeline": (
+        "ELASTICSEARCH_BUFFER_LENGTH",
+        500,
+    ),
+}
+_KEEPS = "ITEM_PIPELINES: {} keeps up to {} items in memory, and their pages count as seen before they are stored: set {} = 1"
 _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
     "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
@@ -148,12 +160,42 @@ def _examine_spider(
                 notes += [
                     f"with several crawlers: {each}" for each in clashes(examination.settings)
                 ]
+            notes.extend(_pipelines(examination.settings))
             notes.extend(_cached_failures(examination.settings))
             notes.extend(_passing_robots(examination.settings))
             notes.extend(_sitemaps(spider, examination.settings))
             if not refused:
                 notes.extend(_feeds(crawler, examination.settings))
     return faults, notes
+
+
+def _pipelines(settings: BaseSettings) -> Iterator[str]:
+    """Yield a note on each pipeline that keeps items and sends no signals, and on each of Scrapy's own that is off.
+
+    No pipeline is made, because some empty a file when they are made.
+    """
+    from scrapy.pipelines.files import FilesPipeline  # noqa: PLC0415 - only doctor needs them
+    from scrapy.pipelines.images import ImagesPipeline  # noqa: PLC0415
+
+    if MARK.value(settings) != "done":
+        return
+    for path, place in settings.getwithbase("ITEM_PIPELINES").items():
+        kind, fault = _loaded("ITEM_PIPELINES", path)
+        if place is None or fault or not isclass(kind):  # Scrapy says that
+            continue
+        for base in kind.__mro__:
+            name, default = _BUFFERING.get(f"{base.__module__}.{base.__qualname__}", ("", 0))
+            if name and (kept := settings.getint(name, default)) > 1:
+                yield _KEEPS.format(kind.__qualname__, kept, name)
+        is_images = issubclass(kind, ImagesPipeline)
+        usual: Any = ImagesPipeline if is_images else FilesPipeline
+        made_by = getattr(kind, "from_crawler", None)
+        if getattr(made_by, "__func__", None) is usual.from_crawler.__func__:
+            store = "IMAGES_STORE" if is_images else "FILES_STORE"
+            if not settings.get(store):
+                yield f"ITEM_PIPELINES: {kind.__qualname__} is off: {store} is not set"
+            elif is_images and find_spec("PIL") is None:
+                yield f"ITEM_PIPELINES: {kind.__qualname__} is off: it needs the package Pillow"
 
 
 def _cached_failures(settings: BaseSettings) -> Iterator[str]:
