@@ -118,6 +118,7 @@ def give_up_soon(seen: Any) -> None:
         connection.socket_timeout = 0.1
         if isinstance(connection, redis.Connection):
             connection._sock.settimeout(0.1)
+            connection._parser._socket_timeout = 0.1  # to which an older redis-py goes back
 
 
 awaited = Awaited
