@@ -41,7 +41,7 @@ class Hints:
 
     def answered(self, request: Request, answer: object) -> None:
         """Note the answer. A request with ``tbloom_within`` counts as new."""
-        if WITHIN in request.meta:
+        if WITHIN in request.meta or (answer is Claim.NEW and not is_of_sitemap(request)):
             self._has_new = True
         elif answer is Claim.SEEN:
             self._has_seen = True
@@ -53,5 +53,10 @@ class Hints:
 
     def report(self) -> None:
         """Warn if nothing was fetched because all was seen."""
-        if self._has_seen and not self._has_new:
-            logger.warning(_ONLY_SITEMAPS if self._has_sitemaps else _ONLY_SEEN)
+        stats = self._crawl.crawler.stats
+        if not self._has_seen or self._has_new or not stats:
+            return
+        if self._has_sitemaps:
+            logger.warning(_ONLY_SITEMAPS)
+        elif not stats.get_value("response_received_count"):
+            logger.warning(_ONLY_SEEN)

@@ -83,7 +83,7 @@ def _fill(seen: TimeBloom, items: int, prefix: str = "item") -> None:
         (10, 20),
         pytest.param(100, 10, marks=check),
         pytest.param(1000, 5, marks=check),
-        (10_000, 1),
+        (30_000, 1),
     ],
 )
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from tests.helpers.localredis import free_port
 def project(url: str, name: str) -> Any:
     """Crawls with spiders of ``tests.helpers.projects``, one after the other, in a process of its own and on a filter of the
     test's own; ``answers``: the site's, whose address stays the same."""
-    from tests.helpers.forked import in_turn  # noqa: PLC0415 - slow, and only needed here
+    from tests.helpers.forked import Forked, in_turn  # noqa: PLC0415 - slow, and only needed here
     from tests.helpers.projects import crawl_in_turn  # noqa: PLC0415
 
     port = free_port()
 
-    def project(*rounds: Any, answers: Any = None, **settings: Any) -> Any:
+    def project(*rounds: Any, answers: Any = None, alone: bool = False, **settings: Any) -> Any:
         own = {
             "REDIS_URL": url,
             "TBLOOM_KEY": name,
@@ -24,6 +24,8 @@ def project(url: str, name: str) -> Any:
             "SCHEDULER_QUEUE_KEY": f"{name}:requests",
         }
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
+        if alone:  # for what a crawl leaves open in its process
+            return Forked(crawl_in_turn, rounds, answers or {}, settings, port).result()
         return in_turn(crawl_in_turn, rounds, answers or {}, settings, port)
 
     return project

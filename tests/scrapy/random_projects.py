@@ -178,6 +178,11 @@ def plan_of(seed: int) -> Plan:
     for holder in chance.sample(HOLDERS, chance.choice([0, 1, 1, 2])):
         lost = [number for number in range(trouble) if chance.random() < 0.3]
         holders[holder] = tuple(lost) if holder != "file" and mark != "scheduled" else ()
+    if holders.get("buffer") or holders.get("second buffer"):
+        # An item that is dropped waits for the buffers that are open then, which depends on the order of the pages.
+        for name, page in pages.items():
+            stored = ("stored",) * len(page.items)
+            pages[name] = Page(page.links, page.flavour, stored, page.fates)
     stops = [chance.randint(1, 4) if chance.random() < 0.7 else 0 for _ in range(TROUBLED)]
     return Plan(
         seed,

@@ -230,7 +230,8 @@ def test_pages_are_fetched_again_whose_pipeline_was_not_closed(
 ) -> None:
     database.run(TABLE)
     more = {**marked(mark, tmp_path), "DATABASE": database.place}
-    crawls = project(*[Shop] * 3, **more, ITEM_PIPELINES={pipeline: 1, RaisesAtEnd: 2})
+    pipelines = {pipeline: 1, RaisesAtEnd: 2}
+    crawls = project(*[Shop] * 3, alone=True, **more, ITEM_PIPELINES=pipelines)
     [lost] = crawls[1].said
     assert lost
     assert {*lost} <= {*crawls[1].pages}
