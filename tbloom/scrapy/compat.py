@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import sys
 import time
@@ -20,6 +19,7 @@ from inspect import isawaitable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
+from uuid import uuid4
 
 import redis
 import scrapy
@@ -338,7 +338,7 @@ def _store_whole_files(store: Any) -> None:
     persist, path_of = store.persist_file, store._get_filesystem_path  # noqa: SLF001
 
     def persist_whole(path: Any, *more: Any, **options: Any) -> None:
-        name = f"{str(path).rpartition('/')[0]}/.{os.getpid()}.part"  # next to it, and not longer
+        name = f"{str(path).rpartition('/')[0]}/.{uuid4().hex}.part"  # next to it; others may have a crawler of this process ID
         try:
             persist(name, *more, **options)
             path_of(name).replace(path_of(path))

@@ -141,7 +141,12 @@ class Run:
             )
             self._hook.pytest_runtest_logreport(report=report)
             self._end(fork)
-        self._begin(fork.number, [each for each in fork.given if each is not None])
+        else:
+            code = fork.process.exitcode
+            self._session.shouldfail = f"A process of the run has ended with exit code {code}."
+        held = [each for each in fork.given if each is not None]
+        if held or any(self._shares):
+            self._begin(fork.number, held)
 
 
 class Fork:

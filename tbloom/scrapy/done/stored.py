@@ -20,6 +20,7 @@ from tbloom.scrapy.compat import (
     items_taken,
     watch_feed,
 )
+from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.feed_files import begin, mend
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
@@ -119,7 +120,12 @@ class StoredItems:
         for slot in slots:
             if slot not in self._counts:
                 watch_feed(slot, self)
-                mend(slot)
+                try:
+                    mend(slot)
+                except OSError as error:  # a full disk; nothing is committed any more
+                    logger.error("The crawl ends: the file of a feed can't be mended: %s", error)
+                    engine: Any = self._crawler.engine
+                    crawl_of(self._crawler).end(before_start=not engine.running)
         self._counts = {slot: items_taken(slot) for slot in slots}
 
     def accepts(self, slot: FeedSlot, item: Any) -> None:

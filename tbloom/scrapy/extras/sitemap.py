@@ -89,7 +89,7 @@ def _later(one: str, other: str) -> str:
     """Return the later one of two lastmods; of what is no date with a day, the last one that is not empty."""
     try:
         return max(one, other, key=_time)
-    except ValueError:
+    except (TypeError, ValueError):  # the former: a filter of the project's own gives other values
         return other or one
 
 
