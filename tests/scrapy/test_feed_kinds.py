@@ -20,6 +20,7 @@ import pytest
 from scrapy.exporters import BaseItemExporter, JsonLinesItemExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 
+from tbloom.scrapy.done import stored as stored_items
 from tests.helpers.projects import Project, marked, path_of, times
 from tests.helpers.schedulers import SCRAPY
 
@@ -327,6 +328,24 @@ def test_a_torn_file_is_moved_aside(project: Any, tmp_path: Path, kind: str) -> 
     assert [*range(30)] == pages()
     [crawl] = project(Nothing, **settings)
     assert ([], [*range(30)]) == (crawl.warnings("torn"), pages())
+
+
+class CannotMend(Eight):
+    """Has no room to end the half line of its feed's file."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        stored_items.mend = self.mend
+
+    def mend(self, _: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_crawl_ends_if_the_file_of_a_feed_cannot_be_mended(project: Any, tmp_path: Path) -> None:
+    settings = {**marked("done, local", tmp_path), **feed(tmp_path, ".jsonlines")}
+    [end] = project(CannotMend, alone=True, **settings)
+    assert ([], "tbloom_error") == (end.fetched, end.reason)
+    assert end.warnings("ERROR", "can't be mended: [Errno 28]")
 
 
 @kinds({".json": 0}, more=({".xml": 0, ".pickle": 0, ".marshal": 0, ".end": 0},))
