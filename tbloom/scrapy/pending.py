@@ -339,6 +339,8 @@ class PendingRequests:
             pending = self._pending(request, always=True)
             if pending.is_to_ask:
                 self._ask_for([pending])
+            if pending.answer is NoAnswer.WRONG and self.tracker:
+                self._lost(self.tracker.of(self._source), pending.answer.value)
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
             self.crawl.fail(error)
             return self._count(NoAnswer.DROPPED)

@@ -279,6 +279,22 @@ def test_what_a_crawl_could_not_read_of_a_sitemap_the_next_one_finds(
     assert not ends[1].warnings("Nothing was fetched")
 
 
+class FailsAtB2(Whole):
+    """Its filter can't read an entry, in the first crawl."""
+
+    def sitemap_filter(self, entries: Any) -> Any:
+        for entry in entries:
+            if entry["loc"].endswith("b2") and self.number == 0:
+                raise KeyError("price")
+            yield entry
+
+
+def test_a_filter_that_raises_hides_no_entry_before(project: Any, tmp_path: Path) -> None:
+    ends = project(FailsAtB2, FailsAtB2, answers={"/map.xml": [ALL]}, **marked("done", tmp_path))
+    pages = [sorted({*end.fetched} - {"/map.xml"}) for end in ends]
+    assert [["/a1", "/a2", "/b1"], ["/a3", "/b2", "/b3"]] == pages
+
+
 class Trusting(Whole):
     """As in docs/recipes.md."""
 

@@ -31,7 +31,7 @@ def mend(slot: FeedSlot) -> None:
     slot.store_empty = False
     if opener := _opener(slot):
         if _is_torn(path, opener):
-            why = "was left half written by a crawler that was killed: nobody could read what is appended"
+            why = "is half written, by a crawler that was killed or still runs: nobody could read what is appended"
             _move_aside(path, "torn", why)
     elif writes_lines(slot):
         _end_line(path)

@@ -52,24 +52,28 @@ class SitemapSpider(scrapys.SitemapSpider):
         if kind not in ("sitemapindex", "urlset"):
             self.logger.warning("Ignoring invalid sitemap: %s", response)
             return
-        for url, lastmod in self._lastmods(self.sitemap_filter(sitemap)).items():
-            if kind == "urlset":
-                yield from self._page(url, lastmod)
-            elif url not in above and any(pattern.search(url) for pattern in self._follow):
-                yield self._sitemap(url, above)
+        lastmods = dict[str, str]()
+        try:
+            self._read(self.sitemap_filter(sitemap), lastmods)
+        finally:  # also what was read before a filter raises
+            for url, lastmod in lastmods.items():
+                if kind == "urlset":
+                    yield from self._page(url, lastmod)
+                elif url not in above and any(pattern.search(url) for pattern in self._follow):
+                    yield self._sitemap(url, above)
 
-    def _lastmods(self, entries: Iterable[dict[str, Any]]) -> dict[str, str]:
-        """Return the lastmod of each URL, the later one of two. An alternate link without an entry has that of the first to name it."""
-        lastmods, others = dict[str, str](), dict[str, str]()
+    def _read(self, entries: Iterable[dict[str, Any]], lastmods: dict[str, str]) -> None:
+        """Note the lastmod of each URL, the later one of two. An alternate link without an entry has that of the first to name it."""
+        others = dict[str, str]()
         for entry in entries:
             url, lastmod = entry["loc"], entry.get("lastmod", "")
-            lastmods[url] = _later(lastmods[url], lastmod) if url in lastmods else lastmod
+            if url:
+                lastmods[url] = _later(lastmods[url], lastmod) if url in lastmods else lastmod
             if self.sitemap_alternate_links:
-                for other in entry.get("alternate", ()):
+                for other in filter(None, entry.get("alternate", ())):
                     others.setdefault(other, lastmod)
-        lastmods = {**others, **lastmods}
-        lastmods.pop("", None)  # none at all
-        return lastmods
+        for other, lastmod in others.items():
+            lastmods.setdefault(other, lastmod)
 
     def _sitemap(self, url: str, above: Iterable[str] = ()) -> Request:
         given = {"above": [*above, url]}
