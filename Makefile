@@ -15,7 +15,7 @@ NEWEST = $(filter-out $(VERSION),$(lastword $(foreach version,$(SUPPORTED),$(if 
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Processes, each with a Redis of its own: as many as cores, and at least four, because tests often wait.
+# Processes, each with a Redis of its own: as many as cores, and at least six, because tests often wait.
 FORKS := --forks auto
 
 # Tests of the core: the command line, Redis and Scrapy.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable
@@ -23,6 +24,9 @@ from tests.helpers.localredis import FORK, MOST_FORKS
 
 _FORK = multiprocessing.get_context("fork")
 
+#: So many forks keep two cores busy, because tests often wait.
+LEAST = 6
+
 
 class Hooks:
     """What a conftest may do in a fork before its first test."""
@@ -37,14 +41,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--forks", default="0", help="processes; auto: as many as cores, and 4 at least"
+        "--forks", default="0", help="processes; auto: as many as cores, and 6 at least"
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     forks, option = session.config.option.forks, session.config.option
-    count = max(4, os.cpu_count() or 1) if forks == "auto" else int(forks)
+    count = max(LEAST, os.cpu_count() or 1) if forks == "auto" else int(forks)
     count = min(count, MOST_FORKS, len(session.items))
     if count < 1 or option.collectonly or option.usepdb or session.testsfailed:
         return None
@@ -66,6 +70,8 @@ class Run:
     def play(self) -> None:
         if reporter := self._session.config.pluginmanager.get_plugin("terminalreporter"):
             reporter.showfspath = False  # the reports of several files alternate
+        if forked := sys.modules.get("tests.helpers.forked"):  # a test will need it
+            forked.share_server()
         try:
             for number in range(len(self._shares)):
                 self._begin(number)

@@ -186,7 +186,9 @@ def test_a_wrong_value_costs_its_link_and_its_page_fails(
         assert {*lists, "/gone", *(f"/{key}-2" for key in WRONG), "/of-errback"} == {
             *second.fetched
         }
-        assert 6 == first.stats["tbloom/left/link/wrong"]
+        assert (
+            6 == first.stats["tbloom/left"]
+        )  # the page of the errback by its download, or by its link
 
 
 def test_a_wrong_value_costs_a_request_of_the_class_alone(project: Any, tmp_path: Path) -> None:
