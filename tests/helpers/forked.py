@@ -10,22 +10,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.helpers import guard
-from tests.helpers.localredis import FORK
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.helpers.preloaded"])
-
-
-def share_server() -> None:
-    """Start the fork server, which takes seconds, for all forks of this process."""
-    forkserver.ensure_running()
-    # A fork can't ask whether its parent's child lives.
-    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
 
 
 class Forked:
@@ -34,9 +25,7 @@ class Forked:
     def __init__(self, work: Callable[..., Any], *arguments: Any, **given: Any) -> None:
         self._answer, answer = _FORKS.Pipe(duplex=False)
         call = partial(work, *arguments, **given)
-        self._process = _FORKS.Process(
-            target=_send_first, args=(answer, call, os.environ.get(FORK)), daemon=True
-        )
+        self._process = _FORKS.Process(target=_send_answer, args=(answer, call), daemon=True)
         self._process.start()
         assert self._process.pid
         guard.watch(self._process.pid)
@@ -116,12 +105,6 @@ def _answer_calls(calls: Connection) -> None:
             logging.captureWarnings(False)
             logging.basicConfig(handlers=[], level=logging.WARNING, force=True)
             _send_answer(calls, calls.recv())
-
-
-def _send_first(answer: Connection, call: Callable[[], Any], fork: str | None) -> None:
-    if fork is not None:
-        os.environ[FORK] = fork  # its ports are this fork's
-    _send_answer(answer, call)
 
 
 def _send_answer(answer: Connection, call: Callable[[], Any]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable
@@ -70,8 +69,6 @@ class Run:
     def play(self) -> None:
         if reporter := self._session.config.pluginmanager.get_plugin("terminalreporter"):
             reporter.showfspath = False  # the reports of several files alternate
-        if forked := sys.modules.get("tests.helpers.forked"):  # a test will need it
-            forked.share_server()
         try:
             for number in range(len(self._shares)):
                 self._begin(number)
