@@ -24,7 +24,7 @@ def project(url: str, name: str) -> Any:
             "SCHEDULER_QUEUE_KEY": f"{name}:requests",
         }
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
-        if alone:  # for what a crawl leaves open in its process
+        if alone:  # finds libraries that a test has put on its path, and leaves nothing open
             return Forked(crawl_in_turn, rounds, answers or {}, settings, port).result()
         return in_turn(crawl_in_turn, rounds, answers or {}, settings, port)
 

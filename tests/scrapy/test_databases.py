@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -182,6 +183,12 @@ class RaisesAtEnd(Part):
             raise ValueError("no more room")
 
 
+@pytest.fixture
+def project(project: Any) -> Any:
+    """Crawls in a process of each test's own, which finds the libraries that were installed for these tests."""
+    return partial(project, alone=True)
+
+
 @MARKS
 def test_rows_are_stored_when_the_crawl_has_ended(
     project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
@@ -230,8 +237,7 @@ def test_pages_are_fetched_again_whose_pipeline_was_not_closed(
 ) -> None:
     database.run(TABLE)
     more = {**marked(mark, tmp_path), "DATABASE": database.place}
-    pipelines = {pipeline: 1, RaisesAtEnd: 2}
-    crawls = project(*[Shop] * 3, alone=True, **more, ITEM_PIPELINES=pipelines)
+    crawls = project(*[Shop] * 3, **more, ITEM_PIPELINES={pipeline: 1, RaisesAtEnd: 2})
     [lost] = crawls[1].said
     assert lost
     assert {*lost} <= {*crawls[1].pages}
