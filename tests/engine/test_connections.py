@@ -21,7 +21,7 @@ from tbloom import TimeBloom
 from tbloom.engine.scripts import Script
 from tbloom.engine.sending import redis_error
 from tests.helpers.localredis import LocalRedis, again_and_again
-from tests.helpers.making import give_up_soon, in_child, needs_fork, signal_once
+from tests.helpers.making import giving_up_soon, in_child, needs_fork, signal_once
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM
 
@@ -54,10 +54,10 @@ async def test_a_late_reply_does_not_answer_the_next_call(
     assert own_server.process is not None
     seen = make(url=f"{own_server.url}?socket_timeout=600", retry_for=0.0)
     assert await seen.add("old")
-    give_up_soon(seen)
-    own_server.process.send_signal(signal.SIGSTOP)
-    with pytest.raises(redis.TimeoutError):
-        await seen.contains("new")
+    with giving_up_soon(seen):
+        own_server.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(redis.TimeoutError):
+            await seen.contains("new")
     own_server.process.send_signal(signal.SIGCONT)
     assert [await seen.contains("old"), await seen.contains("new")] == [True, False]
 

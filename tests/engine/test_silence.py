@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.helpers.making import Awaited, give_up_soon
+from tests.helpers.making import Awaited, giving_up_soon
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 #: The connections of the store before the network falls silent.
@@ -98,8 +98,8 @@ async def test_the_second_try_after_silence_takes_a_new_connection(
     await _look_together(seen, network)
     assert network.made >= CONNECTIONS
     network.lost = network.made
-    give_up_soon(seen)
-    assert await seen.contains("a")
+    with giving_up_soon(seen):
+        assert await seen.contains("a")
     await _look_together(seen, network)
     assert 1 == len(network.swallowed)
     await seen.aclose()

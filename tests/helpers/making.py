@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from operator import and_, or_, sub, xor
 from pathlib import Path
@@ -111,14 +112,21 @@ def signal_once(is_so: Callable[[], bool], number: int) -> None:
     Thread(target=send).start()
 
 
-def give_up_soon(seen: Any) -> None:
-    """Let the connections that the store has wait for a reply for a tenth of a second; its later ones, for as long as its URL says."""
+@contextmanager
+def giving_up_soon(seen: Any) -> Iterator[None]:
+    """Let the connections that the store has wait for a reply for a tenth of a second only."""
     pool = getattr(seen, "_seen", seen).client.connection_pool
-    for connection in (*pool._available_connections, *pool._in_use_connections):
+    connections = [*pool._available_connections, *pool._in_use_connections]
+    usual = [connection.socket_timeout for connection in connections]
+    for connection in connections:
         connection.socket_timeout = 0.1
         if isinstance(connection, redis.Connection):
             connection._sock.settimeout(0.1)
             connection._parser._socket_timeout = 0.1  # to which an older redis-py goes back
+    yield
+    # A connection that is made anew may be the same object.
+    for connection, timeout in zip(connections, usual, strict=True):
+        connection.socket_timeout = timeout
 
 
 awaited = Awaited
