@@ -100,14 +100,17 @@ def full() -> Iterator[LocalRedis]:
 
 def test_threads_share_the_connections_that_a_server_takes(full: LocalRedis, name: str) -> None:
     """A refused connection is a lost one: the call is sent again. Nothing is promised about turns."""
-    with EXACT.open(full.url, name) as seen, ThreadPoolExecutor(60) as threads:
+    with (
+        EXACT.open(full.url, name, retry_for=600) as seen,
+        ThreadPoolExecutor(60) as threads,
+    ):
         seen.add("a")
         answers = threads.map(lambda _: [seen.contains("a") for _ in range(30)], range(60))
         assert [[True] * 30] * 60 == list(answers)
 
 
 async def test_tasks_share_the_connections_that_a_server_takes(full: LocalRedis, name: str) -> None:
-    async with AsyncExactFilter.from_url(full.url, name) as seen:
+    async with AsyncExactFilter.from_url(full.url, name, retry_for=600) as seen:
         await seen.add("a")
         for _ in range(4):
             found = await asyncio.gather(*[seen.contains_many(["a"]) for _ in range(60)])
