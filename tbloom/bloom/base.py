@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from tbloom.arguments import takes
-from tbloom.bloom.batch import FilterBatch
+from tbloom.bloom.batch import NO_LOOKS, FilterBatch
 from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.flows import Claims
 from tbloom.bloom.config import Config, Parameters, configure, from_stored
@@ -209,9 +209,15 @@ class Base(Store[Client, Config]):
             and key not in self._dispatcher.pending_answers
         )
 
-    def _not_cached(self, digests: Iterable[bytes], within: int) -> list[bytes]:
-        """Return the items that are not in the local cache."""
-        return [key for key in dict.fromkeys(digests) if not self._is_cached(key, within)]
+    def _not_cached(
+        self, digests: Iterable[bytes], within: int, looks: Mapping[bytes, bytes] = NO_LOOKS
+    ) -> list[bytes]:
+        """Return the items that are not in the local cache, as what is searched for in their places."""
+        return [
+            key
+            for key in dict.fromkeys(digests)
+            if not self._is_cached(looks.get(key, key), within)
+        ]
 
     def _keep_new(self, digest: bytes, batch: FilterBatch | None) -> None:
         """Keep an item whose task was cancelled, if it is new."""

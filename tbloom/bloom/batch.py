@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tbloom.bloom.view import Header
 from tbloom.engine.pending import Batch
+
+#: Each item is searched for as itself.
+NO_LOOKS: Mapping[bytes, bytes] = {}
 
 
 @dataclass(slots=True, eq=False)

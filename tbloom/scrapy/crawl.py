@@ -189,7 +189,7 @@ class Crawl:
         return self.pending.tracker if self.pending else None
 
     def fingerprint(self, request: Request) -> tuple[bytes, bytes]:
-        """Return the request's fingerprint in a running crawl, with its version, and this alone; see ``item_of``."""
+        """Return the request's fingerprint in a running crawl, and its version; see ``item_of``."""
         return item_of(request, self.crawler.request_fingerprinter)
 
     def count(self, stat: str, times: int = 1) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from math import inf
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
 from tbloom.arguments import Item, check_within
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
+from tbloom.bloom.claims.notes import stored_note
 from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Flow
@@ -167,12 +169,33 @@ class CrawlBloom(CrawlStore, TimeBloom):
     #: Claims can be kept with a note, from which another process takes the work over.
     keeps_notes = True
 
-    def known(self, item: Item) -> Claim | None:
-        """Return the answer for the item that needs no server, if there is one."""
-        digest = self.config.digest(item)
-        if self._claims.session.owns(digest):
-            return Claim.BUSY
-        return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
+    def known(self, item: bytes, look: bytes) -> Claim | None:
+        """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for."""
+        if self._is_cached(self.config.digest(look), self.config.slices):
+            return Claim.SEEN
+        return Claim.BUSY if self.owns(item) else None
+
+    def claim_many(
+        self,
+        items: Iterable[Item],
+        within: int | None = None,
+        notes: Iterable[str | Note] | None = None,
+        looks: Iterable[Item] | None = None,
+    ) -> list[Claim]:
+        """See ``TimeBloom.claim_many``. ``looks``: what the filter is searched for in place of the items, in their shards."""
+        items, looks = [*items], [*(looks or ())]
+        if looks in ([], items):
+            return super().claim_many(items, within, notes)
+        digests, asked = self.config.digests_of(items), self.config.digests_of(looks)
+        stored = [stored_note(note) for note in notes or repeat("", len(items))]
+        slices = check_within(within, self.config.slices)
+        self._keep_session()
+
+        def claim(notes: dict[bytes, str], looks: dict[bytes, bytes]) -> dict[bytes, Claim]:
+            claims = self.run(self._claim_digests([*looks], slices, notes, looks))
+            return dict(zip(looks, claims, strict=True))
+
+        return _in_turn(digests, asked, stored, claim)
 
     def owns(self, item: Item) -> bool:
         """Return whether this session has claimed the item, and has not released or committed it."""
@@ -214,16 +237,24 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def push_answered(
         self,
         items: Iterable[Item],
+        looks: Iterable[Item],
         notes: Iterable[Note],
         within: int | None = None,
         *,
         again: bool,
     ) -> dict[bytes, Claim]:
-        """Do what ``push_many`` does, if ``again`` also with items that were seen; return the answers by digest."""
-        digests = self.config.digests_of(items)
-        stored = {key: note.stored for key, note in zip(digests, notes, strict=True)}
+        """Do what ``push_many`` does, if ``again`` also with items that were seen; return the answers by the digests of ``looks``.
+
+        These are searched for in place of the items.
+        """
+        digests, asked = self.config.digests_of(items), self.config.digests_of(looks)
         slices = check_within(within, self.config.slices)
-        return self.run(self._claims.push(digests, slices, stored, again=again))
+
+        def push(notes: dict[bytes, str], looks: dict[bytes, bytes]) -> dict[bytes, Claim]:
+            return self.run(self._claims.push([*looks], slices, notes, looks=looks, again=again))
+
+        answers = _in_turn(digests, asked, [note.stored for note in notes], push)
+        return dict(zip(reversed(asked), reversed(answers), strict=True))
 
     def tell(self, record: Callable[[Session], Record]) -> None:
         """Let each heartbeat tell what this returns of the session."""
@@ -247,6 +278,28 @@ class CrawlBloom(CrawlStore, TimeBloom):
         """Return how many sessions of this crawl's queue waited at the last commit; 0: that was asked since."""
         waiting, self._dispatcher.waiting = self._dispatcher.waiting, 0
         return waiting
+
+
+def _in_turn(
+    digests: list[bytes],
+    looks: list[bytes],
+    notes: list[str],
+    ask: Callable[[dict[bytes, str], dict[bytes, bytes]], dict[bytes, Claim]],
+) -> list[Claim]:
+    """Return the answers for items of which some are asked for in several versions: in the next one if it was seen in the last one."""
+    answers, rest = [Claim.SEEN] * len(digests), [*range(len(digests))]
+    while rest:
+        first = {digests[place]: place for place in reversed(rest)}
+        found = ask(*({key: of[place] for key, place in first.items()} for of in (notes, looks)))
+        for place in rest:
+            claim, is_first = found[digests[place]], place == first[digests[place]]
+            answers[place] = claim if is_first or claim is not Claim.NEW else Claim.BUSY
+        rest = [
+            place
+            for place in rest
+            if answers[place] is Claim.SEEN and looks[place] != looks[first[digests[place]]]
+        ]
+    return answers
 
 
 #: Any store of a crawl. (A local one always answers.)

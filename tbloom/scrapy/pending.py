@@ -34,7 +34,7 @@ from tbloom.scrapy.hints import Hints
 from tbloom.scrapy.meta import arguments_of, drop_copied
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import ClaimStore
-from tbloom.scrapy.versions import unversioned
+from tbloom.scrapy.versions import look_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -64,13 +64,15 @@ class PendingRequest:
     """A request that is to enter the queue."""
 
     request: Request
-    #: What the filter is asked for; None: nothing.
+    #: The item of its page; None: the filter is not asked.
     fingerprint: bytes | None = None
     #: The arguments of ``add`` or ``claim``, as pairs.
     arguments: tuple[tuple[str, Any], ...] = ()
     answer: Answer | None = None
-    #: The hash of the version in the fingerprint; b"": there is none.
+    #: The hash of the version; b"": there is none.
     version: bytes = b""
+    #: What the filter is searched for; b"": the item.
+    look: bytes = b""
     # With "done":
     #: The page that goes on as this request, the token that it gets in the queue, and the note that is kept with its claim.
     page: Page | None = None
@@ -184,9 +186,10 @@ class PendingRequests:
         except ConfigError as error:
             logger.error("Spider %s: a request is dropped: %s", self.crawl.spider.name, error)
             return PendingRequest(request, answer=NoAnswer.WRONG)
-        pending = PendingRequest(request, item, arguments, version=version)
+        look = look_of(item, version, seen.config)
+        pending = PendingRequest(request, item, arguments, version=version, look=look)
         if not arguments and isinstance(seen, ClaimStore):
-            pending.answer = seen.known(item)
+            pending.answer = seen.known(item, look)
         return pending
 
     def _ask_at_once(self, pending: PendingRequest) -> None:
@@ -251,7 +254,7 @@ class PendingRequests:
         for pending in group:
             item = pending.fingerprint or b""
             places.append(len(added))
-            added += [item, *unversioned([item], pending.version)]
+            added += [pending.look, item] if pending.version else [item]
         are_new = self.crawl.seen.add_many(added, **arguments)
         return [Claim.NEW if are_new[place] else Claim.SEEN for place in places]
 

@@ -1,22 +1,23 @@
 """The version of a page that a request asks for: ``meta={"tbloom_version": ...}``.
 
-The item of a request is its fingerprint, followed by a hash of the version, if it has one: so the page is seen in this version. The
-fingerprint alone is the page in whatever version. A page that is done is remembered as both.
+The item of a request is its fingerprint: the page in whatever version, which one crawler claims. What the filter is searched for is the
+item, followed by a hash of the version, if the request has one. A page that is done is remembered as both.
 """
 
 from __future__ import annotations
 
 import time
 from calendar import timegm
-from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from hashlib import blake2b
+from itertools import count
 from typing import Any
 
 from scrapy import Request
 
 from tbloom.arguments import encode
+from tbloom.bloom.hasher import shard_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.settings import VERSION
 
@@ -36,14 +37,17 @@ def version_of(request: Request) -> bytes:
 
 
 def item_of(request: Request, fingerprinter: Any) -> tuple[bytes, bytes]:
-    """Return what the filter is asked for about a request, and the hash of the version in it. Raise ConfigError as ``version_of``."""
-    fingerprint, version = fingerprinter.fingerprint(request), version_of(request)
-    return fingerprint + version, version
+    """Return the item of a request, and the hash of its version. Raise ConfigError as ``version_of``."""
+    return fingerprinter.fingerprint(request), version_of(request)
 
 
-def unversioned(items: Iterable[bytes], version: bytes) -> list[bytes]:
-    """Return the fingerprints without their version. Leave out items that lack it: a middleware may drop it in a redirect."""
-    return [item.removesuffix(version) for item in items if version and item.endswith(version)]
+def look_of(item: bytes, version: bytes, config: Any) -> bytes:
+    """Return what a filter is searched for: the item in this version, which has to be in the shard of the item, where its claim is."""
+    if not version or config.shards == 1:
+        return item + version
+    shard = shard_of(config.digest(item), config.shards)
+    looks = (item + version + b"\0" * more for more in count())
+    return next(look for look in looks if shard_of(config.digest(look), config.shards) == shard)
 
 
 def _text(version: Any, name: str) -> bytes:

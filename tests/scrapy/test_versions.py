@@ -84,7 +84,31 @@ def test_a_url_is_seen_for_a_window_after_its_last_version(
 
 @MARKS
 def test_several_versions_of_a_page_in_one_batch(counts: Any, mark: str) -> None:
-    assert [2, 0] == counts(["1", "2", "1"], ["2", None], mark=mark)
+    first, second, third = counts(["1", "2", "1"], ["2", "1", None], ["1", "2"], mark=mark)
+    if mark == "scheduled":
+        assert (2, 0, 0) == (first, second, third)
+    else:  # once; and again in the second version if it was in work when that link came
+        assert (1, 0) == (first, third)
+        assert second <= 1
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+def test_a_link_in_another_version_takes_the_place_of_a_failed_page(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """It is fetched once in each crawl, and no page is kept once it is done."""
+    settings = {**marked(mark, tmp_path), "VERSIONS": ["1", "2", "3", "3"]}
+    ends = project(*[Versions] * 4, answers={"/a": [503, 503, 200]}, **settings)
+    assert [1, 1, 1, 0] == [len(end.fetched) for end in ends]
+    assert 1 == ends[2].stats["tbloom/done"]
+    assert ends[3].stats.get("tbloom/taken") is None
+
+
+@MARKS
+def test_a_batch_with_a_link_without_a_version_before_one_in_a_new_version(
+    counts: Any, mark: str
+) -> None:
+    assert [1, 1, 0] == counts("1", [None, "1", "2"], [None, "2", "1"], mark=mark)
 
 
 NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
@@ -281,7 +305,7 @@ def test_many_pages_with_a_redirect_each_are_no_wall(project: Any, tmp_path: Pat
     assert 8 == end.stats["tbloom/done"]
     settings["VERSIONS"] = [[*range(20, 28)]]
     [end] = project(Versions, answers={"/a": ["/b"]}, **settings)
-    assert 8 == end.stats["tbloom/done"]
+    assert 1 == end.stats["tbloom/done"]
     assert [] == end.warnings("redirected")
 
 

@@ -65,10 +65,11 @@ def claim(
     *,
     ttl_ms: int,
     notes: Mapping[bytes, str],
+    looks: Mapping[bytes, bytes],
 ) -> Call:
     """Return a call that claims the items, with their notes. The batch must have a lane.
 
-    It replaces claims that the session holds already, and on which no caller here works.
+    ``looks``: what the filter is searched for in place of some items. It replaces claims that the session holds already, and on which no caller here works.
     """
     earlier = reserved.earlier
     replaced = (
@@ -76,17 +77,25 @@ def claim(
     )
     call = reserved.call
     owner = session.called_in(batch.shard)
-    return _claim(batch, owner, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes)
+    return _claim(
+        batch, owner, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes, looks=looks
+    )
 
 
 def push(
-    batch: FilterBatch, *, ttl_ms: int, notes: Mapping[bytes, str], again: bool = False
+    batch: FilterBatch,
+    *,
+    ttl_ms: int,
+    notes: Mapping[bytes, str],
+    looks: Mapping[bytes, bytes],
+    again: bool = False,
 ) -> Call:
     """Return a call that leaves the items that are new to any session, and if ``again``, also those that were seen.
 
     The batch must have a lane.
     """
-    return _claim(batch, LEFT, ttl_ms=ttl_ms, notes=notes, replaced="*" if again else "")
+    replaced = "*" if again else ""
+    return _claim(batch, LEFT, ttl_ms=ttl_ms, notes=notes, looks=looks, replaced=replaced)
 
 
 def _claim(
@@ -97,9 +106,14 @@ def _claim(
     replaced: str = "",
     ttl_ms: int,
     notes: Mapping[bytes, str],
+    looks: Mapping[bytes, bytes],
 ) -> Call:
-    header = batch.header
+    header, digests = batch.header, batch.digests
     config, state, *parts = header.keys
+    if looks:
+        items = b"".join(header.pack([looks.get(each, each)]) + each for each in digests)
+    else:
+        items = header.pack(digests, with_digests=True)
     return _CLAIM.call(
         (config, state, *keys_of(batch), *parts),
         (
@@ -107,7 +121,7 @@ def _claim(
             header.packed,
             owner,
             ttl_ms,
-            header.pack(batch.digests, with_digests=True),
+            items,
             _hex(call),
             replaced,
             *(map(notes.__getitem__, batch.digests) if notes else ()),

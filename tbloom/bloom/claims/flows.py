@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
-from tbloom.bloom.batch import FilterBatch
+from tbloom.bloom.batch import NO_LOOKS, FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
 from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
@@ -116,8 +116,11 @@ class Claims(ResetsInChild):
         digests: Iterable[bytes],
         within: int,
         notes: Mapping[bytes, str],
+        looks: Mapping[bytes, bytes],
     ) -> Flow[dict[bytes, Claim] | None]:
         """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``.
+
+        ``looks``: what the filter is searched for in place of some items, by the items. Each is in the shard of its item.
 
         None: the session is lost; claim them again after ``begin_anew``.
         """
@@ -133,6 +136,7 @@ class Claims(ResetsInChild):
             reserved=reserved,
             ttl_ms=self._ttl_ms,
             notes=notes,
+            looks=looks,
         )
         try:
             session.shards.update(batch.shard for batch in batches)
@@ -263,11 +267,12 @@ class Claims(ResetsInChild):
         within: int,
         notes: Mapping[bytes, str],
         *,
+        looks: Mapping[bytes, bytes] = NO_LOOKS,
         again: bool = False,
     ) -> Flow[dict[bytes, Claim]]:
         """Leave the items that are new to any session, and return the answer for each item. ``again``: also those that were seen."""
         batches = self._dispatcher.batches(digests, within)
-        call_for = partial(calls.push, ttl_ms=self._ttl_ms, notes=notes, again=again)
+        call_for = partial(calls.push, ttl_ms=self._ttl_ms, notes=notes, looks=looks, again=again)
         yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
         return {digest: CLAIMS[answer] for digest, answer in _answers(batches).items()}
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from tbloom.arguments import Item, check_keep, check_within
+from tbloom.bloom.batch import NO_LOOKS
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.notes import (
     History,
@@ -274,16 +275,26 @@ class ClaimVerbs(Verbs[Client]):
         return [answers.pop(digest, None) is Claim.NEW for digest in digests]
 
     def _claim_digests(
-        self, digests: Iterable[bytes], within: int, notes: Mapping[bytes, str]
+        self,
+        digests: Iterable[bytes],
+        within: int,
+        notes: Mapping[bytes, str],
+        looks: Mapping[bytes, bytes] = NO_LOOKS,
     ) -> Flow[list[Claim]]:
         while True:
-            to_send = self._not_cached(digests, within)
+            to_send = self._not_cached(digests, within, looks)
             session, view = self._claims.session, self._dispatcher.current_view()
             with session.claiming() as reserved:
-                answers = yield from self._claims.claim(session, reserved, to_send, within, notes)
+                answers = yield from self._claims.claim(
+                    session, reserved, to_send, within, notes, looks
+                )
                 if answers is not None:
                     if self._cache.size:
-                        seen = [key for key, answer in answers.items() if answer is Claim.SEEN]
+                        seen = [
+                            looks.get(key, key)
+                            for key, answer in answers.items()
+                            if answer is Claim.SEEN
+                        ]
                         self._cache_seen(seen, view)
                     in_order = []
                     for key in digests:

@@ -19,10 +19,10 @@ A page is a Token while it is queued, a Page while it is in work, and an EndedPa
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 from scrapy import Request, signals
 
@@ -40,7 +40,8 @@ from tbloom.scrapy.done.telling import Telling
 from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
-from tbloom.scrapy.settings import DONE, SHARE, TOKEN, WITHIN
+from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
+from tbloom.scrapy.versions import look_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -71,8 +72,8 @@ class ClaimedRequests(PendingRequests):
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: The first fingerprints of queued pages whose claims have no note.
         self._without_note = set[str]()
-        #: The requests of this crawl for pages in a version, by their unversioned items. (Those in a JOBDIR are on the disk only.)
-        self._in_versions = WeakValueDictionary[bytes, Request]()
+        #: The versions in which links have asked for pages that this crawl had claimed, each with its hash; by the pages' fingerprints.
+        self._asked = defaultdict[str, dict[str, Any]](dict)
         self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
             crawl, seen, self._failures, lambda: (self.received, self.settled)
@@ -139,24 +140,13 @@ class ClaimedRequests(PendingRequests):
         token = Token(self._seen.session, (item.hex(),), 0, failures, version)
         if pending.answer is Claim.BUSY and not self._taking.has_begun:
             pending.answer = None  # asked behind the first question, in its thread
-        if version:
-            self._note_version(request, token, is_to_ask=True)
-        elif pending.answer is None and (
-            item in self._in_versions or item in self.committer.uncommitted
-        ):
-            pending.answer = Claim.BUSY  # until its page in some version is committed
         if self._failures.has(token.fingerprints[0]) and WITHIN not in request.meta:
             self._linked_again(pending, token)
         if pending.is_new:
+            self._asked.pop(item.hex(), None)  # before an earlier claim
             pending.token = token
             pending.note = "" if pending.answer else self._note(request, token)
         return pending
-
-    def _note_version(self, request: Request, token: Token, *, is_to_ask: bool = False) -> None:
-        """Note a request for a page in a version, if it has one. Before the filter was asked about it, it takes no other's place."""
-        for item in token.unversioned:
-            if not (is_to_ask and item in self._in_versions):
-                self._in_versions[item] = request
 
     def _linked_again(self, pending: PendingRequest, token: Token) -> None:
         """Let a page that has failed in this crawl be busy for a while; then it is fetched again."""
@@ -174,13 +164,11 @@ class ClaimedRequests(PendingRequests):
         """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too."""
         pending = super()._pending(request)
         pending.page, pending.token = page, page.token
-        self._note_version(request, page.token)
         if pending.fingerprint is None:
             return pending
         before, hexed = page.token.fingerprints, pending.fingerprint.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        self._note_version(request, pending.token, is_to_ask=True)
-        if page.token.version and self._failures.is_wall(request, page):
+        if self._failures.is_wall(request, page):
             goes_on = False  # in each version, the page to which it leads would be new
         elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
             goes_on = before[-1] == hexed and before.count(hexed) == 1
@@ -217,8 +205,9 @@ class ClaimedRequests(PendingRequests):
 
     def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> list[Claim]:
         items = [pending.fingerprint or b"" for pending in group]
+        looks = [pending.look or item for pending, item in zip(group, items, strict=True)]
         notes = [pending.note for pending in group]
-        return self._seen.claim_many(items, notes=notes, **arguments)
+        return self._seen.claim_many(items, notes=notes, looks=looks, **arguments)
 
     # 3. It is settled
 
@@ -229,6 +218,7 @@ class ClaimedRequests(PendingRequests):
     def _settle(self, pending: PendingRequest) -> bool:
         if pending.is_new:
             return self._queue(pending)
+        self._note_asked(pending)
         page, claimed_before = pending.page, Token.of(pending.request)
         if pending.answer is NoAnswer.DROPPED and claimed_before and page is None:
             self._requeue(pending.request)  # for the next crawl with its JOBDIR
@@ -240,6 +230,13 @@ class ClaimedRequests(PendingRequests):
             self._is_anothers(claimed_before)
         return queued
 
+    def _note_asked(self, pending: PendingRequest) -> None:
+        """Note in which version a link asks for a page that this crawl has claimed: if it is fetched later, it is done in this one, too."""
+        item = pending.fingerprint
+        if item and pending.version and pending.answer is Claim.BUSY and self._seen.owns(item):
+            asked = self._asked[item.hex()]
+            asked[pending.version.hex()] = pending.request.meta[VERSION]
+
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
         """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
         if pending.answer is NoAnswer.DROPPED:
@@ -248,8 +245,7 @@ class ClaimedRequests(PendingRequests):
             self.tracker.fail(page, f"link/{pending.answer.value}")
             return
         item = pending.fingerprint  # None: _continued did not let the filter be asked
-        is_counted = bool(page.token.version)  # by _continued
-        if item is None or (not is_counted and self._failures.is_wall(pending.request, page)):
+        if item is None:
             self.tracker.fail(page, "redirect")
             return
         target = self.committer.uncommitted.get(item)
@@ -287,7 +283,6 @@ class ClaimedRequests(PendingRequests):
         token = pending.token
         if token is None:  # no page
             return
-        self._note_version(pending.request, token)
         if self._giving:
             self._giving.queued(pending.request)
             if pending.fingerprint and not pending.note:
@@ -343,8 +338,12 @@ class ClaimedRequests(PendingRequests):
         """Begin to work on the page of a request."""
         self._taking.queue_changed()
         self._without_note.discard(token.fingerprints[0])
-        self._note_version(request, token)
-        self.tracker.follow(request, token)
+        if asked := self._asked.pop(token.fingerprints[0], None):
+            *_, (version, request.meta[VERSION]) = asked.items()  # the last one
+            asked[token.version] = None
+            token = token._replace(version=version)
+            token.write(request)
+        self.tracker.follow(request, token, asked or ())
         if self.crawl.owns_hosts and self._scheduler.queued < _FEW:
             self._taking.ask_if_short()  # others leave pages of its hosts
 
@@ -358,7 +357,9 @@ class ClaimedRequests(PendingRequests):
             return
         arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
         note = self._note(request, token)
-        self._enter(PendingRequest(request, token.items[0], arguments, token=token, note=note))
+        item, version = token.items[0], bytes.fromhex(token.version)
+        look = look_of(item, version, self._seen.config)
+        self._enter(PendingRequest(request, item, arguments, look=look, token=token, note=note))
 
     def _givable(self, request: Request) -> bool:
         """Return whether Redis has all that another crawler needs of a queued request.

@@ -24,6 +24,7 @@ from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
+from tbloom.scrapy.versions import look_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Committer:
         self._failures.forget(ended.first)
         received, _ = self._links()
         self._done.append((ended, received))
-        self.uncommitted.update(dict.fromkeys((*ended.items, *ended.unversioned), ended))
+        self.uncommitted.update(dict.fromkeys(ended.items, ended))
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
@@ -259,9 +260,14 @@ class Committer:
 
     def _commit(self, pages: list[EndedPage], keep: int | None) -> None:
         items = [item for page in pages for item in page.items]
-        # Other crawlers may fetch these URLs in another version.
-        unversioned = [item for page in pages for item in page.unversioned]
-        answers = self._seen.commit_many([*items, *unversioned], keep)
+        config = self._seen.config
+        looks = [
+            look_of(item, version, config)
+            for page in pages
+            for version in page.versions
+            for item in page.items
+        ]
+        answers = self._seen.commit_many([*items, *looks], keep)
         self._taken_over += answers[: len(items)].count(False)
 
     def _sent(self, pages: list[EndedPage], outbox: _Outbox, call: Future[None]) -> None:
@@ -287,7 +293,7 @@ class Committer:
             noted.callback(None)
 
     def _forget(self, page: EndedPage) -> None:
-        for item in (*page.items, *page.unversioned):
+        for item in page.items:
             self.uncommitted.pop(item, None)
 
     def _ended_page(self, page: Page) -> EndedPage:

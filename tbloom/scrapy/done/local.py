@@ -18,6 +18,7 @@ A forked child of the process has neither claims nor the lock.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -42,6 +43,7 @@ from tbloom.bloom.claims.notes import FAILURE, PLACE, History, Note, Taken, with
 from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
+from tbloom.scrapy.versions import HASH
 
 try:
     import sqlite3
@@ -131,7 +133,13 @@ class CrawlLocal(LocalBloom):
                 now = self._protocol.clock()
                 database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
                 self._leave(database, 2)
-                claims = database.execute("SELECT within, item FROM claims").fetchall()
+                query = (
+                    "SELECT within, item, substr(note, 1, instr(note, char(10)) - 1) FROM claims"
+                )
+                claims = [
+                    (within, item, _look(item, head))
+                    for within, item, head in database.execute(query)
+                ]
                 self._end(database, self._seen(claims))
                 # Commits, and makes the file shorter. By execute() it would free one page.
                 database.executescript("PRAGMA incremental_vacuum")
@@ -144,13 +152,14 @@ class CrawlLocal(LocalBloom):
         items: Iterable[bytes],
         within: int | None = None,
         notes: Iterable[str | Note] | None = None,
+        looks: Iterable[bytes] | None = None,
     ) -> list[Claim]:
-        """See ``TimeBloom.claim_many``. An item of which a process may have died stays left to ``take``, which tells of the deaths."""
+        """See ``CrawlBloom.claim_many``. An item of which a process may have died stays left to ``take``, which tells of the deaths."""
         items = [*items]
         given = [""] * len(items) if notes is None else [*notes]
         claimed, answers = dict[bytes, Note](), list[Claim]()
         for item, note, is_seen in zip(
-            items, given, self.contains_many(items, within), strict=True
+            items, given, self.contains_many(looks or items, within), strict=True
         ):
             is_claimed = item in claimed or item in self._claimed
             is_busy = not is_seen and (is_claimed or self._may_kill(item))
@@ -275,11 +284,11 @@ class CrawlLocal(LocalBloom):
         ]
         return Taken(notes, 1)
 
-    def known(self, item: bytes) -> Claim | None:
-        """Return the answer for the item; None: it is new."""
+    def known(self, item: bytes, look: bytes = b"") -> Claim | None:
+        """Return the answer for the item; None: it is new. ``look``: what is searched for."""
         if item in self._claimed:
             return Claim.BUSY
-        return Claim.SEEN if self.contains(item) else None
+        return Claim.SEEN if self.contains(look or item) else None
 
     def owns(self, item: bytes) -> bool:  # noqa: ARG002 - as CrawlBloom's
         """Return True: what this process has claimed, no other one has."""
@@ -347,13 +356,14 @@ class CrawlLocal(LocalBloom):
         for item in items:
             self._claimed.pop(item, None)
 
-    def _seen(self, claims: list[tuple[int, bytes]]) -> set[bytes]:
-        """Return the items that the filter has seen, each within as many slices as its claim has."""
+    def _seen(self, claims: list[tuple[int, bytes, bytes]]) -> set[bytes]:
+        """Return the items that the filter has seen, as what is searched for, each within as many slices as its claim has."""
         seen, slices = set[bytes](), self.config.slices
-        for within in {within for within, _ in claims}:
-            items = [item for its, item in claims if its == within]
-            answers = self.contains_many(items, within if 1 <= within <= slices else None)
-            seen.update(item for item, is_seen in zip(items, answers, strict=True) if is_seen)
+        for within in {within for within, *_ in claims}:
+            items = [words for its, *words in claims if its == within]
+            looks = [look for _, look in items]
+            answers = self.contains_many(looks, within if 1 <= within <= slices else None)
+            seen.update(item for (item, _), is_seen in zip(items, answers, strict=True) if is_seen)
         return seen
 
     @contextmanager
@@ -438,6 +448,13 @@ class LocalFleet(KeptPages):
             for page in pages
         ]
         return sum(self._store.requeue(moves))
+
+
+def _look(item: bytes, head: str) -> bytes:
+    """Return what is searched for of a claim whose note begins with this line, which may have a version at its end."""
+    *_, last = head.rsplit(" v", 1)
+    version = bytes.fromhex(last) if re.fullmatch(HASH, last) and " v" in head else b""
+    return item.removesuffix(version) + version
 
 
 def _note(database: sqlite3.Connection, item: bytes, history: History) -> None:

@@ -10,9 +10,9 @@ from scrapy import Request
 
 from tbloom.scrapy.compat import copy_request
 from tbloom.scrapy.settings import KEEP, TOKEN, WITHIN
-from tbloom.scrapy.versions import HASH, unversioned
+from tbloom.scrapy.versions import HASH
 
-#: The text of fingerprints with their version, and that of a token.
+#: The text of fingerprints and their version, and that of a token.
 FINGERPRINTS = re.compile(rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v({HASH}))?")
 _TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) {FINGERPRINTS.pattern}", re.ASCII)
 #: So many crawls in a row may fail to fetch a page.
@@ -31,7 +31,7 @@ class Token(NamedTuple):
     #: The number of crawlers that have died of the page, and the number of the last crawls in a row in which it has failed.
     deaths: int = 0
     failures: int = 0
-    #: The hash of the version that ends its fingerprints; "": it has none.
+    #: The hash of the version in which it is fetched; "": it has none.
     version: str = ""
 
     @classmethod
@@ -41,7 +41,8 @@ class Token(NamedTuple):
         if form is None:
             return None
         session, deaths, failures, fingerprints, version = form.groups("")
-        return cls(session, (*fingerprints.split(),), int(deaths), int(failures), version)
+        known = unversioned(fingerprints, version)
+        return cls(session, known, int(deaths), int(failures), version)
 
     @classmethod
     def of(cls, request: Request) -> Self | None:
@@ -70,10 +71,10 @@ class Token(NamedTuple):
         """The fingerprints as items of the filter."""
         return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
 
-    @property
-    def unversioned(self) -> list[bytes]:
-        """The fingerprints without the version, if it has one, as items: they are seen, too, once the page is done."""
-        return unversioned(self.items, bytes.fromhex(self.version))
+
+def unversioned(fingerprints: str, version: str) -> tuple[str, ...]:
+    """Return the fingerprints of a text. Until 2df42574, tbloom wrote each with the version at its end."""
+    return (*(each.removesuffix(version) or each for each in fingerprints.split()),)
 
 
 def without(request: Request, *keys: str) -> Request:
@@ -91,6 +92,8 @@ class Page:
     token: Token
     #: The request that has come out of the queue.
     request: Request
+    #: The hashes of all versions that links have asked for before it is fetched: it is done in these.
+    versions: set[str]
     #: The meta of the request that its response answers: a callback may write into it.
     meta: dict[str, Any]
     #: The URL by which it was linked, before any redirect.
@@ -124,8 +127,7 @@ class EndedPage(NamedTuple):
     """A page that the scraper has finished: what is needed of it until it is committed, or left."""
 
     items: tuple[bytes, ...]
-    #: See ``Token.unversioned``.
-    unversioned: tuple[bytes, ...]
+    versions: tuple[bytes, ...]
     url: str
     #: Whether it has ``tbloom_within``, as list pages have.
     is_list: bool
@@ -140,7 +142,7 @@ class EndedPage(NamedTuple):
         """Return what is needed of the page. A callback may have written into its meta."""
         return cls(
             (*page.token.items,),
-            (*page.token.unversioned,),
+            (*map(bytes.fromhex, page.versions),),
             page.url,
             WITHIN in page.request.meta,
             page.token.failures,

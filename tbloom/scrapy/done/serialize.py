@@ -39,7 +39,7 @@ from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
 from tbloom.scrapy.compat import host_of, rules_of
-from tbloom.scrapy.done.page import FINGERPRINTS, Token
+from tbloom.scrapy.done.page import FINGERPRINTS, Token, unversioned
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16
@@ -143,7 +143,7 @@ def read_token(note: Note, session: str) -> Token:
     if head is None:
         raise Unreadable("note", f"not a note: {note.text[:100]!r}")
     fingerprints, version = head.groups("")
-    known = (*dict.fromkeys(fingerprints.split()),)
+    known = (*dict.fromkeys(unversioned(fingerprints, version)),)
     return Token(session, known, note.deaths, note.failures, version)
 
 

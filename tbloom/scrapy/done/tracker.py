@@ -73,13 +73,15 @@ class Tracker:
 
     # The queue
 
-    def follow(self, request: Request, token: Token) -> None:
-        """Begin to follow a page whose request is to be fetched."""
+    def follow(self, request: Request, token: Token, versions: Iterable[str] = ()) -> None:
+        """Begin to follow a page whose request is to be fetched, also in these versions."""
         before = self._requeued.pop(token.fingerprints[0], None)
         url = before.url if before else request.url
-        page = self._in_work[token.fingerprints[0]] = Page(token, request, request.meta, url)
+        asked = {*versions, token.version} - {""}
+        page = self._in_work[token.fingerprints[0]] = Page(token, request, asked, request.meta, url)
         if before:
             page.holders = before.holders
+            page.versions |= before.versions
 
     def continued(self, request: Request) -> Page | None:
         """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""

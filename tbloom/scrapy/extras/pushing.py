@@ -45,7 +45,7 @@ from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.queues import queue_of
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
-from tbloom.scrapy.versions import item_of
+from tbloom.scrapy.versions import item_of, look_of
 
 _METHOD = "the name of a method of the spider"
 #: The fields of a line in JSON, each with the classes of its value, and what that is called. A kept request has others as well,
@@ -77,6 +77,7 @@ class _Given(NamedTuple):
 
     request: Request
     item: bytes
+    look: bytes
     note: Note
     arguments: tuple[tuple[str, Any], ...]
     #: Whether the line names a callback.
@@ -138,9 +139,7 @@ class SpiderQueue(NamedTuple):
         kept requests, unless a line names a callback.
         """
         given = [self._read(line, f"line {number}") for number, line in lines]
-        digests = self._bloom.config.digests_of([each.item for each in given])
-        # The first one's note is kept.
-        once = dict(zip(reversed(digests), reversed(given), strict=True))
+        once = self._once(given)
         found = Counter({REPEATED: len(given) - len(once)})
         with _naming_settings(self.settings):
             claims = self._ask(once, again=False)
@@ -150,17 +149,26 @@ class SpiderQueue(NamedTuple):
             if again:
                 claims |= self._ask(seen, again=True)
                 found[DONE] -= sum(claims[key] is Claim.BUSY for key in seen)
-            found += self._kept(
-                [key for key, each in claims.items() if each is Claim.BUSY], once, again=again
-            )
+            busy = [once[key] for key, each in claims.items() if each is Claim.BUSY]
+            by_item = {self._bloom.config.digest(each.item): each for each in reversed(busy)}
+            found += self._kept([*by_item], by_item, again=again)
         return found
+
+    def _once(self, given: Iterable[_Given]) -> dict[bytes, _Given]:
+        """Return the requests by the digests of what is searched for. The first one's note is kept."""
+        once = dict[bytes, _Given]()
+        for each in given:
+            once.setdefault(self._bloom.config.digest(each.look), each)
+        return once
 
     def _ask(self, given: Mapping[bytes, _Given], *, again: bool) -> dict[bytes, Claim]:
         """Leave the requests that are new, and return the answers by digest."""
         answers = dict[bytes, Claim]()
         for arguments, group in _by_arguments(given.values()):
-            items, notes = [each.item for each in group], [each.note for each in group]
-            answers |= self._bloom.push_answered(items, notes, again=again, **arguments)
+            items, looks, notes = (
+                [getattr(each, name) for each in group] for name in ("item", "look", "note")
+            )
+            answers |= self._bloom.push_answered(items, looks, notes, again=again, **arguments)
         return answers
 
     def _kept(
@@ -237,7 +245,7 @@ class SpiderQueue(NamedTuple):
             for arguments, group in _by_arguments(given)
             for each, is_seen in zip(
                 group,
-                self._bloom.contains_many([each.item for each in group], **arguments),
+                self._bloom.contains_many([each.look for each in group], **arguments),
                 strict=True,
             )
             if not is_seen
@@ -245,27 +253,19 @@ class SpiderQueue(NamedTuple):
 
     def _push(self, given: Iterable[_Given]) -> list[_Given]:
         """Leave the requests, and return those that were new. A repeat is not, and the first one's note is kept."""
-        return [
-            each
-            for arguments, group in _by_arguments(given)
-            for each, is_new in zip(
-                group,
-                self._bloom.push_many(
-                    [each.item for each in group], [each.note for each in group], **arguments
-                ),
-                strict=True,
-            )
-            if is_new
-        ]
+        once = self._once(given)
+        answers = self._ask(once, again=False)
+        return [each for key, each in once.items() if answers[key] is Claim.NEW]
 
     def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> _Given:
         with _naming_fingerprinter(self.settings):
             item, version = item_of(request, self.fingerprinter)
+        look = look_of(item, version, self.seen.config)
         token = Token("0", (item.hex(),), version=version.hex())
         one_owner = SHARE.value(self.settings) == "hosts"
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
-        return _Given(request, item, note, arguments, has_callback, stored)
+        return _Given(request, item, look, note, arguments, has_callback, stored)
 
     def _read(self, line: str, place: str) -> _Given:
         """Return what a line asks for."""
