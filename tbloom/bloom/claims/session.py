@@ -14,14 +14,30 @@ from tbloom.bloom.batch import FilterBatch
 
 
 class Lease(NamedTuple):
-    """A session's lease on an item: it is claimed, is to be committed again, or is to be released.
+    """A session's lease on an item.
 
-    It is immutable: each transition replaces it in one step.
+    An item is claimed (``is_owned``), is to be committed again (it has a ``commit_age``), or both; or it is to be released. A change
+    leads from one of these states to another one:
+
+    ==================  ==================  ============  ==========  ==================  ============  =========
+    from                reserve, took       gets nothing  release     commit_again        drop_commits  committed
+    ==================  ==================  ============  ==========  ==================  ============  =========
+    none                claimed                                       to commit
+    claimed                                 to release    to release  claimed, to commit                none
+    claimed, to commit                      to commit     to release                      claimed       none
+    to commit           claimed, to commit                to release                      to release    none
+    to release          claimed                                       to commit                         none
+    ==================  ==================  ============  ==========  ==================  ============  =========
+
+    "gets nothing": the caller has an error in ``claiming``, or is ``answered`` that the item is not new. "to release" is none if no call
+    may have left a claim. ``released`` leads from there to none. An answer that comes after its caller has gone (``answered``,
+    ``to_give_back``) leads from none to "to release".
+
+    A lease is immutable: each change replaces it in one step.
     """
 
-    #: The session's last call that may have claimed the item, or changed the claim: a release ends claims up to this call. None: no call
-    #: has, because the item was committed without a claim.
-    last_call: int | None
+    #: The session's last call that may have claimed the item, or changed the claim: a release ends claims up to this call. 0: none has.
+    last_call: int = 0
     #: Whether a caller here claims the item, or works on it. No other caller here may claim it.
     is_owned: bool = False
     #: If a commit has failed, and heartbeats are to repeat it: the age of its slice (0: the current slice).
@@ -36,6 +52,10 @@ class Lease(NamedTuple):
     def is_to_release(self) -> bool:
         """True if nobody here works on the item, but the server may have a claim."""
         return not self.is_owned and self.commit_age is None
+
+
+#: No lease: nothing is claimed, to commit or to release.
+NONE = Lease()
 
 
 @dataclass(slots=True)
@@ -128,8 +148,7 @@ class Session:
 
     def owns(self, digest: bytes) -> bool:
         """Return True if a caller here has claimed the item, and has not released or committed it."""
-        lease = self._leases.get(digest)
-        return lease is not None and lease.is_owned
+        return self._leases.get(digest, NONE).is_owned
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
@@ -148,9 +167,9 @@ class Session:
             yield reserved
         except BaseException:  # also GeneratorExit, after an error in the driver
 
-            def change(_: bytes, lease: Lease | None) -> Lease | None:
-                is_of_call = lease is not None and lease.last_call == reserved.call
-                return lease._replace(is_owned=False) if lease and is_of_call else lease
+            def change(_: bytes, lease: Lease) -> Lease:
+                is_of_call = lease.last_call == reserved.call
+                return lease._replace(is_owned=False) if is_of_call else lease
 
             self._change(reserved.earlier, change)
             raise
@@ -167,9 +186,9 @@ class Session:
             reserved.call = self._next_call()
             for digest in dict.fromkeys(digests):
                 if not self.owns(digest):
-                    lease = self._leases.get(digest)
-                    reserved.earlier[digest] = (lease and lease.last_call) or 0
-                    self._leases[digest] = _owned(lease, reserved.call)
+                    lease = self._leases.get(digest, NONE)
+                    reserved.earlier[digest] = lease.last_call
+                    self._leases[digest] = lease._replace(last_call=reserved.call, is_owned=True)
         return True
 
     def answered(self, reserved: Reserved, answers: Mapping[bytes, str]) -> None:
@@ -179,14 +198,14 @@ class Session:
         nothing. New items of which nobody here knows are to be released.
         """
 
-        def change(digest: bytes, lease: Lease | None) -> Lease | None:
+        def change(digest: bytes, lease: Lease) -> Lease:
             if answers[digest] == "1":
-                return lease or Lease(reserved.call)
-            if lease is None or lease.last_call != reserved.call:
+                return Lease(reserved.call) if lease == NONE else lease
+            if lease.last_call != reserved.call:
                 return lease
             # Unless another session has the claim, an earlier claim of this session may be left.
             earlier = 0 if answers[digest] == "2" else reserved.earlier[digest]
-            return _kept(Lease(earlier or None, commit_age=lease.commit_age))
+            return Lease(earlier, commit_age=lease.commit_age)
 
         leases = self._leases
         self._change(
@@ -197,23 +216,23 @@ class Session:
         """Return the number of a call that changes claims, and those of the items that callers here own. Their claims get that number."""
         with self._lock:
             call, owned = self._next_call(), [*filter(self.owns, digests)]
-            self._change(owned, lambda _, lease: lease and lease._replace(last_call=call))
+            self._change(owned, lambda _, lease: lease._replace(last_call=call))
         return call, owned
 
     def took(self, reserved: Reserved, digests: Iterable[bytes]) -> None:
         """Own items that a call has taken. If the caller does not get them, ``claiming`` marks them to be released."""
         digests = [*digests]
         reserved.earlier |= dict.fromkeys(digests, 0)
-        self._change(digests, lambda _, lease: _owned(lease, reserved.call))
+        self._change(
+            digests, lambda _, lease: lease._replace(last_call=reserved.call, is_owned=True)
+        )
 
     def to_give_back(self, reserved: Reserved, digests: Iterable[bytes]) -> None:
         """Mark items to be released that a call has taken without a reply, unless they were claimed again since."""
-
-        def change(_: bytes, lease: Lease | None) -> Lease | None:
-            is_known = lease is not None and (lease.last_call or 0) >= reserved.call
-            return lease if is_known else (lease or Lease(None))._replace(last_call=reserved.call)
-
-        self._change(digests, change)
+        self._change(
+            digests,
+            lambda _, lease: lease._replace(last_call=max(lease.last_call, reserved.call)),
+        )
 
     @property
     def claimed(self) -> list[bytes]:
@@ -223,18 +242,15 @@ class Session:
     def to_release(self) -> dict[bytes, int]:
         """Return the items to release, each with the last call whose claim ends."""
         leases = self._leases.copy()  # in one step, because other threads change it
-        return {
-            digest: lease.last_call or 0 for digest, lease in leases.items() if lease.is_to_release
-        }
+        return {digest: lease.last_call for digest, lease in leases.items() if lease.is_to_release}
 
     def release(self, digests: Iterable[bytes]) -> dict[bytes, int]:
         """Mark claims of these items to be released, and drop commits that have failed. Return the claims as ``to_release`` does."""
         numbers = dict[bytes, int]()
 
-        def change(digest: bytes, lease: Lease | None) -> Lease | None:
-            if lease is None or lease.last_call is None:
-                return None
-            numbers[digest] = lease.last_call
+        def change(digest: bytes, lease: Lease) -> Lease:
+            if lease.last_call:
+                numbers[digest] = lease.last_call
             return Lease(lease.last_call)
 
         self._change(digests, change)
@@ -242,11 +258,9 @@ class Session:
 
     def released(self, numbers: Mapping[bytes, int]) -> None:
         """End leases whose releases were confirmed, unless the items were claimed again since."""
-
-        def change(digest: bytes, lease: Lease | None) -> Lease | None:
-            return None if lease == Lease(numbers[digest]) else lease
-
-        self._change(numbers, change)
+        self._change(
+            numbers, lambda digest, lease: NONE if lease == Lease(numbers[digest]) else lease
+        )
 
     def to_commit(self) -> dict[int, list[bytes]]:
         """Return the items to commit again, by the age of their slice."""
@@ -258,23 +272,20 @@ class Session:
 
     def commit_again(self, digests: Iterable[bytes], age: int) -> None:
         """Mark items to be committed again."""
-        self._change(
-            digests,
-            lambda _, lease: (lease or Lease(None))._replace(commit_age=age),
-        )
+        self._change(digests, lambda _, lease: lease._replace(commit_age=age))
 
     def drop_commits(self, digests: Iterable[bytes]) -> None:
         """Drop commits that were refused. The claims stay."""
-        self._change(digests, lambda _, lease: lease and _kept(lease._replace(commit_age=None)))
+        self._change(digests, lambda _, lease: lease._replace(commit_age=None))
 
     def committed(self, answers: Mapping[bytes, str]) -> list[bytes]:
         """End leases whose commits were confirmed with these answers. Return the items that other sessions have taken over."""
         taken_over = list[bytes]()
         with self._lock:
             for digest, answer in answers.items():
-                lease = self._leases.pop(digest, None)
+                lease = self._leases.pop(digest, NONE)
                 # Where a commit has failed, it may have added the item itself.
-                is_ours = digest in self.inherited or (lease and lease.is_claimed)
+                is_ours = digest in self.inherited or lease.is_claimed
                 if answer == "2" or (answer == "3" and is_ours):
                     taken_over.append(digest)
         return taken_over
@@ -284,24 +295,12 @@ class Session:
             self._calls += 1
             return self._calls
 
-    def _change(
-        self, digests: Iterable[bytes], change: Callable[[bytes, Lease | None], Lease | None]
-    ) -> None:
-        """Replace the lease on each item. None: there is no lease."""
+    def _change(self, digests: Iterable[bytes], change: Callable[[bytes, Lease], Lease]) -> None:
+        """Replace the lease on each item."""
         with self._lock:
             for digest in digests:
-                lease = change(digest, self._leases.get(digest))
-                if lease is None:
+                lease = change(digest, self._leases.get(digest, NONE))
+                if lease == NONE:
                     self._leases.pop(digest, None)
                 else:
                     self._leases[digest] = lease
-
-
-def _owned(lease: Lease | None, call: int) -> Lease:
-    """Return the lease of a caller that claims the item by this call. A commit that has failed is still to be repeated."""
-    return Lease(call, is_owned=True, commit_age=lease.commit_age if lease else None)
-
-
-def _kept(lease: Lease) -> Lease | None:
-    """Return the lease, or None if nothing is left of it."""
-    return None if lease == Lease(None) else lease
