@@ -180,7 +180,7 @@ class Claims(ResetsInChild):
                 if batch.digests:
                     session.answered(reserved, dict(zip(batch.digests, known, strict=False)))
                 else:  # a call of ``take``: the answers are the digests of the items that it took
-                    session.to_give_back(reserved, _digests_in(answers))
+                    session.to_give_back(reserved.call, _digests_in(answers))
                 with suppress(ValueError):  # another thread has looked it up
                     session.unanswered.remove(each)
 
@@ -429,9 +429,7 @@ class Claims(ResetsInChild):
         try:
             yield from self._dispatcher.send(batches, call_for, Knowledge.STORED, learn)
         finally:
-            # A copy, because what the other calls take is owned until then.
-            again = Reserved(reserved.call)
-            session.unanswered += [(again, batch) for batch in batches if batch.unanswered_since]
+            session.unanswered += [(reserved, batch) for batch in batches if batch.unanswered_since]
         if lost or session.is_lost:
             return {}
         session.lives_since = since

@@ -227,12 +227,9 @@ class Session:
             digests, lambda _, lease: lease._replace(last_call=reserved.call, is_owned=True)
         )
 
-    def to_give_back(self, reserved: Reserved, digests: Iterable[bytes]) -> None:
+    def to_give_back(self, call: int, digests: Iterable[bytes]) -> None:
         """Mark items to be released that a call has taken without a reply, unless they were claimed again since."""
-        self._change(
-            digests,
-            lambda _, lease: lease._replace(last_call=max(lease.last_call, reserved.call)),
-        )
+        self._change(digests, lambda _, lease: lease._replace(last_call=max(lease.last_call, call)))
 
     @property
     def claimed(self) -> list[bytes]:
