@@ -137,7 +137,8 @@ end
 
 -- Returns true if a client that believes in its session, with this entry, has lost it: the entry is missing, or it has expired and a
 -- burial is under way. But if there are claims of sessions (which a look at some claims says) and no sessions, the server has lost
--- these (perhaps it has evicted the key), and the living ones come back.
+-- these (perhaps it has evicted the key), and the living ones come back. (If the look misses the claims, the session leaves its items as
+-- after a long silence: some work is done twice, and none is lost.)
 local function is_lost(claims, sessions, entry, now)
   if entry then return session_parts(entry, now) <= now and redis.call('HGET', sessions, 'burial') ~= false end
   if redis.call('HLEN', sessions) > 0 then return true end

@@ -176,9 +176,10 @@ local function tell_of_others()
   if not counted_at or tonumber(counted_at) <= now - 1000 - 2 * (waiting + others) then count_sessions() end
   reply[1], reply[2] = tonumber(waiting), tonumber(others)
   if count_kept(index, queue, '', ':') > 0 then reply[2] = math.max(1, reply[2]) end
-  -- The server may have lost sessions whose claims nobody knows of.
-  local lost = redis.call('HLEN', claims) - redis.call('ZCARD', index)
-  if known_until == 0 and redis.call('HLEN', sessions) <= 2 and lost > 0 then reply[3] = 1 end
+  -- The server may have lost the key of the sessions: this one, which was new to it, stands there alone (with the count), but more is
+  -- claimed than is left. A burial leaves what is claimed by sessions that are not there.
+  local claimed = redis.call('HLEN', claims) - redis.call('ZCARD', index)
+  if known_until == 0 and redis.call('HLEN', sessions) <= 2 and claimed > 0 then reply[3] = 1 end
 end
 
 if limit > 0 then take_share() end
