@@ -109,7 +109,7 @@ local function unseen(items, item_bytes, sizes, begins, first, holders)
     pieces = pieces or {}
     local i = 1
     while i <= n do
-      -- The run is the items i to j. An item that a part holds leaves it: the last one takes its place.
+      -- The run is the items i to j. An item that a part holds leaves it: the last one, already looked at, takes its place; no other moves.
       local j = end_of_run(firsts, i, n)
       local after, piece = j + 1, nil
       local from = firsts[i] - firsts[i] % WIDTH
