@@ -112,6 +112,13 @@ local function session_parts(entry, now)
   return until_ms, queue, tonumber(waits_until) or 0, string.sub(entry, -2) == ' e'
 end
 
+-- Returns the fields of a count of a queue's sessions: when it was made (ms; 0: it is missing), how many waited, and how many others
+-- lived.
+local function count_parts(entry)
+  local counted_at, waiting, others = string.match(entry or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(counted_at) or 0, tonumber(waiting) or 0, tonumber(others) or 0
+end
+
 -- Writes the entry of a session that lives.
 local function keep_session(sessions, session, until_ms, queue, waits_until)
   local more = queue and string.format(' %s %.0f', queue, waits_until) or ''

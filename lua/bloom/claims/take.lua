@@ -78,9 +78,9 @@ local known_until, queue_before, waited_until = session_parts(known, now)
 if own_queue == '' then own_queue = queue_before or queue end
 redis.call('HLEN', claims)
 
--- An earlier call's count of the queue's sessions, if there is one: when it was made (ms), how many wait, and how many others live.
+-- An earlier call's count of the queue's sessions.
 local count_field = 'w' .. queue
-local counted_at, waiting, others = string.match(redis.call('HGET', sessions, count_field) or '', '^(%d+) (%d+) (%d+)$')
+local counted_at, waiting, others = count_parts(redis.call('HGET', sessions, count_field))
 
 -- Claims a left item.
 local function take_one(digest, owner, place, note)
@@ -129,7 +129,7 @@ local function take_share()
   local left = count_kept(index, queue, '0', SUSPECT)
   if left == 0 then return end
   -- If the session waits, the others that wait get as many.
-  local sharers = waits_for > 0 and math.max(1, tonumber(waiting) or 1) or 1
+  local sharers = waits_for > 0 and math.max(1, waiting) or 1
   local most = math.max(1, math.min(limit, math.ceil(left / sharers)))
   -- Each call begins with another host, because those of other sessions may be many.
   local first = any_owned and '0=' .. FIRST_HOST or '0'
@@ -141,11 +141,11 @@ end
 -- so that the others that wait still get their share. After any other change, it is forgotten.
 local function keep_alive()
   local waits_until = #taken == 0 and waits_for > 0 and now + waits_for or 0
-  if counted_at and #taken > 0 and waited_until > 0 and own_queue == queue_before and own_queue == queue then
-    redis.call('HSET', sessions, count_field, string.format('%s %d %d', counted_at, math.max(0, waiting - 1), others + 1))
+  if counted_at > 0 and #taken > 0 and waited_until > 0 and own_queue == queue_before and own_queue == queue then
+    redis.call('HSET', sessions, count_field, string.format('%.0f %d %d', counted_at, math.max(0, waiting - 1), others + 1))
   elseif known_until == 0 or own_queue ~= queue_before or (waits_until == 0) ~= (waited_until == 0) then
     redis.call('HDEL', sessions, 'w' .. own_queue)
-    counted_at = nil
+    counted_at = 0
   end
   keep_session(sessions, session, now + life, own_queue, waits_until)
   if known_until < now + life / 2 then keep_claims(claims, sessions, index, read_chosen(ARGV[2]), life, now) end
@@ -173,8 +173,8 @@ end
 -- Tells of the other sessions, for a session that gets nothing.
 local function tell_of_others()
   -- A count is used for a second, and longer where it took longer.
-  if not counted_at or tonumber(counted_at) <= now - 1000 - 2 * (waiting + others) then count_sessions() end
-  reply[1], reply[2] = tonumber(waiting), tonumber(others)
+  if counted_at <= now - 1000 - 2 * (waiting + others) then count_sessions() end
+  reply[1], reply[2] = waiting, others
   if count_kept(index, queue, '', ':') > 0 then reply[2] = math.max(1, reply[2]) end
   -- The server may have lost the key of the sessions: this one, which was new to it, stands there alone (with the count), but more is
   -- claimed than is left. A burial leaves what is claimed by sessions that are not there.
