@@ -155,7 +155,15 @@ class Batcher:
             await asyncio.wait(senders)
 
     async def send(self, call: SharedCall, item: Any) -> Any:
-        """Send an item, perhaps in a call with other tasks' items, and return the answer."""
+        """Send an item, perhaps in a call with other tasks' items, and return the answer.
+
+        If the task is cancelled, what its call had reached says how the item is kept:
+
+            not sent                at once, without an answer
+            in flight               by ``deliver``; until then, other adds of the item wait
+            ended                   by ``deliver``, which comes next
+            ended, and delivered    at once, with the answer
+        """
         self.check_loop()
         if self._cancelled and call.keep:
             try:
@@ -174,11 +182,13 @@ class Batcher:
         try:
             answer = await mine.done
         except BaseException:
-            mine.keep_delivered()
-            if call.keep and not mine.sender:
-                call.keep(item, None)
-            elif call.keep and mine.sender and not mine.sender.done():
-                self._cancelled.setdefault(mine.sender, set()).add(item)
+            if call.keep:
+                if mine.sender is None:
+                    call.keep(item, None)
+                elif not mine.sender.done():
+                    self._cancelled.setdefault(mine.sender, set()).add(item)
+                else:
+                    mine.keep_delivered()  # if it was delivered
             raise
         return await call.send_alone(item) if answer is ALONE else call.result(answer)
 
