@@ -89,6 +89,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             [fields] = yield from request([Call(("HKEYS", self.config.keys.state(shard)))])
             counted = parts_of(self.config, shard, fields)
             [reply] = yield from request([calls.clear(batch, self.current_view(), counted)])
+            if reply[0] == Status.STRAY:  # an earlier copy has cleared it
+                return True
             self._learn(batch, reply)
             return True if batch.answers is not None else None
 
@@ -196,8 +198,6 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         elif status == Status.UNKNOWN:
             self.learn_layout(batch.shard, "")
             self.current_view().knowledge = Knowledge.NONE
-        elif status == Status.STRAY and not batch.digests:
-            batch.answers = ""  # a clear() that was executed before
         else:
             raise refusal(self.config, status, payload)
 
