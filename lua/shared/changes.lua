@@ -58,13 +58,18 @@ local function insert_new(pieces, items, item_bytes, begins, part, rows, room)
   return table.concat(answers), new
 end
 
+-- Returns the key of a slice's first part, from that of any part. These compare as the slices do: a label sorts as its time does.
+local function slice_of(key)
+  return string.match(key, '^.*}:[^:]*')
+end
+
 -- Gives a TTL to each of the filter's keys that lacks one, because it is new, or another program has removed the TTL; extends
 -- those of parameters and state; and removes some old fields of the state. A call that begins a part or a lane does so. If KEYS
 -- has a part of a newer slice than KEYS[first], `expires` is too early for the other keys, and only KEYS[first] gets it.
 local function maintain(first, config_key, state, expires, oldest, now)
   local keys = {KEYS[first], config_key, state}
   for i = first + 1, #KEYS do
-    if KEYS[i] > KEYS[first] then
+    if slice_of(KEYS[i]) > slice_of(KEYS[first]) then
       keys = {KEYS[first]}
       break
     end

@@ -75,6 +75,19 @@ def test_each_key_of_a_filter_has_a_ttl_again(
         assert [] == without_ttl(client, name)
 
 
+def test_each_part_of_a_slice_has_a_ttl_again(url: str, client: redis.Redis, name: str) -> None:
+    """The name of the eleventh part, which is the newest, comes before that of the tenth."""
+    with TimeBloom.from_url(url, name, capacity=1) as seen:
+        seen.add_many(f"{i}" for i in range(3000))
+        keys = keys_of(client, name)
+        assert len(keys) > 2 + 11
+        for key in keys:
+            client.persist(key)
+        with TimeBloom.from_url(url, name, capacity=1) as other:
+            other.add("of another client")
+        assert [] == without_ttl(client, name)
+
+
 def test_a_part_that_was_evicted_begins_without_items(
     url: str, client: redis.Redis, name: str
 ) -> None:
