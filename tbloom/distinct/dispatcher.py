@@ -68,7 +68,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         self._members = 0
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
-        #: One dispatcher for each past slice, so that lost replies are matched to their slice.
+        #: One dispatcher for each past slice, because pending answers are kept by member: one slice's are none in another.
         self._past: dict[str, CountDispatcher] = {}
 
     def send(

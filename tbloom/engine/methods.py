@@ -11,7 +11,8 @@ A class gets a method for each verb when it is defined, unless it defines that n
 
 Type checkers see one of two declarations of ``verb``. For mypy and at run time, ``verb`` is the class ``Verb``, whose
 ``__get__`` has the types of the two methods. Pyright and others compare the methods of protocols and subclasses with functions
-only, so for them ``verb`` is a function. ``MYPY`` tells them apart, because mypy takes that name for True.
+only, so for them ``verb`` is a function. ``MYPY`` tells them apart, because mypy takes that name for True; all read the same stub
+files, so these could not.
 """
 
 from __future__ import annotations
