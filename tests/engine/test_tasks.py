@@ -293,6 +293,20 @@ async def test_an_item_without_an_answer_is_kept_if_its_task_is_cancelled(
     assert [("a", None)] == kept
 
 
+async def test_a_commit_that_was_not_sent_is_repeated(url: str, name: str) -> None:
+    """Its task was cancelled while it waited for a call with others."""
+    items = [f"{i}" for i in range(10)]
+    async with AsyncTimeBloom.from_url(url, name) as seen:
+        await seen.claim_many(items)
+        tasks = [asyncio.create_task(seen.commit(item)) for item in items]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await seen.end_session()
+        assert all(await seen.contains_many(items))
+
+
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_cancelled_task_that_closes_connections_cancels_no_other(
     url: str, name: str, turns: int
