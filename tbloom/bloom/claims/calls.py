@@ -71,12 +71,10 @@ def claim(
 
     ``looks``: what the filter is searched for in place of some items. It replaces claims that the session holds already, and on which no caller here works.
     """
-    earlier = reserved.earlier
+    owner, call, earlier = session.called_in(batch.shard), reserved.call, reserved.earlier
     replaced = (
-        "".join(_hex(earlier[digest]) for digest in batch.digests) if any(earlier.values()) else ""
+        "".join(_hex(earlier[each]) for each in batch.digests) if any(earlier.values()) else ""
     )
-    call = reserved.call
-    owner = session.called_in(batch.shard)
     return _claim(
         batch, owner, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes, looks=looks
     )
