@@ -243,15 +243,10 @@ class Session:
 
     def release(self, digests: Iterable[bytes]) -> dict[bytes, int]:
         """Mark claims of these items to be released, and drop commits that have failed. Return the claims as ``to_release`` does."""
-        numbers = dict[bytes, int]()
-
-        def change(digest: bytes, lease: Lease) -> Lease:
-            if lease.last_call:
-                numbers[digest] = lease.last_call
-            return Lease(lease.last_call)
-
-        self._change(digests, change)
-        return numbers
+        with self._lock:
+            numbers = {digest: self._leases.get(digest, NONE).last_call for digest in digests}
+            self._change(numbers, lambda _, lease: Lease(lease.last_call))
+        return {digest: number for digest, number in numbers.items() if number}
 
     def released(self, numbers: Mapping[bytes, int]) -> None:
         """End leases whose releases were confirmed, unless the items were claimed again since."""
