@@ -20,7 +20,8 @@ class FairSemaphore:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        #: The threads that hold it. Where no interrupt may come before the first step of ``release``, do its steps instead.
+        #: The threads that hold it. An interrupt may come between a call of ``release`` and its first step. Where none may, callers
+        #: do its steps themselves.
         self.holders: set[int] = set()
         #: The threads that wait, in order, each with a lock that is released when it may be its turn.
         self.waiting: dict[int, Any] = {}

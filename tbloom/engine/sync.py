@@ -88,8 +88,7 @@ class Sender(ResetsInChild):
             return self._replies(calls)
         finally:
             if waits:
-                # The first step, so that an interrupt can't come before it.
-                connections.holders.discard(thread)
+                connections.holders.discard(thread)  # the steps of ``release``: see ``holders``
                 if connections.waiting:
                     connections.wake_next()
 
@@ -224,7 +223,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             return answer
         finally:
             if waits:
-                turns.holders.discard(thread)  # the first step, as in ``Sender.send``
+                turns.holders.discard(thread)  # the steps of ``release``: see ``holders``
                 if turns.waiting:
                     turns.wake_next()
             # After an error, the flow stores the lost answers.
