@@ -1,0 +1,185 @@
+"""A page is claimed under its fingerprint, whatever its version: it waits, fails, is left and is given up once, in each store."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.http import Response
+
+from tests.helpers.commands import tbloom_in
+from tests.helpers.projects import Project, marked, path_of, times
+
+#: The stores; `make check` has all.
+STORES = pytest.mark.parametrize(
+    ("mark", "shards"),
+    [
+        ("done", None),
+        pytest.param("done", 8, marks=pytest.mark.check),
+        pytest.param("done, local", None),
+    ],
+)
+
+
+class Versions(Project):
+    """Asks for the pages in what VERSIONS has for the crawl: a version of "a", or pairs of pages and versions (None: without one).
+
+    KILLED: in which crawl it is killed by the page "a". Each item has the version of its page.
+    """
+
+    custom_settings = {"CONCURRENT_REQUESTS": 1}  # noqa: RUF012 - as Scrapy has it
+
+    def links(self) -> Iterator[Any]:
+        asked = self.settings["VERSIONS"][self.number]
+        for path, version in asked if isinstance(asked, list) else [("a", asked)]:
+            yield self.request(path, meta={} if version is None else {"tbloom_version": version})
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) == "a" and self.settings.get("KILLED") == self.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"page": path_of(response), "version": response.meta.get("tbloom_version")}
+
+
+class Crawls:
+    """Crawls of one spider on one filter, and the commands about its pages."""
+
+    def __init__(self, project: Any, folder: Path, settings: dict[str, Any]) -> None:
+        self._project, self._folder, self._settings = project, folder, settings
+
+    def __call__(self, *versions: Any, kind: Any = Versions, **more: Any) -> Any:
+        settings = {**self._settings, **more, "VERSIONS": [*versions]}
+        return self._project(*[kind] * len(versions), **settings)
+
+    def run(self, *words: str, stdin: str = "") -> str:
+        (self._folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
+        spider = "from tests.helpers.projects import Project as P\nclass Project(P): pass\n"
+        (self._folder / "spiders.py").write_text(spider)
+        own = {"SPIDER_MODULES": ["spiders"], **self._settings}
+        lines = [f"{key} = {value!r}\n" for key, value in own.items() if value is not None]
+        (self._folder / "settings.py").write_text("".join(lines))
+        done = tbloom_in(self._folder, *words, stdin=stdin)
+        assert (0, "") == (done.returncode, done.stderr), done
+        return done.stdout
+
+    def kept(self) -> dict[str, list[str]]:
+        """The pages that are kept, and in which versions, by their states."""
+        found = dict[str, list[str]]()
+        for words in ((), ("--left",)):
+            said = self.run("failed", "project", *words, "--json-lines")
+            for page in map(json.loads, said.splitlines()):
+                shown = (
+                    f"{page['url'].rpartition('/')[2]} {page.get('meta', {}).get('tbloom_version')}"
+                )
+                found.setdefault(page["_state"], []).append(shown)
+        return found
+
+
+@pytest.fixture
+def crawls(
+    project: Any, tmp_path: Path, url: str, name: str, mark: str, shards: int | None
+) -> Crawls:
+    own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SHARDS": shards, "TBLOOM_ERROR_RATE": 1e-9}
+    more = {"TBLOOM_SESSION_TTL": None if mark.endswith("local") else 3}
+    return Crawls(project, tmp_path, {**own, **marked(mark, tmp_path), **more})
+
+
+def items(ends: Any) -> list[Any]:
+    return [(item["page"], item["version"]) for end in ends for item in end.items]
+
+
+# A page that fails
+
+
+@STORES
+@pytest.mark.parametrize("last", ["4", None])
+def test_a_page_that_is_given_up_in_three_versions_is_done_in_the_next_one(
+    crawls: Crawls, last: str | None
+) -> None:
+    """Or without one. It is fetched once in each crawl, and nothing of it is kept once it is done."""
+    ends = crawls("1", "2", "3", answers={"/a": [503]})
+    assert {"a": [1, 1, 1]} == times(ends)
+    assert ["given up"] == [*crawls.kept()]
+    done = crawls(last, last, None, "4", "3")
+    first_of_4 = int(last is None)
+    # The link without a version is in none, and so 4 and 3 are new later.
+    assert {"a": [1, 0, 0, first_of_4, 1]} == times(done)
+    assert ("a", last) == items(done)[0]
+    assert {} == crawls.kept()
+
+
+@STORES
+def test_a_page_that_fails_in_each_version_is_fetched_once_in_each_crawl_and_then_done(
+    crawls: Crawls,
+) -> None:
+    """The crawl that takes it fetches it in the version of its link."""
+    answers = {"/a": [503, 500, 200]}
+    first, second = crawls("1", "2", answers=answers)
+    assert [["/a"], ["/a"]] == [first.fetched, second.fetched]
+    assert ["failed"] == [*crawls.kept()]
+    ends = crawls("3", "3", None, "1")
+    assert [("a", "3")] == items(ends)
+    assert {"a": [1, 0, 0, 0]} == times(ends)
+    assert {} == crawls.kept()
+
+
+@STORES
+def test_links_in_several_versions_to_a_failed_page(crawls: Crawls) -> None:
+    """It is held until the links have come: then it is done in all their versions, and in its own."""
+    crawls("1", answers={"/a": [503]})
+    ends = crawls([("a", "2"), ("a", None), ("a", "3"), ("a", "2")], "1", "2", "3", None)
+    assert {"a": [1, 0, 0, 0, 0]} == times(ends)
+    assert {} == crawls.kept()
+
+
+@STORES
+def test_tbloom_retry_of_a_page_that_is_given_up(crawls: Crawls) -> None:
+    """A link in another version takes its place; without one it is fetched in the version in which it has failed first."""
+    crawls("1", "2", "3", answers={"/a": [503]})
+    crawls.run("retry", "project", "--all", "--yes")
+    assert ["left"] == [*crawls.kept()]
+    ends = crawls("4", [], "4")
+    assert [("a", "4")] == items(ends)
+    assert {"a": [1, 0, 0]} == times(ends)
+    assert {} == crawls.kept()
+
+
+# A page that is left
+
+
+@STORES
+def test_a_page_that_a_stopped_crawl_has_left_is_fetched_in_the_version_of_the_next_link(
+    crawls: Crawls,
+) -> None:
+    """Once, and without a link in its own version."""
+    pages = [*"abcdef"]
+    [first] = crawls([(page, "1") for page in pages], CLOSESPIDER_PAGECOUNT=1)
+    done = {path.strip("/") for path in first.fetched}
+    assert 0 < len(done) < len(pages)
+    left = sorted({*pages} - done)
+    assert {"left": [f"{page} 1" for page in left]} == {
+        state: sorted(kept) for state, kept in crawls.kept().items()
+    }
+    linked, unlinked = left[:-1], left[-1]
+    asked = [(page, "2") for page in linked]
+    ends = crawls(asked, asked)
+    assert [*((page, "2") for page in linked), (unlinked, "1")] == sorted(items(ends))
+    assert {page: [1, 0] for page in left} == times(ends)
+    assert {} == crawls.kept()
+
+
+@STORES
+def test_a_page_of_a_killed_crawl_is_fetched_once_whatever_the_next_link(crawls: Crawls) -> None:
+    """The page of which the crawl may have died is fetched as it was. Then the link's version is fetched in this crawl, or later."""
+    pages = [*"abcdef"]
+    assert crawls([(page, "1") for page in pages], KILLED=0) is None
+    asked = [(page, "2") for page in pages]
+    ends = crawls(asked, asked, asked, [(page, "1") for page in "f"])
+    counts = times(ends)
+    assert {1} == {counts[page][0] for page in pages}
+    assert {0} == {counts[page][2] for page in pages}
+    assert {} == crawls.kept()
