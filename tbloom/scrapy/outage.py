@@ -170,10 +170,15 @@ class CrawlBloom(CrawlStore, TimeBloom):
     keeps_notes = True
 
     def known(self, item: bytes, look: bytes) -> Claim | None:
-        """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for."""
+        """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for.
+
+        While the item is asked about in one version, which may be seen, there is none about another one.
+        """
+        digest, session = self.config.digest(item), self._claims.session
         if self._is_cached(self.config.digest(look), self.config.slices):
             return Claim.SEEN
-        return Claim.BUSY if self.owns(item) else None
+        is_asked = look != item and session.is_asking(digest)
+        return Claim.BUSY if session.owns(digest) and not is_asked else None
 
     def claim_many(
         self,

@@ -110,6 +110,8 @@ class Session:
         self.is_lost: bool = False
         self._successor: Session | None = None
         self._leases: dict[bytes, Lease] = {}
+        #: The items that are reserved for calls of ``claim`` without an answer so far.
+        self._reserved = set[bytes]()
         self._calls = 0
         self._lock: AbstractContextManager[bool] = RLock()
 
@@ -150,6 +152,10 @@ class Session:
         """Return True if a caller here has claimed the item, and has not released or committed it."""
         return self._leases.get(digest, NONE).is_owned
 
+    def is_asking(self, digest: bytes) -> bool:
+        """Return True if a caller here is about to claim the item: it may have been seen, or be another session's."""
+        return digest in self._reserved
+
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
         self.unanswered.clear()
@@ -173,6 +179,9 @@ class Session:
 
             self._change(reserved.earlier, change)
             raise
+        finally:
+            with self._lock:
+                self._reserved -= reserved.earlier.keys()
 
     def reserve(self, reserved: Reserved, digests: Iterable[bytes], shards: Container[int]) -> bool:
         """Reserve items of these shards for a call of ``claim``, except those that a caller here owns.
@@ -189,6 +198,7 @@ class Session:
                     lease = self._leases.get(digest, NONE)
                     reserved.earlier[digest] = lease.last_call
                     self._leases[digest] = lease._replace(last_call=reserved.call, is_owned=True)
+            self._reserved |= reserved.earlier.keys()
         return True
 
     def answered(self, reserved: Reserved, answers: Mapping[bytes, str]) -> None:
