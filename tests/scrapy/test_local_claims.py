@@ -103,6 +103,18 @@ def test_within_and_keep(start: Any) -> None:
     assert [SEEN] == second.claim_many([B], within=1)
 
 
+def test_a_list_page_in_a_version_that_is_kept(start: Any) -> None:
+    """What an older slice holds counts as seen in the newest one once it is done again, in its version, too."""
+    now, look = DAY * 20_000, A + b"version1"
+    first = start(now=now)
+    first.commit_many([A, look])
+    first.close()
+    second = start(now=now + DAY)
+    assert [NEW] == second.claim_many([A], within=1, looks=[look])
+    second.commit_many([A, look], keep=2)
+    assert [SEEN, SEEN] == second.claim_many([A, A], within=1, looks=[look, A])
+
+
 # What is left
 
 

@@ -185,8 +185,9 @@ class CrawlLocal(LocalBloom):
                 self.add_many(items, within=1)
             else:
                 self.add_many(items, keep=keep)
-                # What an older slice holds can't be added to it: it is kept for longer.
-                self.add_many([item for item in items if self._claimed.get(item)], within=1)
+                # What an older slice holds can't be added to it: it is kept for longer. So is its page in a version, which begins with it.
+                lists = (*(item for item in items if self._claimed.get(item)),)
+                self.add_many([item for item in items if item.startswith(lists)], within=1)
             self._end(database, items)
         return [True] * len(items)
 
