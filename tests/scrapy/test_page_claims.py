@@ -206,6 +206,34 @@ def test_a_page_of_a_killed_crawl_is_fetched_once_whatever_the_next_link(crawls:
     assert {} == crawls.kept()
 
 
+@STORES
+@pytest.mark.xfail(strict=True, reason="claimed.py: a version that was asked for keeps its place")
+def test_a_held_page_is_fetched_in_the_version_of_the_last_link(crawls: Crawls) -> None:
+    """Though an earlier link had this version, too. (It is done in all of them.)"""
+    crawls("1", answers={"/a": [503]})
+    ends = crawls([("a", "2"), ("a", "3"), ("a", "2")])
+    assert [("a", "2")] == items(ends)
+
+
+# Pushed pages
+
+
+@pytest.mark.parametrize(
+    ("mark", "shards"), [("done", None), pytest.param("done", 8, marks=pytest.mark.check)]
+)
+def test_one_page_pushed_in_two_versions(crawls: Crawls, tmp_path: Path) -> None:
+    """It waits once. What was seen is new in another version."""
+    url = "http://127.0.0.1:1/a"
+    lines = [{"url": url, "meta": {"tbloom_version": version}} for version in ("1", "2", "2")]
+    (tmp_path / "lines").write_text("\n".join([*map(json.dumps, lines), url]))
+    said = json.loads(crawls.run("push", "project", "lines", "--json"))
+    assert (4, 1) == (said["lines"], said["new"])
+    assert {"left": ["a 1"]} == crawls.kept()
+    said = json.loads(crawls.run("push", "project", "lines", "--json"))
+    assert (4, 0) == (said["lines"], said["new"])
+    assert {"left": ["a 1"]} == crawls.kept()
+
+
 # Links that come one after the other
 
 
