@@ -116,6 +116,7 @@ class Claims(ResetsInChild):
         digests: Iterable[bytes],
         within: int,
         notes: Mapping[bytes, str],
+        *,
         looks: Mapping[bytes, bytes],
     ) -> Flow[dict[bytes, Claim] | None]:
         """Claim the items that are new, and return the answer for each item. ``reserved`` is that of ``session.claiming``.

@@ -286,7 +286,7 @@ class ClaimVerbs(Verbs[Client]):
             session, view = self._claims.session, self._dispatcher.current_view()
             with session.claiming() as reserved:
                 answers = yield from self._claims.claim(
-                    session, reserved, to_send, within, notes, looks
+                    session, reserved, to_send, within, notes, looks=looks
                 )
                 if answers is not None:
                     if self._cache.size:
