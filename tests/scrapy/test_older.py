@@ -302,8 +302,9 @@ def test_a_link_in_another_version_to_a_page_that_has_failed_for_the_other(
     assert {2} == {*times} if order[0] == "older" else {2, 3} >= {*times}
     assert [] == in_versions.kept()
     in_versions.run("newer", *in_version("2"))
-    more = in_versions.forgets * (order[1] == "older")
-    assert [each + more for each in times] == in_versions.all_fetched()
+    # (Of 8 shards, one page in 8 is looked for where the older one has put it.)
+    more = in_versions.forgets and order[1] == "older"
+    assert {0, int(more)} >= {b - a for a, b in zip(times, in_versions.all_fetched(), strict=True)}
 
 
 @pytest.mark.check
