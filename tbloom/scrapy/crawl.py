@@ -21,18 +21,17 @@ from twisted.internet.defer import Deferred
 from tbloom import LocalBloom
 from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.errors import TBloomError
-from tbloom.scrapy.compat import (
+from tbloom.scrapy.hooks.engine import (
     call_soon,
     exit_with_failure,
     in_loop,
     keep_shared_queue,
     next_turn,
-    open_no_feeds,
     spider_arguments,
-    unopened_feed,
     wait_until_closed,
     wake_engine,
 )
+from tbloom.scrapy.hooks.feeds import open_no_feeds, unopened_feed
 from tbloom.scrapy.options import error_line, server_settings
 from tbloom.scrapy.outage import AnyStore, CrawlStore, Outage
 from tbloom.scrapy.queues import queue_of, unnamed

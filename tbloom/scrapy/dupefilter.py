@@ -23,10 +23,12 @@ from tbloom import Claim, FilterInfo, LocalBloom
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import differing, maker_of, note
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import is_trial, open_no_feeds, untested_versions
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.done.claimed import ClaimedRequests
 from tbloom.scrapy.done.local import CrawlLocal
+from tbloom.scrapy.hooks import untested_versions
+from tbloom.scrapy.hooks.engine import is_trial
+from tbloom.scrapy.hooks.feeds import open_no_feeds
 from tbloom.scrapy.options import (
     address_of,
     make_store,

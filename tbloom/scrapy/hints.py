@@ -7,8 +7,8 @@ import logging
 from scrapy import Request
 
 from tbloom import Claim
-from tbloom.scrapy.compat import is_of_sitemap
 from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.hooks.scraper import is_of_sitemap
 from tbloom.scrapy.settings import WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -21,16 +21,11 @@ from scrapy.utils.asyncio import call_later
 from tbloom import Claim, Note
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import (
-    call_soon,
-    is_idle,
-    next_turn,
-    wake_engine,
-    watch_output,
-)
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.hints import Hints
+from tbloom.scrapy.hooks.engine import call_soon, is_idle, next_turn, wake_engine
+from tbloom.scrapy.hooks.scraper import watch_output
 from tbloom.scrapy.meta import arguments_of, drop_copied
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import ClaimStore

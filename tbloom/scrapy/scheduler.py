@@ -11,8 +11,8 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
+from tbloom.scrapy.hooks.engine import is_trial
 from tbloom.scrapy.options import asks_nobody, make_client
 from tbloom.scrapy.pending import PendingRequests
 from tbloom.scrapy.settings import FLUSH

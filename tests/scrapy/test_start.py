@@ -29,7 +29,7 @@ from scrapy.utils.request import RequestFingerprinter
 from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
-from tbloom.scrapy.compat import untested_versions
+from tbloom.scrapy.hooks import untested_versions
 from tbloom.scrapy.dupefilter import described, summarize
 from tbloom.scrapy.extras.doctor import examine
 from tbloom.scrapy.options import address_of, error_line, make_client, make_store, server_settings

@@ -22,7 +22,7 @@ def doctor() -> int:
     or redis-py that is newer than tbloom's tests know, a setting that does not fit several crawlers of a spider, or an HTTP cache that
     serves the responses of failed pages again.
     """
-    from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - the same
 
     settings = settings_here()

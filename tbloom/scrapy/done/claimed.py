@@ -27,7 +27,6 @@ from typing import Any
 from scrapy import Request, signals
 
 from tbloom import Claim, Note
-from tbloom.scrapy.compat import in_loop, wake_engine, watch_end, watch_files
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures
@@ -38,6 +37,8 @@ from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.taking import Taking
 from tbloom.scrapy.done.telling import Telling
 from tbloom.scrapy.done.tracker import Tracker
+from tbloom.scrapy.hooks.engine import in_loop, wake_engine
+from tbloom.scrapy.hooks.scraper import watch_end, watch_files
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.pending import NoAnswer, PendingRequest, PendingRequests
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN

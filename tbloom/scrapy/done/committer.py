@@ -17,11 +17,11 @@ from twisted.internet.defer import Deferred
 from tbloom import History
 from tbloom.arguments import check_keep
 from tbloom.errors import ConfigError
-from tbloom.scrapy.compat import wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page
 from tbloom.scrapy.done.stored import StoredItems
+from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
 from tbloom.scrapy.versions import look_of

@@ -17,7 +17,7 @@ from scrapy.extensions.feedexport import FeedSlot
 from scrapy.extensions.postprocessing import Bz2Plugin, GzipPlugin, LZMAPlugin
 from scrapy.utils.misc import load_object
 
-from tbloom.scrapy.compat import continue_csv, continued_file, writes_document, writes_lines
+from tbloom.scrapy.hooks.feeds import continue_csv, continued_file, writes_document, writes_lines
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -14,9 +14,10 @@ from typing import Any
 from scrapy import Request
 
 from tbloom.bloom.claims.calls import Hosts
-from tbloom.scrapy.compat import host_queues, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.hooks.engine import wake_engine
+from tbloom.scrapy.hooks.queue import host_queues
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import TOKEN
 

@@ -15,8 +15,8 @@ from scrapy import Request
 
 from tbloom.bloom.claims.calls import Hosts
 from tbloom.bloom.claims.notes import owned_host
-from tbloom.scrapy.compat import host_of, host_queues, hosts_at_work
 from tbloom.scrapy.done.giving import GIVES, PAUSE, Giving
+from tbloom.scrapy.hooks.queue import host_of, host_queues, hosts_at_work
 
 
 class GivingHosts(Giving):

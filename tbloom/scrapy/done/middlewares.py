@@ -11,8 +11,8 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from twisted.internet.defer import CancelledError, Deferred
 
-from tbloom.scrapy.compat import next_turn
 from tbloom.scrapy.crawl import Stage, crawl_of
+from tbloom.scrapy.hooks.engine import next_turn
 
 #: The event loop has a turn after so many requests of ``start``. With a turn after each, few share a call.
 _TURNS_EVERY = 20

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from scrapy import Request
 
-from tbloom.scrapy.compat import copy_request
+from tbloom.scrapy.hooks.queue import copy_request
 from tbloom.scrapy.settings import KEEP, TOKEN, WITHIN
 from tbloom.scrapy.versions import HASH
 

@@ -38,8 +38,8 @@ from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
-from tbloom.scrapy.compat import host_of, rules_of
 from tbloom.scrapy.done.page import FINGERPRINTS, Token, unversioned
+from tbloom.scrapy.hooks.queue import host_of, rules_of
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16

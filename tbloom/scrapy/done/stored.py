@@ -13,15 +13,9 @@ from scrapy.extensions.feedexport import FeedExporter, FeedSlot
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from tbloom.scrapy.compat import (
-    feed_slots,
-    flush_feed,
-    is_local_feed,
-    items_taken,
-    watch_feed,
-)
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.feed_files import begin, mend
+from tbloom.scrapy.hooks.feeds import feed_slots, flush_feed, is_local_feed, items_taken, watch_feed
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 logger: logging.Logger = logging.getLogger(__name__)

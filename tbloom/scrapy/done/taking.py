@@ -22,12 +22,12 @@ from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim, Note
 from tbloom.bloom.claims.notes import Taken
-from tbloom.scrapy.compat import is_downloading, wake_engine
 from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token
 from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token, write_note
+from tbloom.scrapy.hooks.engine import is_downloading, wake_engine
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import WHEN_IDLE
 from tbloom.scrapy.versions import look_of

@@ -21,10 +21,13 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.compat import call_soon, copy_request, is_forbidden, is_offsite, why_no_file
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, without
+from tbloom.scrapy.hooks.downloader import is_forbidden, is_offsite
+from tbloom.scrapy.hooks.engine import call_soon
+from tbloom.scrapy.hooks.queue import copy_request
+from tbloom.scrapy.hooks.scraper import why_no_file
 from tbloom.scrapy.settings import DONE, TOKEN
 
 logger: logging.Logger = logging.getLogger(__name__)

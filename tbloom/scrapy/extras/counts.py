@@ -23,8 +23,8 @@ from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
-from tbloom.scrapy.compat import is_trial, wait_until_closed
 from tbloom.scrapy.crawl import Calls, crawl_of, ending_at_an_error
+from tbloom.scrapy.hooks.engine import is_trial, wait_until_closed
 from tbloom.scrapy.options import make_client, naming_redis
 from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, naming_settings
 

@@ -35,11 +35,11 @@ from tbloom import LocalBloom
 from tbloom.engine.server import is_read_only
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.addon import Addon
-from tbloom.scrapy.compat import LOCAL_STORAGES, is_written_at_once, refused_feeds
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.fleet import clashes, shares_queue
 from tbloom.scrapy.extras.sitemap import SitemapSpider
+from tbloom.scrapy.hooks.feeds import LOCAL_STORAGES, is_written_at_once, refused_feeds
 from tbloom.scrapy.options import (
     REDIS,
     error_line,

@@ -18,7 +18,7 @@ from scrapy.settings import Settings
 from scrapy.utils.request import request_from_dict
 
 from tbloom.errors import TBloomError
-from tbloom.scrapy.compat import make_fingerprinter
+from tbloom.scrapy.hooks.downloader import make_fingerprinter
 
 #: Files that hold no requests: of Scrapy's scheduler, of FIFO queues, and of SQLite.
 _OTHERS = re.compile(r"active\.json|info\.json|.*-(?:journal|wal|shm)")

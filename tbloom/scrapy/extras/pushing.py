@@ -29,11 +29,12 @@ from tbloom.bloom.claims.fleet import (
     project_of,
 )
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.scrapy.compat import make_fingerprinter, rules_of
 from tbloom.scrapy.done.local import CrawlLocal, LocalFleet
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import NotSerializable, request_from_text, write_note
 from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
+from tbloom.scrapy.hooks.downloader import make_fingerprinter
+from tbloom.scrapy.hooks.queue import rules_of
 from tbloom.scrapy.meta import arguments_of
 from tbloom.scrapy.options import (
     address_of,

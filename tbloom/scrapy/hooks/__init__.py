@@ -1,0 +1,25 @@
+"""Undocumented parts of Scrapy that tbloom needs, by what they hook, a function for each, with what happens without it.
+
+They are tested with the oldest and the newest Scrapy. ``untested_versions`` names installed versions that the tests do not know.
+"""
+
+from __future__ import annotations
+
+import re
+
+import redis
+import scrapy
+
+from tbloom.version import NEWEST_TESTED
+
+
+def untested_versions() -> list[str]:
+    """Return a line for each of Scrapy and redis-py that is newer than tbloom's tests know."""
+    lines = []
+    for name, library in {"Scrapy": scrapy, "redis-py": redis}.items():
+        major, minor = NEWEST_TESTED[library.__name__]
+        numbers = re.findall(r"\d+", library.__version__)  # of 2.20rc1: 2, 20 and 1
+        if (*map(int, numbers[:2]),) > (major, minor):
+            newest = f"{major}.{minor}, the newest that tbloom's tests have seen"
+            lines.append(f"{name} {library.__version__} is newer than {newest}")
+    return lines

@@ -1,0 +1,103 @@
+"""The engine and the process: how a crawl is woken, when it is idle, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from scrapy.crawler import Crawler
+from scrapy.utils.asyncio import call_later
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
+
+
+def keep_shared_queue(engine: Any) -> None:
+    """Keep scrapy-redis' queue, which all crawlers share, though its scheduler is closed and ``SCHEDULER_PERSIST`` is not set.
+
+    The engine's scheduler is public from Scrapy 2.19 on. Without it, the queue is cleared where a crawl ends by an error.
+    """
+    owner = engine if hasattr(engine, "scheduler") else getattr(engine, "_slot", None)
+    scheduler = getattr(owner, "scheduler", None)
+    if scheduler is not None:  # an empty one is false
+        scheduler.persist = True
+
+
+def is_idle(engine: Any) -> bool:
+    """Return whether the engine has nothing to do. Without it, an idle crawl ends while others' pages may have to be taken over."""
+    return bool(engine and hasattr(engine, "spider_is_idle") and engine.spider_is_idle())
+
+
+def is_downloading(engine: Any) -> bool:
+    """Return whether the engine downloads something. Without it, left pages may be fetched while a slow login is under way."""
+    return bool(getattr(getattr(engine, "downloader", None), "active", ()))
+
+
+def wake_engine(engine: Any) -> None:
+    """Make the engine ask its scheduler for requests. Without it, it does so at the next response, or after 5 seconds."""
+    nextcall = getattr(getattr(engine, "_slot", None), "nextcall", None)
+    if nextcall is not None:
+        nextcall.schedule()
+
+
+async def wait_until_closed(sender: Any) -> None:
+    """Wait at ``engine_stopped`` until the spider is closed; ``sender`` is the crawler.
+
+    Without it, a signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
+    """
+    while sender.engine.spider is not None:
+        pause: Deferred[None] = Deferred()
+        call_later(0.01, pause.callback, None)
+        await maybe_deferred_to_future(pause)
+
+
+def exit_with_failure(sender: Any) -> None:
+    """Let ``scrapy crawl`` exit with 1, at ``engine_stopped``; ``sender`` is the crawler, which then seems to have had no spider.
+
+    Without it, the command exits with 0, and only the log and ``finish_reason`` say that an error has ended the crawl.
+    """
+    sender.spider = None
+
+
+def is_trial(crawler: Crawler) -> bool:
+    """Return whether this is ``scrapy shell``, ``parse``, ``fetch`` or ``check``, which try a spider, and leave no trace on Redis.
+
+    The shell makes a crawler that does not crawl, the others give the spider another start. Without it, what they try is marked.
+    """
+    return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
+
+
+def spider_arguments(crawler: Crawler) -> dict[str, Any]:
+    """Return the arguments with which ``Crawler.crawl`` makes the spider, while it makes the crawl's components.
+
+    Scrapy keeps them nowhere. Without it, crawls of one spider share their pages whatever its arguments are.
+    """
+    frame = sys._getframe()  # noqa: SLF001 - documented
+    while frame := frame.f_back:  # type: ignore[assignment] # ends with None
+        found = frame.f_locals
+        if found.get("self") is crawler and "kwargs" in found and "args" in found:
+            return {**{str(n): value for n, value in enumerate(found["args"])}, **found["kwargs"]}
+    return {}
+
+
+def call_soon(call: Callable[..., object], *arguments: Any) -> None:
+    """Call a function in the next turn of the event loop."""
+    call_later(0, call, *arguments)
+
+
+async def next_turn() -> None:
+    """Wait for the next turn of the event loop."""
+    turn: Deferred[None] = Deferred()
+    call_later(0, turn.callback, None)
+    await maybe_deferred_to_future(turn)
+
+
+def in_loop() -> Callable[..., Any]:
+    """Return a function that other threads call with a function and its arguments, which the event loop then calls."""
+    with suppress(RuntimeError):  # another reactor
+        return asyncio.get_running_loop().call_soon_threadsafe
+    from twisted.internet import reactor  # noqa: PLC0415 - the import installs one where there is none
+
+    return reactor.callFromThread  # type: ignore[no-any-return]

@@ -1,0 +1,264 @@
+"""The feed exporter: its feeds, their files, and whether these hold the items."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from copy import copy
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Protocol
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.extensions import feedexport
+from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
+from scrapy.settings import Settings
+from scrapy.utils.conf import build_component_list
+from scrapy.utils.misc import load_object
+from twisted.internet.defer import Deferred
+
+#: Scrapy's exporters of lines, and the others. Each writes an item into its file at once; JSON's and XML's write only a bracket at
+#: their end. (Names, because the module of the classes takes 8 MB.)
+_LINES = {"CsvItemExporter", "JsonLinesItemExporter", "PprintItemExporter"}
+
+_PICKLES = {"MarshalItemExporter", "PickleItemExporter"}
+
+_AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
+
+#: Scrapy's storages of local files.
+LOCAL_STORAGES: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
+
+
+class FeedWatcher(Protocol):
+    """What is told about a feed."""
+
+    def accepts(self, slot: Any, item: Any) -> object:
+        """Hear that the feed is about to export an item."""
+
+    def raises(self, slot: Any) -> object:
+        """Hear that the feed's filter has raised an exception."""
+
+    def lost(self, slot: Any) -> object:
+        """Hear that the exporter could not write its end, whereupon Scrapy neither stores the file nor says so."""
+
+    def stored(self, slot: Any) -> object:
+        """Hear that the storage has stored the file."""
+
+
+def watch_feed(slot: Any, watcher: FeedWatcher) -> None:
+    """Tell the watcher what becomes of a feed's items.
+
+    Without it, pages with items in feeds that are stored at their end fail. Others are committed though a filter, an exporter, or an
+    exporter's end has raised an exception, which Scrapy only logs.
+    """
+    slot.filter = _WatchedFilter(slot, watcher)
+    finish, storage = slot.finish_exporting, slot.storage
+    store = storage.store
+
+    def finish_watched() -> None:
+        try:
+            finish()
+        except BaseException:
+            watcher.lost(slot)
+            raise
+
+    def note(result: Any) -> Any:
+        watcher.stored(slot)
+        return result
+
+    async def note_later(storing: Any) -> Any:
+        return note(await storing)
+
+    def store_watched(file: Any) -> Any:
+        result = store(file)
+        if isinstance(result, Deferred):
+            return result.addCallback(note)
+        return note_later(result) if isawaitable(result) else note(result)
+
+    slot.finish_exporting, storage.store = finish_watched, store_watched
+
+
+class _WatchedFilter:
+    """A feed's filter. Scrapy exports an item right after it was accepted."""
+
+    def __init__(self, slot: Any, watcher: FeedWatcher) -> None:
+        self._slot, self._filter, self._watcher = slot, slot.filter, watcher
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filter, name)
+
+    def accepts(self, item: Any) -> bool:
+        try:
+            is_accepted: bool = self._filter.accepts(item)
+        except Exception:
+            self._watcher.raises(self._slot)
+            raise
+        if is_accepted:
+            self._watcher.accepts(self._slot, item)
+        return is_accepted
+
+
+def feed_slots(crawler: Crawler) -> list[Any]:
+    """Return the feeds that are open, each with its file. Without it, pages are committed before their items are in the file."""
+    return getattr(crawler.get_extension(FeedExporter), "slots", [])
+
+
+def open_no_feeds(crawler: Crawler) -> None:
+    """Keep the feeds' files as they are in a crawl that can't begin. Without it, Scrapy empties those that it is to overwrite."""
+    extensions: Any = None
+    with suppress(RuntimeError):  # they are not made yet
+        extensions = crawler.extensions
+    for extension in getattr(extensions, "middlewares", ()):
+        if isinstance(extension, FeedExporter):
+            crawler.signals.disconnect(extension.open_spider, signals.spider_opened)
+            extension.slots.clear()
+
+
+def unopened_feed(crawler: Crawler) -> str:
+    """Return which feed is not open, and why; "" if all are, or if the project has a feed exporter of its own.
+
+    Without it, Scrapy logs an ERROR, and the crawl stores nothing.
+    """
+    exporter = crawler.get_extension(FeedExporter)
+    if exporter is None:
+        extensions = map(
+            load_object, build_component_list(crawler.settings.getwithbase("EXTENSIONS"))
+        )
+        return next(refused_feeds(crawler), "") if FeedExporter in extensions else ""
+    if type(exporter).open_spider is not FeedExporter.open_spider:
+        return ""
+    for uri in [*exporter.feeds][len(exporter.slots) :]:
+        again: Any = copy(exporter)
+        again.slots, why = [], "another feed is not open"
+        try:
+            again.open_spider(crawler.spider)
+        except Exception as error:  # noqa: BLE001 - whatever the project's own raises
+            why = f"{type(error).__name__}: {error}"
+        return f"{uri}: {why}"
+    return ""
+
+
+def refused_feeds(crawler: Crawler) -> Iterator[str]:
+    """Yield each feed of the settings that the feed exporter refuses, and why, which it only logs."""
+    settings, said = crawler.settings, list[str]()
+    feeds = [
+        (uri, {"FEEDS": {uri: each}, "FEED_URI": None})
+        for uri, each in settings.getdict("FEEDS").items()
+    ]
+    if uri := settings["FEED_URI"]:
+        feeds.append((uri, {"FEEDS": {}}))
+    for uri, own in feeds:
+        one = copy(crawler)
+        one.settings = Settings({**settings, **own})
+
+        def keep(record: logging.LogRecord) -> bool:
+            said.append(record.getMessage())
+            return False
+
+        feedexport.logger.addFilter(keep)
+        try:
+            FeedExporter(one)
+        except NotConfigured:
+            yield f"{uri}: {said[-1] if said else 'not configured'}"
+        finally:
+            feedexport.logger.removeFilter(keep)
+
+
+def items_taken(slot: Any) -> int:
+    """Return how many items a feed has taken. Without it, pages are committed before their items are uploaded."""
+    return getattr(slot, "itemcount", 0)
+
+
+def flush_feed(slot: Any) -> None:
+    """Write what a feed keeps in memory into its file. Raise its OSError. Without it, a kill may lose items of committed pages."""
+    file = getattr(slot, "file", None)
+    if file is not None and not file.closed:
+        file.flush()
+
+
+def _scrapys(exporter: Any) -> Any:
+    """Return the class of Scrapy's own from which an exporter derives, or ``object``."""
+    classes = getattr(exporter, "__mro__", ())
+    return next((each for each in classes if each.__module__ == "scrapy.exporters"), object)
+
+
+def is_written_at_once(exporter: Any, storage: Any, options: Mapping[str, Any]) -> bool:
+    """Return whether these classes of a feed are known to write each item into a local file as it comes.
+
+    A class that ends a file in its own way may keep items until then; a storage of its own, or a compressed file, has them at its
+    end only.
+    """
+    base = _scrapys(exporter)
+    return (
+        "postprocessing" not in options
+        and base.__name__ in _AT_ONCE
+        and exporter.finish_exporting is base.finish_exporting
+        and any(
+            issubclass(storage, kind) and (storage.open, storage.store) == (kind.open, kind.store)
+            for kind in LOCAL_STORAGES
+        )
+    )
+
+
+def is_local_feed(holder: Any) -> bool:
+    """Return whether this is a feed whose items go into a local file as they come.
+
+    Without it, pages are committed once their feed is closed.
+    """
+    if (options := getattr(holder, "feed_options", None)) is None:
+        return False
+    return is_written_at_once(holder.exporters.get(holder.format), type(holder.storage), options)
+
+
+def continued_file(slot: Any) -> Path | None:
+    """Return the file to which a feed appends; None if it begins one.
+
+    Without it, the first item may continue half a line, which a crawler that was killed has left.
+    """
+    storage = getattr(slot, "storage", None)
+    if isinstance(storage, FileFeedStorage) and storage.write_mode == "ab":
+        return Path(storage.path)
+    return None
+
+
+def writes_lines(slot: Any) -> bool:
+    """Return whether a feed writes lines, which a later crawl can append to, and not compressed."""
+    name = _scrapys(slot.exporters.get(slot.format)).__name__
+    return name in _LINES and "postprocessing" not in slot.feed_options
+
+
+def writes_document(slot: Any) -> bool:
+    """Return whether nobody can read a file to which a feed has appended.
+
+    An exporter of the project's own that writes nothing at its end may be for lines.
+    """
+    exporter = slot.exporters.get(slot.format)
+    name = _scrapys(exporter).__name__
+    finish = getattr(exporter, "finish_exporting", None)
+    writes_end = getattr(finish, "__qualname__", "") != "BaseItemExporter.finish_exporting"
+    return name in _PICKLES or (
+        name not in _LINES and writes_end
+    )  # a pickle that was cut hides later ones
+
+
+def continue_csv(exporter: Any, header: list[str], item: Any) -> None:
+    """Let an exporter write rows under this header, if its columns are those of the item. Without it, each crawl writes a header."""
+    from itemadapter import ItemAdapter  # noqa: PLC0415 - the exporter has imported it
+
+    fields = exporter.fields_to_export
+    names = [
+        *(
+            fields.values()
+            if isinstance(fields, Mapping)
+            else fields or ItemAdapter(item).field_names()
+        )
+    ]
+    if not fields and {*names} <= {*header}:
+        exporter.fields_to_export = header
+        exporter._autodetected_fields = True  # noqa: SLF001 - Scrapy warns of other fields
+    elif names != header:
+        return
+    exporter.include_headers_line = False
