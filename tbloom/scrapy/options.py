@@ -22,7 +22,7 @@ from tbloom.engine.urls import SOCKET_TIMEOUT, single_server, without_retries, w
 from tbloom.engine.urls import make_client as client_of
 from tbloom.engine.valkey import as_redis, with_valkeys
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
-from tbloom.scrapy.done.local import CrawlLocal
+from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.outage import AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
@@ -250,6 +250,12 @@ def needs_no_shared_queue() -> ConfigError:
         "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers of one "
         "spider share its pages without a queue in Redis"
     )
+    return ConfigError(MARK.name, "done", expected)
+
+
+def needs_add_on() -> ConfigError:
+    """Return the error that "done" does not work with DUPEFILTER_CLASS alone."""
+    expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
     return ConfigError(MARK.name, "done", expected)
 
 

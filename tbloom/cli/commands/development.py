@@ -18,12 +18,12 @@ def doctor() -> int:
     """Say what is wrong with a Scrapy project's settings.
 
     Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
-    has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off. A note is no fault: a Scrapy
-    or redis-py that is newer than tbloom's tests know, a setting that does not fit several crawlers of a spider, or an HTTP cache that
-    serves the responses of failed pages again.
+    has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off; of each spider, the fault is named
+    that a crawl would meet first. A note is no fault: a Scrapy or redis-py that is newer than tbloom's tests know, a setting that does
+    not fit several crawlers of a spider, or an HTTP cache that serves the responses of failed pages again.
     """
-    from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - the same
+    from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - needs Scrapy
 
     settings = settings_here()
     faults, notes = examine(settings)

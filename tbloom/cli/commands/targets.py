@@ -17,6 +17,7 @@ from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
+from tbloom.local.claims import LocalFleet
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.pushing import SpiderQueue
@@ -195,8 +196,7 @@ def open_target(
 @contextmanager
 def _local_target(settings: Any, spider: str, arguments: Mapping[str, str]) -> Iterator[Target]:
     """Yield the queues in a file."""
-    from tbloom.scrapy.done.local import LocalFleet  # noqa: PLC0415 - needs Scrapy
-    from tbloom.scrapy.extras.pushing import open_local  # noqa: PLC0415 - the same
+    from tbloom.scrapy.extras.pushing import open_local  # noqa: PLC0415 - needs Scrapy
 
     settings.setdefault("TBLOOM_MARK", "done")
     with open_local(settings, spider) as seen:

@@ -29,13 +29,18 @@ from tbloom.bloom.claims.fleet import (
     project_of,
 )
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.scrapy.done.local import CrawlLocal, LocalFleet
+from tbloom.local.claims import CrawlLocal, LocalFleet
 from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.done.serialize import NotSerializable, request_from_text, write_note
+from tbloom.scrapy.done.serialize import (
+    NotSerializable,
+    look_in_note,
+    request_from_text,
+    write_note,
+)
 from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
 from tbloom.scrapy.hooks.downloader import make_fingerprinter
 from tbloom.scrapy.hooks.queue import rules_of
-from tbloom.scrapy.meta import arguments_of
+from tbloom.scrapy.meta import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
     address_of,
     error_line,
@@ -46,7 +51,6 @@ from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.queues import queue_of
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
-from tbloom.scrapy.versions import item_of, look_of
 
 _METHOD = "the name of a method of the spider"
 #: The fields of a line in JSON, each with the classes of its value, and what that is called. A kept request has others as well,
@@ -260,7 +264,7 @@ class SpiderQueue(NamedTuple):
 
     def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> _Given:
         with _naming_fingerprinter(self.settings):
-            item, version = item_of(request, self.fingerprinter)
+            item, version = self.fingerprinter.fingerprint(request), version_of(request)
         look = look_of(item, version, self.seen.config)
         token = Token("0", (item.hex(),), version=version.hex())
         one_owner = SHARE.value(self.settings) == "hosts"
@@ -368,7 +372,7 @@ def open_local(settings: BaseSettings, spider: str) -> Iterator[CrawlLocal]:
         raise ConfigError(FILTER["path"].name, file, "a file that a crawl has made")
     with _naming_settings(settings), closing(make_store(settings, spider)) as seen:
         assert isinstance(seen, CrawlLocal)  # noqa: S101 - it marks pages that are done
-        seen.open_claims()
+        seen.open_claims(look_in_note)
         yield seen
 
 

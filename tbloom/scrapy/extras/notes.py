@@ -1,0 +1,215 @@
+"""The notes of ``tbloom doctor``: which settings do not fit several crawlers of a spider, or what ends no crawl and yet costs pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from inspect import isclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import scrapy
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.extensions.feedexport import FeedExporter
+from scrapy.http import Response
+from scrapy.pqueues import DownloaderAwarePriorityQueue
+from scrapy.settings import BaseSettings
+from scrapy.spiders import SitemapSpider as ScrapysSitemapSpider
+from scrapy.utils.misc import load_object
+
+from tbloom.scrapy.extras.sitemap import SitemapSpider
+from tbloom.scrapy.hooks.feeds import LOCAL_STORAGES, is_written_at_once
+from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, STORE, TAKE_OVER, done_statuses
+from tbloom.version import NEWEST_TESTED, OLDEST_SCRAPY
+
+#: Formats that several crawlers can append to one file, a line at a time.
+_LINES = {"jsonlines", "jsonl", "jl", "csv"}
+#: Placeholders of a feed's path that differ between crawls that begin in different seconds; ``%(name)s`` is the spider's.
+_OWN = re.compile(r"%\((?!name\)|batch_id\))")
+#: A delay up to that of `scrapy startproject` says nothing of what the user wants (seconds).
+_TEMPLATES_DELAY = 1
+#: Pipelines of others that keep items in memory, with the setting of how many, and its default.
+_BUFFERING = {
+    "bigquerypipeline.pipelines.BigQueryPipeline": ("BIGQUERY_ITEM_BATCH", 1),
+    "s3pipeline.pipelines.S3Pipeline": ("S3PIPELINE_MAX_CHUNK_SIZE", 100),
+    "scrapy_mongodb.MongoDBPipeline": ("MONGODB_BUFFER_DATA", 0),
+    "scrapyelasticsearch.scrapyelasticsearch.ElasticSearchPipeline": (
+        "ELASTICSEARCH_BUFFER_LENGTH",
+        500,
+    ),
+}
+_KEEPS = "ITEM_PIPELINES: {} keeps up to {} items in memory, and their pages count as seen before they are stored: set {} = 1"
+
+
+def notes_on(
+    spider: type[Spider] | None, crawler: Crawler, settings: BaseSettings
+) -> Iterator[str]:
+    """Yield the notes on one spider, or on a project without any; ``settings``: those of the crawl, which have no fault."""
+    if STORE.value(settings) != "local":  # which is for one crawler
+        yield from (f"with several crawlers: {each}" for each in _clashes(settings))
+    yield from _pipelines(settings)
+    yield from _cached_failures(settings)
+    yield from _passing_robots(settings)
+    yield from _sitemaps(spider, settings)
+    yield from _feeds(crawler, settings)
+
+
+def _clashes(settings: BaseSettings) -> Iterator[str]:
+    """Yield a line for each setting that does not fit several crawlers, with the remedy."""
+    is_done, gives_hosts = MARK.value(settings) == "done", SHARE.value(settings) == "hosts"
+    queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
+    by_itself = f"holds for each crawler; with {SHARE.name} = 'hosts', for the fleet"
+    if "%(timestamp)s" in str(FILTER["name"].value(settings)):
+        yield f"{FILTER['name'].name}: %(timestamp)s gives each crawler a separate filter, so each fetches every page"
+    if FLUSH.value(settings):
+        yield f"{FLUSH.name} clears the filter of running crawlers: set it only for the first"
+    if not (is_done or shares_queue(settings)):
+        yield f"{MARK.name} = 'scheduled' shares no work; 'done' does"
+    if is_done and not TAKE_OVER.value(settings):
+        yield f"{TAKE_OVER.name} = False shares no work; True does"
+    if gives_hosts and not issubclass(queue, DownloaderAwarePriorityQueue):
+        yield "SCHEDULER_PRIORITY_QUEUE lets no crawler give hosts away before its end: remove it"
+    if not gives_hosts and settings.getbool("AUTOTHROTTLE_ENABLED"):
+        yield f"AUTOTHROTTLE_ENABLED {by_itself}"
+    if not gives_hosts and settings.getfloat("DOWNLOAD_DELAY") > _TEMPLATES_DELAY:
+        yield f"DOWNLOAD_DELAY {by_itself}"
+    if settings["JOBDIR"]:
+        yield "JOBDIR: requests are lost unless each crawler has its own; 'done' needs none"
+    feeds = settings.getdict("FEEDS").items()
+    for uri in [str(uri) for uri, feed in feeds if not _keeps_items(str(uri), feed)]:
+        yield f"FEEDS: {uri!r} loses items if several crawlers write it: append jsonlines, or give each a file"
+
+
+def shares_queue(settings: BaseSettings) -> bool:
+    """Return whether the scheduler is scrapy-redis'."""
+    kinds = load_object(settings["SCHEDULER"]).__mro__
+    return any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
+
+
+def _keeps_items(uri: str, feed: dict[str, Any]) -> bool:
+    """Return whether several crawlers can write the feed: each has its own file, or they append lines to one on this disk."""
+    if uri.startswith("stdout:") or _OWN.search(uri) or feed.get("uri_params"):
+        return True
+    is_here = "://" not in uri or uri.startswith("file:")
+    is_appended = is_here and not feed.get("overwrite") and not feed.get("postprocessing")
+    return is_appended and feed.get("format") in _LINES
+
+
+def _pipelines(settings: BaseSettings) -> Iterator[str]:
+    """Yield a note on each pipeline that keeps items and sends no signals, and on each of Scrapy's own that is off.
+
+    No pipeline is made, because some empty a file when they are made.
+    """
+    from scrapy.pipelines.files import FilesPipeline  # noqa: PLC0415 - only doctor needs them
+    from scrapy.pipelines.images import ImagesPipeline  # noqa: PLC0415
+
+    if MARK.value(settings) != "done":
+        return
+    for path, place in settings.getwithbase("ITEM_PIPELINES").items():
+        kind: Any = None
+        with suppress(Exception):  # Scrapy says that
+            kind = load_object(path)
+        if place is None or not isclass(kind):
+            continue
+        for base in kind.__mro__:
+            name, default = _BUFFERING.get(f"{base.__module__}.{base.__qualname__}", ("", 0))
+            if name and (kept := settings.getint(name, default)) > 1:
+                yield _KEEPS.format(kind.__qualname__, kept, name)
+        is_images = issubclass(kind, ImagesPipeline)
+        usual: Any = ImagesPipeline if is_images else FilesPipeline
+        made_by = getattr(kind, "from_crawler", None)
+        if getattr(made_by, "__func__", None) is usual.from_crawler.__func__:
+            store = "IMAGES_STORE" if is_images else "FILES_STORE"
+            if not settings.get(store):
+                yield f"ITEM_PIPELINES: {kind.__qualname__} is off: {store} is not set"
+            elif is_images and find_spec("PIL") is None:
+                yield f"ITEM_PIPELINES: {kind.__qualname__} is off: it needs the package Pillow"
+
+
+def _cached_failures(settings: BaseSettings) -> Iterator[str]:
+    """Yield a note if Scrapy's HTTP cache serves the responses of failed pages again."""
+    if not settings.getbool("HTTPCACHE_ENABLED") or MARK.value(settings) != "done":
+        return
+    policy = load_object(settings["HTTPCACHE_POLICY"])(settings)
+    statuses = {403, *map(int, settings.getlist("RETRY_HTTP_CODES"))}
+    request, served = Request("https://example.com/"), list[int]()
+    for status in sorted(statuses - done_statuses(settings)):
+        response = Response(request.url, status)
+        if policy.should_cache_response(response, request):
+            served += [status] * policy.is_cached_response_fresh(response, request)
+    if served:
+        name = "HTTPCACHE_IGNORE_HTTP_CODES"
+        ignored = sorted({*map(int, settings.getlist(name)), *served})
+        yield (
+            f"HTTPCACHE_ENABLED: the cache serves a failed page's response ({', '.join(map(str, served))}) to the next crawls as well, "
+            f"so that the page fails again: let HTTPCACHE_POLICY refuse it, as Scrapy's own does with {name} = {ignored}"
+        )
+
+
+def _passing_robots(settings: BaseSettings) -> Iterator[str]:
+    """Yield a note if pages that robots.txt forbids may be fetched all the same: the Scrapy that is installed has this fault."""
+    is_faulty = OLDEST_SCRAPY <= scrapy.version_info[:2] <= NEWEST_TESTED["scrapy"]
+    if not (is_faulty and settings.getbool("ROBOTSTXT_OBEY")):
+        return
+    middlewares = settings.getwithbase("DOWNLOADER_MIDDLEWARES")
+    places = {load_object(path): place for path, place in middlewares.items()}
+    if places.get(RobotsTxtMiddleware) is not None and settings.getint("CONCURRENT_REQUESTS") > 1:
+        yield (
+            "ROBOTSTXT_OBEY: with Scrapy 2.14 to 2.19, forbidden pages are fetched if their requests wait together for a host's "
+            "robots.txt, in each crawler: set CONCURRENT_REQUESTS = 1, or take the middleware of tbloom's recipe 'A robots.txt that every request heeds'"
+        )
+
+
+def _sitemaps(spider: type[Spider] | None, settings: BaseSettings) -> Iterator[str]:
+    """Yield a note if a spider that reads sitemaps does not fetch a page again that has changed."""
+    if not (spider and issubclass(spider, ScrapysSitemapSpider)):
+        return
+    if not issubclass(spider, SitemapSpider):
+        yield (
+            "Scrapy's SitemapSpider: the filter drops its sitemaps, and pages that have changed, within the window: "
+            "tbloom.scrapy.SitemapSpider reads the sitemaps, and fetches such pages"
+        )
+    elif spider.sitemap_lastmod and settings.getbool("HTTPCACHE_ENABLED"):
+        policy = load_object(settings["HTTPCACHE_POLICY"])(settings)
+        request = Request("https://example.com/")
+        if policy.is_cached_response_fresh(Response(request.url), request):
+            yield (
+                "HTTPCACHE_ENABLED: the cache serves a page that has changed as it was: set HTTPCACHE_POLICY = "
+                "'scrapy.extensions.httpcache.RFC2616Policy', which asks the site, or leave the cache out"
+            )
+
+
+def _feeds(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:
+    """Yield notes on feeds that may not be opened, are stored at their end only, or replace a file by an empty one."""
+    exporter = FeedExporter(crawler)
+    given = {
+        "time",
+        "batch_time",
+        "batch_id",
+        "crawler",
+        "name",
+        "settings",
+        *dir(crawler.spidercls),
+    }
+    for uri, options in exporter.feeds.items():
+        storage = exporter.storages.get(urlsplit(uri).scheme, exporter.storages["file"])
+        names = {*re.findall(r"%\((\w+)\)", uri)}
+        if lacking := ", ".join(sorted(names - given)) * (not options["uri_params"]):
+            yield f"FEEDS: {uri}: unless an argument or __init__ gives the spider {lacking}, the crawl ends before its first request"
+        if MARK.value(settings) == "done" and not is_written_at_once(
+            exporter.exporters[options["format"]], storage, options
+        ):
+            ends = (
+                "batch"
+                if options["batch_item_count"] and scrapy.version_info >= (2, 18)
+                else "crawl"
+            )
+            what = f"FEEDS: {uri}: its items are stored at the end of the {ends}, and so pages are marked then"
+            yield what + ": FEED_EXPORT_BATCH_ITEM_COUNT makes batches" * (ends == "crawl")
+        is_replaced = options.get("overwrite", not issubclass(storage, LOCAL_STORAGES))
+        if options["store_empty"] and is_replaced and names.isdisjoint({"time", "batch_time"}):
+            yield f"FEEDS: {uri}: a crawl without new items replaces the file by an empty one: set 'store_empty': False"
