@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tbloom import LocalBloom, TBloomError, errors
+from tbloom.local.claims import ClaimsLocked
 from tbloom.pages import PageStore
-from tbloom.scrapy.done.local import ClaimsLocked
 from tbloom.scrapy.settings import UnknownSetting
 from tests.helpers.stores import DISTINCT, STORES
 

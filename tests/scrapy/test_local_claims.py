@@ -18,8 +18,8 @@ import pytest
 
 from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
 from tbloom.bloom.claims.fleet import Pages, failed_queue_of
-from tbloom.scrapy.done import local
-from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal, LocalFleet
+from tbloom.local import claims as local
+from tbloom.local.claims import ClaimsLocked, CrawlLocal, LocalFleet
 from tests.helpers.forked import Forked
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -462,7 +462,7 @@ def test_a_forked_child_has_no_claims(start: Any) -> None:
 
 FORKS = """
 import os, signal, sys
-from tbloom.scrapy.done.local import CrawlLocal
+from tbloom.local.claims import CrawlLocal
 seen = CrawlLocal(path=sys.argv[1], capacity=1000, error_rate=1e-9)
 seen.open_claims()
 seen.claim_many([b"a" * 20], notes=["A"])

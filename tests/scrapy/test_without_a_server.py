@@ -15,7 +15,7 @@ from scrapy.http import Response
 from scrapy.settings import Settings
 
 from tbloom import LocalBloom
-from tbloom.scrapy.done.local import CrawlLocal
+from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.extras.doctor import examine
 from tests.helpers.forked import in_turn
 from tests.helpers.projects import Project, crawl_in_turn, marked, queued, times
@@ -211,7 +211,7 @@ def test_in_memory_pages_are_claimed_and_nothing_is_left(settings: Any) -> None:
     answers = {"/b": [503]}
     first, second = in_turn(crawl_in_turn, [Links, Links], answers, settings)
     assert {"b": [1, 1], "dies": [1, 1]} == times([first, second])
-    assert (1, 1) == (first.stats["tbloom/done"], first.stats["tbloom/left"])
+    assert (1, 1) == (first.stats["tbloom/done"], first.stats["tbloom/failed"])
 
 
 def test_a_crawl_that_clears_the_filter_clears_the_claims(

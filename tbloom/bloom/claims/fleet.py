@@ -247,7 +247,7 @@ def kept_note(_page: KeptPage) -> str:
 
 
 class KeptPages(ABC):
-    """The crawlers of one queue, and its kept pages: on a server (``Fleet``), or without one (``scrapy/done/local``)."""
+    """The crawlers of one queue, and its kept pages: on a server (``Fleet``), or without one (``local/claims``)."""
 
     def __init__(self, queue: str) -> None:
         self.queue: str = queue

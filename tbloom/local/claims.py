@@ -1,0 +1,485 @@
+"""``TBLOOM_STORE = "local"`` with ``TBLOOM_MARK = "done"``: claims without a server, for one process at a time.
+
+::
+
+    seen.tbloom          the filter (tbloom.local)
+    seen.tbloom.claims   a database of SQLite, which the process that claims has locked: the claims that have a note
+
+A claim lasts until it is committed or released, or the process ends. The next process takes over those with a note, within a window.
+
+**Crash order.** A claim is in the database before it is answered. A commit adds the item to the filter, and then deletes its
+claim: what the filter has seen is not taken over. SQLite appends each change to its log (``seen.tbloom.claims-wal``) and does not wait
+for the disk, so a change survives a killed process. The kernel writes it to the disk within half a minute or so: a crash of the
+machine may lose that. SQLite waits for the disk once the log has 4 MB, so that such a crash damages nothing.
+
+A forked child of the process has neither claims nor the lock.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tbloom import Claim, LocalBloom
+from tbloom.bloom.claims.fleet import (
+    KEPT,
+    MOST_GIVEN_UP,
+    Crawler,
+    KeptPage,
+    KeptPages,
+    NewNote,
+    Pages,
+    failed_queue_of,
+    given_up_queue_of,
+    kept_page,
+    queues_by_state,
+)
+from tbloom.bloom.claims.notes import FAILURE, PLACE, History, Note, Taken, with_failure
+from tbloom.bloom.claims.stored import LEFT, SUSPECT
+from tbloom.engine.forks import call_in_child
+from tbloom.errors import TBloomError
+
+try:
+    import sqlite3
+except ImportError:  # some builds of Python lack it, and no other store of a crawl needs it
+    sqlite3 = None  # type: ignore[assignment]
+
+#: Claims outlive a shorter window for so long (ms), as on Redis.
+_LEAST_MS = 3_600_000
+#: How long to wait for the lock (seconds): two processes that start in the same moment may each find it taken.
+_TIMEOUT = 0.1
+#: ``owner`` is 0: this process; 1: nobody, a process has left it; 2: nobody, its process has died, which adds 1 to ``deaths``.
+_SCHEMA = """
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS claims (
+    item BLOB PRIMARY KEY,
+    expires INTEGER NOT NULL, -- ms: if nobody has it, when the slice in which it was left leaves the window, or later
+    within INTEGER NOT NULL,  -- the number of newest slices in which the item was looked for; 0: all
+    queue TEXT NOT NULL,
+    deaths INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    note TEXT NOT NULL,
+    owner INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS left ON claims (queue, deaths + (owner = 2)) WHERE owner > 0;
+"""
+
+
+class ClaimsLocked(TBloomError):
+    """Another process holds the lock on the claims."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is in use by another process, and with TBLOOM_MARK = 'done' only one process may use it at a time: wait "
+            "for the end of that crawl, or stop it, or give this one another TBLOOM_PATH, or all TBLOOM_MARK = 'scheduled' (or a "
+            "TBLOOM_STORE on Redis, which crawlers share)"
+        )
+
+
+class CrawlLocal(LocalBloom):
+    """A crawl's ``LocalBloom``, with claims. Call ``open_claims`` before any other method that handles claims.
+
+    Its methods are those of ``CrawlBloom``, and raise TBloomError where a file can't be written.
+    """
+
+    #: There are no other sessions.
+    is_silent: bool = False
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.session: str = secrets.token_hex(8)
+        #: The items that this process has claimed, each with the number of newest slices in which it was looked for; 0: all.
+        self._claimed: dict[bytes, int] = {}
+        #: The queue whose requests this process takes; None: none so far.
+        self._queue: str | None = None
+        self._database: sqlite3.Connection | None = None
+        #: The files of the database, by which they are known again.
+        self._files: dict[str, os.stat_result] = {}
+        call_in_child(self._drop_database)
+
+    @property
+    def keeps_notes(self) -> bool:
+        """Whether a later crawl can take requests over."""
+        return self.path is not None
+
+    def open_claims(self, look_of: Callable[[bytes, str], bytes] = lambda item, _: item) -> None:
+        """Lock out other processes, and forget claims of earlier ones that have expired, or that the filter has seen.
+
+        ``look_of`` returns what was searched for when an item was claimed, from the item and the first line of its note.
+
+        Raise ClaimsLocked; OSError; and what any call raises, such as ConfigMismatch.
+        """
+        if sqlite3 is None:
+            raise TBloomError("a crawl without a server needs sqlite3, which this Python lacks")
+        self.contains(b"any item")  # raises an error before the file is locked
+        try:
+            with self._naming_file():
+                self._database = _open(self.path)
+                if self.path is not None:
+                    names = f"{self.path}.claims", f"{self.path}.claims-wal"
+                    self._files = {name: Path(name).stat() for name in names}
+            with self._changing() as database:
+                now = self._protocol.clock()
+                database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
+                self._leave(database, 2)
+                query = (
+                    "SELECT within, item, substr(note, 1, instr(note, char(10)) - 1) FROM claims"
+                )
+                claims = [
+                    (within, item, look_of(item, head))
+                    for within, item, head in database.execute(query)
+                ]
+                self._end(database, self._seen(claims))
+                # Commits, and makes the file shorter. By execute() it would free one page.
+                database.executescript("PRAGMA incremental_vacuum")
+        except BaseException:
+            self.close()
+            raise
+
+    def claim_many(
+        self,
+        items: Iterable[bytes],
+        within: int | None = None,
+        notes: Iterable[str | Note] | None = None,
+        looks: Iterable[bytes] | None = None,
+    ) -> list[Claim]:
+        """See ``CrawlBloom.claim_many``. An item of which a process may have died stays left to ``take``, which tells of the deaths."""
+        items = [*items]
+        given = [""] * len(items) if notes is None else [*notes]
+        claimed, answers = dict[bytes, Note](), list[Claim]()
+        for item, note, is_seen in zip(
+            items, given, self.contains_many(looks or items, within), strict=True
+        ):
+            is_claimed = item in claimed or item in self._claimed
+            is_busy = not is_seen and (is_claimed or self._may_kill(item))
+            answer = Claim.SEEN if is_seen else Claim.BUSY if is_busy else Claim.NEW
+            answers.append(answer)
+            if answer is Claim.NEW:
+                claimed[item] = note if isinstance(note, Note) else Note(note)
+        self._claim(claimed, within)
+        return answers
+
+    def note_history(self, histories: Mapping[bytes, History]) -> None:
+        """See ``TimeBloom.note_history``."""
+        with self._changing() as database:
+            for item, history in histories.items():
+                if item in self._claimed:
+                    _note(database, item, history)
+
+    def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
+        """See ``TimeBloom.commit_many``."""
+        items = [*items]
+        with self._changing() as database:
+            if keep is None:  # also what an older slice holds
+                self.add_many(items, within=1)
+            else:
+                self.add_many(items, keep=keep)
+                # What an older slice holds can't be added to it: it is kept for longer. So is its page in a version, which begins with it.
+                lists = (*(item for item in items if self._claimed.get(item)),)
+                self.add_many([item for item in items if item.startswith(lists)], within=1)
+            self._end(database, items)
+        return [True] * len(items)
+
+    def release_many(self, items: Iterable[bytes]) -> None:
+        """See ``TimeBloom.release_many``."""
+        with self._changing() as database:
+            self._end(database, [item for item in items if item in self._claimed])
+
+    def leave_many(self, items: Iterable[bytes]) -> None:
+        """See ``TimeBloom.leave_many``."""
+        items = [item for item in items if item in self._claimed]
+        with self._changing() as database:
+            rows = [(self._expiry(), item) for item in items]
+            database.executemany("UPDATE claims SET owner = 1, expires = ? WHERE item = ?", rows)
+        for item in items:
+            self._claimed.pop(item)
+
+    def trim_given_up(self, queue: str) -> None:
+        """Keep the newest of the queue's pages that are given up: those that were claimed last."""
+        with self._changing() as database:
+            database.execute(
+                "DELETE FROM claims WHERE owner > 0 AND queue = ?1 AND rowid <= (SELECT rowid FROM claims WHERE owner > 0 "
+                "AND queue = ?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)",
+                (given_up_queue_of(queue), MOST_GIVEN_UP),
+            )
+
+    def queues(self) -> list[str]:
+        """Return the queues of all claims."""
+        with self._changing() as database:
+            return [queue for (queue,) in database.execute("SELECT DISTINCT queue FROM claims")]
+
+    def count_left(self, queue: str) -> tuple[int, int]:
+        """Return how many requests are left in the queue, and of how many of them processes have died twice or more."""
+        with self._changing() as database:
+            query = (
+                "SELECT count(*), coalesce(sum(deaths + (owner = 2) >= ?), 0) FROM claims "
+                "WHERE owner > 0 AND queue = ?"
+            )
+            found: tuple[int, int] = database.execute(query, (SUSPECT, queue)).fetchone()
+            return found
+
+    def left_in(self, queue: str) -> Iterator[tuple[bytes, Note]]:
+        """Yield the requests that are left in the queue, the oldest first: their items and notes."""
+        with self._changing() as database:
+            query = "SELECT item FROM claims WHERE owner > 0 AND queue = ? ORDER BY rowid"
+            items = database.execute(query, (queue,)).fetchall()
+        for item in items:
+            with self._changing() as database:
+                query = "SELECT note, deaths + (owner = 2), failures FROM claims WHERE item = ? AND owner > 0 AND queue = ?"
+                row = database.execute(query, (*item, queue)).fetchone()
+            if row:
+                text, deaths, failures = row
+                yield item[0], Note(text, queue, deaths=deaths, failures=failures)
+
+    def requeue(self, moves: Iterable[tuple[bytes, str, Note | None]]) -> list[bool]:
+        """Leave requests in other queues; None: forget them. Return for each whether it was left in the queue that is named first."""
+        with self._changing() as database:
+            return [self._requeue(database, *move) for move in moves]
+
+    def _requeue(
+        self, database: sqlite3.Connection, item: bytes, queue: str, note: Note | None
+    ) -> bool:
+        if note is None:
+            query = "DELETE FROM claims WHERE item = ? AND queue = ? AND owner > 0"
+            return database.execute(query, (item, queue)).rowcount == 1
+        query = (
+            "UPDATE claims SET queue = ?, note = ?, expires = ?, owner = 1, deaths = 0, failures = 0 "
+            "WHERE item = ? AND queue = ? AND owner > 0"
+        )
+        values = note.queue, note.text, self._expiry(), item, queue
+        return database.execute(query, values).rowcount == 1
+
+    def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:
+        """Claim requests of the queue that earlier processes have left; return their notes."""
+        if main:
+            self._queue = queue
+        with self._changing() as database:
+            rows = database.execute(
+                "SELECT item, within, note, deaths + (owner = 2), failures FROM claims WHERE owner > 0 AND queue = ?"
+                " ORDER BY deaths + (owner = 2), rowid LIMIT ?",
+                (queue, limit),
+            ).fetchall()
+            # It may kill this process, too, and is taken alone.
+            suspects = rows[:1] if idle else []
+            rows = [row for row in rows if row[3] < SUSPECT] or suspects
+            # Whoever ends without work on a suspect leaves a suspect.
+            database.executemany(
+                "UPDATE claims SET deaths = CASE WHEN ?1 < ?2 THEN deaths ELSE ?1 END, owner = 0 WHERE item = ?3",
+                [(row[3], SUSPECT, row[0]) for row in rows],
+            )
+        self._claimed.update(row[:2] for row in rows)
+        notes = [
+            Note(text, queue, deaths=deaths, failures=failures)
+            for _, _, text, deaths, failures in rows
+        ]
+        return Taken(notes, 1)
+
+    def known(self, item: bytes, look: bytes = b"") -> Claim | None:
+        """Return the answer for the item; None: it is new. ``look``: what is searched for."""
+        if item in self._claimed:
+            return Claim.BUSY
+        return Claim.SEEN if self.contains(look or item) else None
+
+    @property
+    def claimed(self) -> int:
+        """The number of items that this process has claimed, and neither committed nor released."""
+        return len(self._claimed)
+
+    def owns(self, item: bytes) -> bool:  # noqa: ARG002 - as CrawlBloom's
+        """Return True: what this process has claimed, no other one has."""
+        return True
+
+    def live(self) -> None:
+        """Do nothing: there are no other sessions."""
+
+    def clear(self) -> None:
+        """Forget everything; see ``LocalBloom.clear``."""
+        with self._changing() as database:
+            super().clear()
+            database.execute("DELETE FROM claims")
+        self._claimed = {}
+
+    def close(self) -> None:
+        """See ``LocalBloom.close``. The next process takes over the claims."""
+        try:
+            if self._database is not None:
+                self._check_files()
+                with suppress(TBloomError), self._changing() as database:
+                    self._leave(database, 1)
+        finally:
+            if self._database is not None:
+                self._database.close()
+            self._database = None
+            super().close()
+
+    def _claim(self, notes: Mapping[bytes, Note], within: int | None) -> None:
+        """Claim the items, each with its note."""
+        asked = within or 0
+        rows = [
+            (item, asked, note.queue, note.deaths, note.failures, note.text)
+            for item, note in notes.items()
+            if note.text
+        ]
+        with self._changing() as database:
+            # A claim without a note is not in the table.
+            self._end(database, [item for item, note in notes.items() if not note.text])
+            database.executemany("REPLACE INTO claims VALUES (?, 0, ?, ?, ?, ?, ?, 0)", rows)
+        self._claimed.update(dict.fromkeys(notes, asked))
+
+    def _may_kill(self, item: bytes) -> bool:
+        """Return whether the item is left in this process's queue, and processes may have died of it."""
+        with self._changing() as database:
+            query = "SELECT 1 FROM claims WHERE item = ? AND queue = ? AND (owner = 2 OR owner = 1 AND deaths > 0)"
+            return database.execute(query, (item, self._queue)).fetchone() is not None
+
+    def _leave(self, database: sqlite3.Connection, owner: int) -> None:
+        """Leave the claims of a process that has ended. It was not at work on those that had failed."""
+        failed = failed_queue_of("")
+        database.execute(
+            "UPDATE claims SET owner = CASE WHEN substr(queue, ?) = ? THEN 1 ELSE ? END, expires = ? WHERE owner = 0",
+            (-len(failed), failed, owner, self._expiry()),
+        )
+
+    def _expiry(self) -> int:
+        """Return when claims expire that are left now (ms)."""
+        now, window = self._protocol.clock(), self.config.window
+        return max(window.expires(window.slice_at(now)), now + _LEAST_MS)
+
+    def _end(self, database: sqlite3.Connection, items: Collection[bytes]) -> None:
+        """End claims of any process."""
+        database.executemany("DELETE FROM claims WHERE item = ?", [(item,) for item in items])
+        for item in items:
+            self._claimed.pop(item, None)
+
+    def _seen(self, claims: list[tuple[int, bytes, bytes]]) -> set[bytes]:
+        """Return the items that the filter has seen, as what is searched for, each within as many slices as its claim has."""
+        seen, slices = set[bytes](), self.config.slices
+        for within in {within for within, *_ in claims}:
+            items = [words for its, *words in claims if its == within]
+            looks = [look for _, look in items]
+            answers = self.contains_many(looks, within if 1 <= within <= slices else None)
+            seen.update(item for (item, _), is_seen in zip(items, answers, strict=True) if is_seen)
+        return seen
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Commit the changes of the block at its end, or roll them back if it raises. Raise TBloomError as ``_naming_file`` does."""
+        if self._database is None:
+            raise TBloomError("the claims are closed, or those of the process that forked this one")
+        self._check_files()
+        with self._naming_file(), self._database:
+            yield self._database
+
+    def _check_files(self) -> None:
+        """Raise TBloomError if a file of the database is no longer there: SQLite would go on, in a file without a name."""
+        for name, opened in self._files.items():
+            try:
+                is_there = os.path.samestat(Path(name).stat(), opened)
+            except OSError:
+                is_there = False
+            if not is_there:
+                raise TBloomError(
+                    f"{name} was deleted or replaced while it was in use; the next crawl knows nothing of the pages that this one "
+                    "has left, but for their links"
+                )
+
+    @contextmanager
+    def _naming_file(self) -> Iterator[None]:
+        """Raise TBloomError, which ends the crawl, for an error of a file, such as a full disk."""
+        try:
+            yield
+        except OSError as error:
+            raise TBloomError(
+                f"{error.filename or self.path}: {error.strerror or error}"
+            ) from error
+        except sqlite3.Error as error:
+            # SQLite's other errors are of subclasses.
+            hint = ", or damaged: delete it (it then forgets which pages crawls have left)"
+            is_damaged = type(error) is sqlite3.DatabaseError
+            raise TBloomError(f"{self.path}.claims: {error}{hint * is_damaged}") from error
+
+    def _drop_database(self) -> None:
+        """Keep a forked child from closing the connection, also at its end.
+
+        SQLite would then write the child's old log into the database, and remove the log, which is the parent's.
+        """
+        if self._database is not None:
+            import ctypes  # noqa: PLC0415 - some builds of Python lack it
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
+        self._database = None
+
+
+class LocalFleet(KeptPages):
+    """The kept pages of one queue of a filter without a server, as ``Fleet`` has them. While it is open, no crawl runs."""
+
+    def __init__(self, store: CrawlLocal, queue: str) -> None:
+        super().__init__(queue)
+        self._store = store
+        self._queues = queues_by_state(queue)
+
+    def crawlers(self) -> list[Crawler]:
+        """Return none."""
+        return []
+
+    def pages(self, crawlers: Iterable[Crawler] = ()) -> Pages:  # noqa: ARG002 - as of Fleet
+        """Return the numbers of its pages."""
+        count = self._store.count_left
+        (left, suspects), (failed, _), (given_up, _) = (count(self._queues[each]) for each in KEPT)
+        return Pages(left=left, suspects=suspects, failed=failed, given_up=given_up)
+
+    def _in_state(self, state: str) -> Iterator[KeptPage]:
+        for item, note in self._store.left_in(self._queues[state]):
+            head = f"{LEFT}{0:08x}{note.stored[:PLACE]}".encode()
+            yield kept_page(state, 0, item, head + note.text.encode())
+
+    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
+        moves = [
+            (
+                page.digest,
+                self._queues[page.state],
+                Note(new_note(page) or FAILURE.sub("}", page.note), queue) if queue else None,
+            )
+            for page in pages
+        ]
+        return sum(self._store.requeue(moves))
+
+
+def _note(database: sqlite3.Connection, item: bytes, history: History) -> None:
+    """Change what an item's claim says of its past."""
+    known = database.execute("SELECT note FROM claims WHERE item = ?", (item,)).fetchone()
+    if known:
+        text = with_failure(known[0], history.failure) if history.failure else known[0]
+        database.execute(
+            "UPDATE claims SET queue = ?, deaths = ?, failures = ?, note = ? WHERE item = ?",
+            (history.queue, history.deaths, history.failures, text, item),
+        )
+
+
+def _open(path: str | None) -> sqlite3.Connection:
+    """Return the database beside a filter's file, and lock it. Raise ClaimsLocked, OSError or an error of SQLite."""
+    file = f"{path}.claims"
+    if path is not None:
+        # Requests may have passwords in their headers. A file that exists is not opened: to close it would unlock it.
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    database = sqlite3.connect(":memory:" if path is None else file, timeout=_TIMEOUT)
+    try:
+        database.executescript(_SCHEMA)
+    except BaseException as error:
+        database.close()
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            raise ClaimsLocked(str(path)) from None
+        raise
+    return database
