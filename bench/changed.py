@@ -15,8 +15,8 @@ from bench.progress import shown
 from bench.serving import Cost, Server, medians
 from bench.tables import Table
 from tbloom import Claim
+from tbloom.scrapy.meta import look_of, version_of
 from tbloom.scrapy.outage import CrawlBloom
-from tbloom.scrapy.versions import item_of, unversioned
 
 #: So many of 20 links were seen before; links are asked about in batches.
 SEEN, BATCH = 19, 1_000
@@ -43,13 +43,15 @@ class Crawler:
         return Request(url, meta=meta if self._has_version else {})
 
     def items(self, request: Request) -> list[bytes]:
-        """Return the item of a request, and that of its URL if it has a version."""
-        item, version = item_of(request, self._fingerprinter)
-        return [item, *unversioned([item], version)]
+        """Return what a filter is searched for about a request, and its item, if it has a version: else this alone."""
+        item, version = self._fingerprinter.fingerprint(request), version_of(request)
+        return [look_of(item, version, self._claims.config), item][not version :]
 
     def claim(self, requests: Iterable[Request]) -> list[bool]:
         """Ask about links, as with "done"."""
-        answers = self._claims.claim_many([self.items(request)[0] for request in requests])
+        asked = [self.items(request) for request in requests]
+        items, looks = [each[-1] for each in asked], [each[0] for each in asked]
+        answers = self._claims.claim_many(items, looks=looks)
         return [answer is Claim.NEW for answer in answers]
 
     def add(self, requests: Iterable[Request]) -> list[bool]:

@@ -14,6 +14,7 @@ from tbloom.engine.urls import single_server
 from tbloom.errors import ConfigError
 from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
+from tbloom.scrapy.hooks.engine import keep_spider_arguments
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import MARK
 
@@ -21,6 +22,9 @@ from tbloom.scrapy.settings import MARK
 _DUPEFILTER = "tbloom.scrapy.DupeFilter"
 #: The place of the spider middleware: next to the spider.
 _NEXT_TO_SPIDER = 1_000_000
+
+# Here, because Scrapy imports a project's add-ons before it makes a spider, and makes them after it.
+keep_spider_arguments()
 
 
 class Addon:

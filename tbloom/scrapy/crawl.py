@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
@@ -36,7 +36,6 @@ from tbloom.scrapy.options import error_line, server_settings
 from tbloom.scrapy.outage import AnyStore, CrawlStore, Outage
 from tbloom.scrapy.queues import queue_of, unnamed
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
-from tbloom.scrapy.versions import item_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -46,6 +45,15 @@ T = TypeVar("T")
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when its filter fails.
 ERROR_REASON = "tbloom_error"
+_UNNAMED = (
+    "the spider's arguments %s may say something else in each run, as objects and sets do: crawls that differ only in these share their "
+    "pages. Give a text, a number, or a list, tuple or dict of these as well to keep crawls apart"
+)
+_UNKNOWN = (
+    "the spider's arguments are not known, because its class has a constructor, and it was made before tbloom was imported: crawls share "
+    "their pages whatever these are. "
+    "In custom_settings, give ADDONS the class in place of its name: from tbloom.scrapy import Addon"
+)
 
 
 class Stage(IntEnum):
@@ -62,17 +70,34 @@ class Stage(IntEnum):
     CLOSED = 4
 
 
+class ProjectScheduler(Protocol):
+    """The project's scheduler, as the add-on has it."""
+
+    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
+    first: deque[Request]
+
+    @property
+    def queued(self) -> int:
+        """The number of requests in the queue."""
+
+    def enqueue_in_project(self, request: Request) -> bool:
+        """Queue or filter a request; return whether it is queued."""
+
+    def next_in_project(self) -> Request | None:
+        """Take the next request out of the queue."""
+
+
 class Calls:
     """Makes calls one after the other in a separate thread, so that the event loop does not wait."""
 
     def __init__(self, outage: Outage | None = None) -> None:
         self._thread = ThreadPoolExecutor(1, "tbloom-calls")
-        self._outage = outage
+        self._outage, self._in_loop = outage, in_loop()
 
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
         """Make a call, which may wait for its server. The event loop calls ``then`` once the call has ended."""
         made = partial(self._outage.wait_for, call) if self._outage else call
-        self._thread.submit(made).add_done_callback(partial(in_loop(), then))
+        self._thread.submit(made).add_done_callback(partial(self._in_loop, then))
 
     async def run(self, call: Callable[[], T]) -> T:
         """Await the result of a call. Calls that ``begin`` began earlier have ended by then."""
@@ -83,7 +108,7 @@ class Calls:
     async def ended(self) -> None:
         """Return once the calls that were begun earlier have ended."""
         ended: Deferred[None] = Deferred()
-        self._thread.submit(int).add_done_callback(partial(in_loop(), ended.callback))
+        self._thread.submit(int).add_done_callback(partial(self._in_loop, ended.callback))
         await maybe_deferred_to_future(ended)
 
     def close(self) -> None:
@@ -131,17 +156,17 @@ class Crawl:
         self.is_ending: bool = False
         #: With the add-on: fires once the store's server has answered, or the crawl is to end.
         self.opened: Deferred[None] | None = None
-        #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
-        self.scheduler: Any = None
+        #: Its scheduler, if it runs with the add-on.
+        self.scheduler: ProjectScheduler | None = None
         #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
         self.project: str = ""
         #: How often each stat was counted, also where the project keeps no stats.
         self.counts: Counter[str] = Counter()
-        self.pending: Any = None
         self._logged = set[str]()
+        # Now, because components may give the spider further attributes.
         self._arguments = spider_arguments(crawler)
 
-    @property
+    @cached_property
     def spider(self) -> Spider:
         """The spider of a running crawl."""
         assert self.crawler.spider is not None  # noqa: S101 - the crawl is running
@@ -157,39 +182,27 @@ class Crawl:
         """Whether requests may enter its queue, and leave it."""
         return self.stage < Stage.CLOSING and not self.is_ending
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether its threads have ended."""
-        return self.stage is Stage.CLOSED
-
     @cached_property
     def queue(self) -> str:
         """The queue of the spider's left pages: of those that crawls of the project with the same arguments have left."""
-        return queue_of(self.spider.name, self._arguments, self.project)
+        return queue_of(self.spider.name, self._arguments or {}, self.project)
 
     @property
-    def unnamed_arguments(self) -> list[str]:
-        """The names of the spider's arguments that say nothing in the queue's name, because they are objects."""
-        return unnamed(self._arguments)
+    def warning_of_arguments(self) -> str:
+        """What a log says of spider's arguments that the queue's name lacks; "" if it lacks none."""
+        if self._arguments is None:
+            return _UNKNOWN
+        return _UNNAMED % ", ".join(names) if (names := unnamed(self._arguments)) else ""
 
-    @property
+    @cached_property
     def failed_queue(self) -> str:
         """The queue of pages that have failed, for the next crawl."""
         return failed_queue_of(self.queue)
 
-    @property
+    @cached_property
     def given_up_queue(self) -> str:
         """The queue of pages that are given up."""
         return given_up_queue_of(self.queue)
-
-    @property
-    def tracker(self) -> Any:
-        """The pages in work; None: this crawl follows no pages."""
-        return self.pending.tracker if self.pending else None
-
-    def fingerprint(self, request: Request) -> tuple[bytes, bytes]:
-        """Return the request's fingerprint in a running crawl, and its version; see ``item_of``."""
-        return item_of(request, self.crawler.request_fingerprinter)
 
     def count(self, stat: str, times: int = 1) -> None:
         """Add to one of the crawl's stats, if it has begun."""

@@ -22,21 +22,25 @@ from twisted.internet.defer import Deferred
 from tbloom import Claim, FilterInfo, LocalBloom
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import differing, maker_of, note
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import TBloomError
+from tbloom.local.claims import CrawlLocal
+from tbloom.scrapy.asked import AskedRequests
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
-from tbloom.scrapy.done.claimed import ClaimedRequests
-from tbloom.scrapy.done.local import CrawlLocal
+from tbloom.scrapy.done.pages import Pages
+from tbloom.scrapy.done.serialize import look_in_note
 from tbloom.scrapy.hooks import untested_versions
 from tbloom.scrapy.hooks.engine import is_trial
 from tbloom.scrapy.hooks.feeds import open_no_feeds
+from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
     address_of,
     make_store,
     naming_redis,
+    needs_add_on,
     needs_no_shared_queue,
 )
 from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlBloom, CrawlExact
-from tbloom.scrapy.pending import Answer, NoAnswer, PendingRequests
+from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -102,25 +106,27 @@ class DupeFilter(RFPDupeFilter):
 
     # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
     @cached_property
-    def pending(self) -> PendingRequests:
-        """The pending requests of the crawl. With the add-on they wait in its scheduler, and threads ask the filter."""
+    def requests(self) -> Pages | AskedRequests:
+        """The requests of the crawl, whose store is opened now. With the add-on they wait in its scheduler, and threads ask the filter."""
         crawl, mark = self._crawl, self._settings.get(MARK.name)
         if mark == "done" and self._shares_queue:
             raise needs_no_shared_queue()
         if mark == "done" and crawl.scheduler is None:
-            expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
-            raise ConfigError(MARK.name, mark, expected)
+            raise needs_add_on()
         spider = crawl.crawler.spider or crawl.crawler.spidercls
         seen = make_store(self._settings, spider.name)
         if isinstance(seen, CrawlLocal):
-            seen.open_claims()
+            seen.open_claims(look_in_note)
         crawl.open(seen)
+        scheduler = crawl.scheduler
+        if not isinstance(scheduler, FilteringScheduler):
+            return AskedRequests(crawl, None)
         if mark == "done" and isinstance(seen, ClaimStore):
-            crawl.pending = ClaimedRequests(crawl, crawl.scheduler, seen)
-        elif crawl.scheduler is not None and not isinstance(seen, LocalBloom):
-            crawl.pending = PendingRequests(crawl, crawl.scheduler)
+            scheduler.requests = Pages(crawl, scheduler, seen)
+        elif not isinstance(seen, LocalBloom):
+            scheduler.requests = AskedRequests(crawl, scheduler)
         # A local store needs no round trips, so nothing waits for it.
-        return crawl.pending or PendingRequests(crawl, None)
+        return scheduler.requests or AskedRequests(crawl, None)
 
     def open(self) -> Deferred[None] | None:
         """Open the filter. Scrapy's scheduler calls this at the start. An error ends the crawl.
@@ -145,7 +151,7 @@ class DupeFilter(RFPDupeFilter):
         crawl = self._crawl
         with ending_at_an_error(crawl.crawler), naming_redis(self._settings):
             await crawl.link_calls.run(first)
-            if crawl.pending and crawl.pending.claims and isinstance(crawl.seen, CrawlBloom):
+            if isinstance(self.requests, Pages) and isinstance(crawl.seen, CrawlBloom):
                 await self._join(crawl.seen)
                 crawl.page_calls.begin(crawl.seen.forget_old_records, _forgotten)
             # Here, because the fingerprinter is not made for threads.
@@ -177,8 +183,10 @@ class DupeFilter(RFPDupeFilter):
         """
         answer: Answer = NoAnswer.DROPPED
         # Else it could not be opened.
-        if "pending" in self.__dict__ or not self._crawl.is_ending:
-            answer = self.pending.answer_to(request)
+        if "requests" in self.__dict__ or not self._crawl.is_ending:
+            project = self.requests.project
+            project.is_asked = True
+            answer = project.answer or self.requests.answer_to(request)
         self._dropped = request if answer is NoAnswer.DROPPED else None
         return answer is not Claim.NEW
 
@@ -191,7 +199,8 @@ class DupeFilter(RFPDupeFilter):
 
     def _first_call(self) -> Callable[[], object]:
         """Return the first call, which raises at the start any error that the first request would raise, such as ConfigMismatch."""
-        seen = self.pending.crawl.seen
+        self.requests  # noqa: B018 - opens the store
+        seen = self._crawl.seen
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
         return seen.clear if FLUSH.value(self._settings) else partial(seen.contains_many, [b"a"])
@@ -208,11 +217,12 @@ class DupeFilter(RFPDupeFilter):
         crawl, stats = self._crawl, self._crawl.crawler.stats
         seen = crawl.seen
         try:
-            await self.pending.finish(reason)
+            await self.requests.finish(reason)
             if stats and not crawl.is_ending:
                 found = await crawl.page_calls.run(partial(window_stats, seen))
                 for name, value in found.items():
-                    stats.set_value(name, value)
+                    if value is not None:
+                        stats.set_value(name, value)
         finally:
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
@@ -220,7 +230,7 @@ class DupeFilter(RFPDupeFilter):
                 crawl.close()
             except TBloomError as error:  # a local store's file is gone
                 crawl.fail(error)
-        self.pending.report()
+        self.requests.report()
 
 
 def _forgotten(call: Future[None]) -> None:
@@ -229,13 +239,15 @@ def _forgotten(call: Future[None]) -> None:
         logger.debug("old records of crawlers stay: %s", error)
 
 
-def window_stats(seen: AnyStore) -> dict[str, float]:
-    """Return the stats of the filter as it is now. Some servers don't let us ask for its size, and none is waited for."""
+def window_stats(seen: AnyStore) -> dict[str, float | None]:
+    """Return the stats of the filter as it is now. Some servers don't let us ask for its size (None), and none is waited for."""
     with suppress(RedisError, TBloomError):
         info: Any = seen.info()
-        found = {"tbloom/window/items": info.items, "tbloom/window/bytes": info.bytes}
-        found["tbloom/window/error_rate"] = info.error_rate
-        return {name: value for name, value in found.items() if value is not None}
+        return {
+            "tbloom/window/items": info.items,
+            "tbloom/window/bytes": info.bytes,
+            "tbloom/window/error_rate": info.error_rate,
+        }
     return {}
 
 

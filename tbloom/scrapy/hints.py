@@ -32,16 +32,15 @@ class Hints:
         self._crawl = crawl
         self._has_seen = self._has_new = self._has_sent_form = self._has_sitemaps = False
 
-    def queued(self, request: Request) -> None:
-        """Note that a request is to be fetched."""
-        if is_of_sitemap(request):
-            self._has_sitemaps = True
-        else:
-            self._has_new = True
+    def note(self, request: Request, answer: object, *, is_queued: bool) -> None:
+        """Note the answer for a request (None: the filter is not asked), and whether it is to be fetched.
 
-    def answered(self, request: Request, answer: object) -> None:
-        """Note the answer. A request with ``tbloom_within`` counts as new."""
-        if WITHIN in request.meta or (answer is Claim.NEW and not is_of_sitemap(request)):
+        One with ``tbloom_within`` counts as new.
+        """
+        is_sitemap = is_of_sitemap(request)
+        is_new = answer is Claim.NEW or (is_queued and answer is None)
+        self._has_sitemaps |= is_queued and is_sitemap
+        if (is_new and not is_sitemap) or (answer is not None and WITHIN in request.meta):
             self._has_new = True
         elif answer is Claim.SEEN:
             self._has_seen = True

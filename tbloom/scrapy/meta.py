@@ -1,22 +1,34 @@
-"""tbloom's keys in a request's meta: those that say how the filter is asked, and those that came with a copied meta."""
+"""tbloom's keys in a request's meta: how the filter is asked about it, and in which version.
+
+A page is its fingerprint, which one crawler claims. With ``meta={"tbloom_version": ...}``, the filter is searched for something else: the
+fingerprint, followed by a hash of the version. A page that is done is remembered as both.
+
+The keys are a link's own: what came with a copied meta (``meta=response.meta``) does not count, and what a spider writes does, also beside
+copied keys. They are told apart by identity: the values of a request that is queued become objects of their own, equal to what they were.
+"""
 
 from __future__ import annotations
 
-import logging
+import time
+from calendar import timegm
+from contextlib import suppress
+from copy import copy
+from datetime import UTC, date, datetime
+from hashlib import blake2b
+from itertools import count
 from typing import Any
 
 from scrapy import Request
 from scrapy.settings import BaseSettings
 
-from tbloom.arguments import check_keep, check_ttl, check_within
+from tbloom.arguments import check_keep, check_ttl, check_within, encode
+from tbloom.bloom.hasher import shard_of
 from tbloom.errors import ConfigError
-from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.outage import AnyStore, CrawlExact
 from tbloom.scrapy.settings import (
     DONE,
     KEEP,
     STORE,
-    TOKEN,
     TTL,
     VERSION,
     WITHIN,
@@ -24,48 +36,68 @@ from tbloom.scrapy.settings import (
     naming_settings,
 )
 
-logger: logging.Logger = logging.getLogger(__name__)
-
 _ARGUMENTS = {WITHIN, KEEP, TTL}
-#: Keys of tbloom's that a request gets on purpose only.
-_KEYS = {*_ARGUMENTS, VERSION, DONE}
-#: Keys whose values no two pages share, and keys that may be missing or differ in a copy.
-_DISTINCT = {TOKEN, "download_latency"}
-_CHANGED = {"depth", *_DISTINCT}
-_COPIED = (
-    "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
-    "of its own"
-)
+_KEYS = {*_ARGUMENTS, VERSION}
+#: The length of a version's hash: two versions of one URL have the same hash once in 2**64 times.
+_BYTES = 8
+#: The text of a version's hash.
+HASH = rf"[0-9a-f]{{{2 * _BYTES}}}"
 
 
-def drop_copied(request: Request, source: Any, crawl: Crawl) -> None:
-    """Remove keys of tbloom's from a request's meta that came with the meta of the response that has led to it.
+# A link's own values
 
-    ``source``: that response, or the failure of an errback; None: there is none.
-    """
-    if _KEYS.isdisjoint(request.meta) or source is None:
-        return
+
+class _Own:
+    """A value of one request, and of copies of its meta. Pickled, it is the plain value."""
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        return copy, (plain(self),)  # what is pickled names nothing of tbloom
+
+    def __copy__(self) -> _Own:
+        return self
+
+    def __deepcopy__(self, _: Any) -> _Own:
+        return self
+
+
+def plain(value: Any) -> Any:
+    """Return the value as it was."""
+    return _made(type(value).__mro__[2], value) if isinstance(value, _Own) else value
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """Return the value as an object of this class, which is or derives from the value's class."""
+    if issubclass(kind, datetime):
+        return kind.combine(value.date(), value.timetz())
+    return kind.fromordinal(value.toordinal()) if issubclass(kind, date) else kind(value)
+
+
+_OWN: dict[type[Any], type[Any]] = {
+    kind: type(kind.__name__, (_Own, kind), {"__module__": kind.__module__})
+    for kind in (int, float, str, bytes, datetime, date)
+}
+
+
+def own_values(request: Request) -> None:
+    """Make the values of tbloom's keys objects of this request's own."""
+    meta = request.meta
+    for key in _KEYS & meta.keys():
+        own = _OWN.get(type(meta[key]))
+        meta[key] = _made(own, meta[key]) if own else copy(meta[key])
+
+
+def drop_copied(request: Request, source: Any) -> None:
+    """Remove from a link's meta the very values of the response, or the failure of an errback, that has led to it; None: nothing has."""
     before = getattr(source, "request", None)
     if before is None or before.url == request.url:  # it is asked for again
         return
-    if not _is_copied(request.meta, before.meta):
-        return
-    for key in _KEYS & request.meta.keys() & before.meta.keys():
-        if request.meta[key] == before.meta[key]:
-            del request.meta[key]
-            crawl.log_once(logger.warning, _COPIED, key, request)
+    meta = request.meta
+    for key in {*_KEYS, DONE} & meta.keys() & before.meta.keys():
+        if meta[key] is before.meta[key]:
+            del meta[key]
 
 
-def _is_copied(meta: dict[str, Any], source: dict[str, Any]) -> bool:
-    """Return whether the meta was copied from that of the response's request, not only some keys of it named again."""
-
-    def has(key: str) -> bool:
-        return key in meta and meta[key] == source[key]
-
-    if any(has(key) for key in _DISTINCT & source.keys()):
-        return True
-    others = source.keys() - _CHANGED
-    return not others <= _KEYS and all(has(key) for key in others)
+# How the filter is asked
 
 
 def arguments_of(
@@ -92,3 +124,40 @@ def arguments_of(
     if claims:  # the end of the page says how long it is kept
         arguments.pop("keep", None)
     return (*arguments.items(),)
+
+
+# Versions
+
+
+def version_of(request: Request) -> bytes:
+    """Return the hash of the version that the request's meta names; b"" if it names none. Raise ConfigError that names a wrong one."""
+    version = request.meta.get(VERSION)
+    if version is None or (isinstance(version, str | bytes) and not version):  # a feed has none
+        return b""
+    name = f"meta[{VERSION!r}] of {request}"
+    return blake2b(_text(version, name), digest_size=_BYTES).digest()
+
+
+def look_of(item: bytes, version: bytes, config: Any) -> bytes:
+    """Return what a filter is searched for: the item in this version, which has to be in the shard of the item, where its claim is."""
+    if not version or config.shards == 1:
+        return item + version
+    shard = shard_of(config.digest(item), config.shards)
+    looks = (item + version + b"\0" * more for more in count())
+    return next(look for look in looks if shard_of(config.digest(look), config.shards) == shard)
+
+
+def _text(version: Any, name: str) -> bytes:
+    """Return the version as bytes: dates and times in ISO format, times in UTC, which is also the zone of those without one."""
+    # The latter two: of what no datetime knows, such as the last hours of the year 9999.
+    with suppress(ConfigError, OverflowError, ValueError):
+        if isinstance(version, time.struct_time):  # without a zone, as of feedparser, it is in UTC
+            version = datetime.fromtimestamp(timegm(version) - (version.tm_gmtoff or 0), UTC)
+        if isinstance(version, datetime):
+            zoned = version if version.utcoffset() is not None else version.replace(tzinfo=UTC)
+            return zoned.astimezone(UTC).isoformat().encode()
+        if isinstance(version, date):
+            return version.isoformat().encode()
+        if isinstance(version, str | bytes | int):
+            return encode(version, name)
+    raise ConfigError(name, version, "a str, bytes, int, date, datetime or struct_time")

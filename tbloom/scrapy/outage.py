@@ -22,7 +22,7 @@ from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
-from tbloom.scrapy.done.local import CrawlLocal
+from tbloom.local.claims import CrawlLocal
 
 T = TypeVar("T")
 
@@ -52,16 +52,11 @@ class Outage:
         self._is_told_to_end, self._is_back = is_told_to_end, is_back
         #: When the server has last answered (monotonic): one that never has may be no server.
         self._answered_at = -inf
-        #: Since when the server is away (monotonic), and when the log says so again.
-        self._began: float | None = None
-        self._said_next = 0.0
+        #: Whether the last call got no answer; since when the server is away (monotonic), and when the log says so again.
+        self.is_on: bool = False
+        self._began = self._said_next = 0.0
         #: Whether the crawl waits no longer, so that no call is made any more.
         self.is_over: bool = False
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the last call got no answer."""
-        return self._began is not None
 
     def retry_seconds(self, usual: float) -> float:
         """Return how long a store tries a call (s). ``wait_for`` makes a call again that needs longer."""
@@ -83,8 +78,8 @@ class Outage:
     def answered(self) -> None:
         """Note that the server has answered."""
         self._answered_at = time.monotonic()
-        began, self._began = self._began, None
-        if began is not None:
+        was_on, self.is_on = self.is_on, False
+        if was_on:
             logger.info("%s: the server answers again", self._place)
             self._is_back()
 
@@ -94,9 +89,9 @@ class Outage:
         A try that began within the limit is never the last one: the process may have been frozen since.
         """
         now = time.monotonic()
-        if self._began is None and began > self._answered_at:
-            self._began, self._said_next = began, 0.0
-        away_since = now if self._began is None else self._began
+        if not self.is_on and began > self._answered_at:
+            self._began, self._said_next, self.is_on = began, 0.0, True
+        away_since = self._began if self.is_on else now
         is_told = self._is_told_to_end()
         self.is_over |= is_told or max(0.0, began - away_since) >= self._limit
         if self._answered_at == -inf:
@@ -106,7 +101,7 @@ class Outage:
             return False
         if self.is_over:
             return False
-        if self._began is not None and now >= self._said_next:
+        if self.is_on and now >= self._said_next:
             self._said_next = now + _SAID_EVERY
             away = f"{now - away_since:.0f} s"
             message = "%s: the server does not answer since %s, and the crawl waits for it: %s"
@@ -134,7 +129,10 @@ class CrawlStore(SyncDriver):
             calls = next(flow)
             while True:
                 replies = yield calls
-                if not any(isinstance(reply, Exception) and is_outage(reply) for reply in replies):
+                for reply in replies:
+                    if isinstance(reply, Exception) and is_outage(reply):
+                        break
+                else:
                     outage.answered()
                 calls = flow.send(replies)
         except StopIteration as stop:
@@ -168,17 +166,21 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
     #: Claims can be kept with a note, from which another process takes the work over.
     keeps_notes = True
+    _warns = False
 
     def known(self, item: bytes, look: bytes) -> Claim | None:
         """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for.
 
         While the item is asked about in one version, which may be seen, there is none about another one.
         """
-        digest, session = self.config.digest(item), self._claims.session
-        if self._is_cached(self.config.digest(look), self.config.slices):
+        digest, session = self.config.digest(look), self._claims.session
+        if self._is_cached(digest, self.config.slices):
             return Claim.SEEN
-        is_asked = look != item and session.is_asking(digest)
-        return Claim.BUSY if session.owns(digest) and not is_asked else None
+        if look != item:
+            digest = self.config.digest(item)
+            if session.is_asking(digest):
+                return None
+        return Claim.BUSY if session.owns(digest) else None
 
     def claim_many(
         self,
@@ -207,6 +209,11 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return self._claims.session.owns(self.config.digest(item))
 
     @property
+    def claimed(self) -> int:
+        """The number of items that this session has claimed, and neither committed nor released."""
+        return len(self._claims.session.claimed)
+
+    @property
     def is_silent(self) -> bool:
         """Whether others may have taken this crawler for dead: ``live`` finds out."""
         return self._claims.is_silent
@@ -228,12 +235,6 @@ class CrawlBloom(CrawlStore, TimeBloom):
         answers = super().commit_many(items, keep)
         self._cache_seen(self.config.digests_of(items), view)
         return answers
-
-    def _warn_of_taken_over(self) -> None:
-        """Do nothing: the crawl's report warns once."""
-
-    def _warn_of_uncommitted(self) -> None:
-        """Do nothing, as above: the report counts all pages that were not marked."""
 
     def give(self, items: list[bytes], hosts: Hosts | None) -> None:
         """Leave items to any session, part with hosts, and free others; see ``GivingHosts``."""

@@ -2,68 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from ast import literal_eval
 from collections.abc import Mapping
 from typing import Any
 
 #: No longer text of a spider's arguments is read.
 _LONGEST_ARGUMENTS = 10_000
-#: What Python writes of an object without a text of its own.
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 def queue_of(spider: str, arguments: Mapping[str, Any], project: str = "") -> str:
     """Return the queue of a spider's left pages. ``project``: see ``Crawl.project``.
 
-    Arguments that begin with ``_`` say nothing of the crawl, such as scrapyd's ``_job``. Neither do objects, whose texts change from
-    run to run.
+    Arguments that begin with ``_`` say nothing of the crawl, such as scrapyd's ``_job``. Neither do those of ``unnamed``.
     """
     own = f"{project}:{spider}" if project else spider
-    texts = _texts(arguments).items()
-    given = [f"({name!r}, {text})" for name, text in sorted(texts) if text is not None]
-    return f"{own}\n[{', '.join(given)}]" if given else own
+    named = [name for name in arguments if not name.startswith("_")]
+    given = [(name, arguments[name]) for name in sorted(named) if _is_plain(arguments[name])]
+    return f"{own}\n{given}" if given else own
 
 
 def unnamed(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the names of the arguments that the queue's name leaves out, because they are objects."""
-    return [name for name, text in _texts(arguments).items() if text is None]
+    """Return the names of the arguments that the queue's name leaves out, because their texts may change from run to run."""
+    return [n for n, value in arguments.items() if not (n.startswith("_") or _is_plain(value))]
 
 
-def _texts(arguments: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the text of each argument that counts; None: it has an object's address."""
-    texts = dict[str, str | None]()
-    for name, value in arguments.items():
-        if not name.startswith("_"):
-            try:
-                texts[name] = _text(value)
-            except _HasAddressError:
-                texts[name] = None
-            except RecursionError:  # it contains itself
-                texts[name] = repr(value)
-    return texts
-
-
-class _HasAddressError(Exception):
-    """The text of a value has the address of an object."""
-
-
-def _text(value: Any) -> str:
-    """Return the value's ``repr``, with sets in order. Raise _HasAddressError if it changes from run to run."""
-    kind = type(value)
-    if kind is list:
-        return f"[{', '.join(map(_text, value))}]"
-    if kind is tuple:
-        return f"({', '.join(map(_text, value))}{',' * (len(value) == 1)})"
-    if kind is dict:
-        return f"{{{', '.join(f'{_text(key)}: {_text(part)}' for key, part in value.items())}}}"
-    if kind in (set, frozenset) and value:
-        parts = f"{{{', '.join(sorted(map(_text, value)))}}}"
-        return parts if kind is set else f"frozenset({parts})"
-    text = repr(value)
-    if not isinstance(value, str | bytes) and _ADDRESS.search(text):
-        raise _HasAddressError
-    return text
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is a text, a number or None, or a list, a tuple or a dict of these."""
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(map(_is_plain, value.items()))
+    return value is None or type(value) in (str, bytes, int, float, bool)
 
 
 def arguments_in(queue: str) -> dict[str, str] | None:

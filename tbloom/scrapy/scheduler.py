@@ -11,10 +11,11 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from tbloom.scrapy.asked import AskedRequests
 from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
+from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.hooks.engine import is_trial
 from tbloom.scrapy.options import asks_nobody, make_client
-from tbloom.scrapy.pending import PendingRequests
 from tbloom.scrapy.settings import FLUSH
 
 #: Stands for the class that the setting SCHEDULER names, which takes its place in the order of methods (``addon``).
@@ -28,6 +29,8 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
     _crawl: Crawl
     #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
     first: deque[Request]
+    #: The requests of the crawl; None: the dupefilter asks about each as it comes.
+    requests: Pages | AskedRequests | None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
@@ -41,20 +44,14 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
                 make_client(crawler.settings)[0].close()
             scheduler = super().from_crawler(crawler)
             scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
-            scheduler.first = deque()
+            scheduler.first, scheduler.requests = deque(), None
             if not is_trial(crawler):
                 crawl_of(crawler).scheduler = scheduler
             return scheduler
         return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
 
-    @property
-    def pending(self) -> PendingRequests | None:
-        """The requests that await an answer; None: the dupefilter asks about each as it comes."""
-        pending: PendingRequests | None = self._crawl.pending
-        return pending
-
     def open(self, spider: Spider) -> Deferred[None]:
-        """Open the scheduler. The dupefilter makes the pending requests. An error ends the crawl."""
+        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
         return deferred_from_coro(self._open(spider))
 
     def flush(self) -> None:
@@ -64,19 +61,19 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     def enqueue_request(self, request: Request) -> bool:
         """Return True at once; ``request_dropped`` is sent later for a duplicate."""
-        return self.pending.enqueue(request) if self.pending else self.enqueue_in_project(request)
+        return self.requests.enqueue(request) if self.requests else self.enqueue_in_project(request)
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched."""
-        return self.pending.next_request() if self.pending else self.next_in_project()
+        return self.requests.next_request() if self.requests else self.next_in_project()
 
     def has_pending_requests(self) -> bool:
         """Return whether requests are queued, or wait."""
         is_queued = self.first or super().has_pending_requests()
-        return bool(is_queued) or bool(self.pending and self.pending.is_busy)
+        return bool(is_queued) or bool(self.requests and self.requests.is_busy)
 
     def __len__(self) -> int:
-        return self.queued + (self.pending.waiting if self.pending else 0)
+        return self.queued + (self.requests.inbox.waiting if self.requests else 0)
 
     def close(self, reason: str) -> Deferred[None]:
         """Close the scheduler once no request waits: all that are left are in the queue."""
@@ -109,8 +106,8 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
                 raise asks_nobody(type(self))
 
     async def _close(self, reason: str) -> None:
-        if self.pending:
-            await self.pending.close()
+        if self.requests:
+            await self.requests.close()
         closed = super().close(reason)
         if isinstance(closed, Deferred):
             await maybe_deferred_to_future(closed)

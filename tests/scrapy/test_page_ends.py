@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -14,10 +15,13 @@ from scrapy.http import Response
 from scrapy.settings import Settings
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.done import tracker as module
-from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import Page, Token
-from tbloom.scrapy.done.tracker import Tracker
+from tbloom.scrapy.crawl import Stage
+from tbloom.scrapy.done import committer as ending
+from tbloom.scrapy.done import work as module
+from tbloom.scrapy.done.page import EndedPage, Page, Token
+from tbloom.scrapy.done.pages import Pages
+from tbloom.scrapy.done.work import Work
+from tbloom.scrapy.settings import TOKEN
 
 URL = "https://example.com/a"
 Moves = Iterator[tuple[str, Callable[[], Any]]]
@@ -28,17 +32,23 @@ class Game:
 
     def __init__(self, later: list[Callable[[], Any]]) -> None:
         self.later = later
-        self.committed, self.left, self.queue = list[Page](), list[Page](), list[Request]()
+        self.committed, self.failed, self.queue = list[Page](), list[EndedPage](), list[Request]()
         crawler: Any = SimpleNamespace(
-            settings=Settings(), get_downloader_middleware=lambda _: None, spider=None
+            settings=Settings(),
+            get_downloader_middleware=lambda _: None,
+            spider=None,
+            signals=SimpleNamespace(connect=lambda *_: None),
         )
-        failures = Failures(Settings(), lambda _: None)
-        committer: Any = SimpleNamespace(
-            add=self.committed.append,
-            fail=lambda page, _: self.left.append(page),
-            stored=SimpleNamespace(buffers=()),
+        stored: Any = SimpleNamespace(buffers=())
+        crawl: Any = SimpleNamespace(
+            committer=SimpleNamespace(
+                add=self.committed.append, fail=lambda page, _: self.failed.append(page)
+            ),
+            _failures=SimpleNamespace(pages={}),
+            _asked={},
+            _claimed=self.enqueue,
         )
-        self.pages = Tracker(crawler, failures, committer, self.enqueue)
+        self.pages = crawl.work = Work(crawler, stored, partial(Pages._ended, crawl))
         self.request: Any = None
         self.result: Any = None
         self.page: Any = None
@@ -54,7 +64,7 @@ class Game:
     def enqueue(self, request: Request, token: Token | None) -> None:
         assert "tbloom_done" not in request.meta
         if token:
-            token.write(request)
+            request.meta[TOKEN] = str(token)
             self.queue.append(request)
             self.state = "queued"
         else:
@@ -107,7 +117,7 @@ class Game:
         self.request = self.queue.pop()
         token = Token.of(self.request)
         assert token
-        self.pages.follow(self.request, token)
+        self.pages.begin(self.request, token, set())
         self.state, self.not_called, self.again = "downloading", True, False
         self.is_reached = False
 
@@ -137,18 +147,20 @@ class Game:
     def queued(self) -> None:
         fingerprints = (*self.page.token.fingerprints, "02")
         token = self.page.token._replace(fingerprints=fingerprints)
-        token.write(self.given)
-        self.pages.requeued(self.page, token)
+        self.given.meta[TOKEN] = str(token)
+        self.pages.requeue(self.page, token)
         self.queue.append(self.given)
         self.state = "queued"
 
     def seen(self) -> None:
         self.not_called, self.state = False, "ended"
-        self.pages.lead_to_done(self.page, set())
+        self.page.counts_as_done = True
+        self.pages.end(self.page)
 
     def busy(self) -> None:
         self.bad, self.state = True, "ended"
-        self.pages.fail(self.page, "redirect")
+        self.page.exception = "redirect"
+        self.pages.end(self.page)
 
     def reached(self) -> None:
         self.is_reached, self.not_called = True, False
@@ -160,11 +172,11 @@ class Game:
 
     def error(self) -> None:
         self.bad = True
-        self.pages.spider_error(Failure(ValueError()), self.result)
+        self.pages._spider_error(Failure(ValueError()), self.result)
 
     def item_fails(self) -> None:
         self.bad = True
-        self.pages.item_error(Failure(ValueError()), self.result)
+        self.pages._item_error(Failure(ValueError()), self.result)
 
     def item(self) -> None:
         holder = object()
@@ -178,7 +190,7 @@ class Game:
 
     def asks(self) -> None:
         self.again = True
-        assert self.pages.asked_again(self.request.replace(dont_filter=True))
+        assert self.pages.asked_again(self.request.replace(dont_filter=True), None)
 
     def copy(self) -> None:
         meta = self.request.meta
@@ -186,7 +198,7 @@ class Game:
             Request(URL, meta=meta),
             Request(URL + "/d", meta=meta, dont_filter=True),
         ):
-            assert not self.pages.asked_again(copied)
+            assert not self.pages.asked_again(copied, None)
             assert self.pages.continued(copied) is None
 
     def inline(self) -> None:
@@ -207,10 +219,10 @@ class Game:
         while found := [move for name, move in self.moves() if name in ways]:
             found[0]()
             self.turn()
-        assert not self.pages._in_work, "a page is left"
-        assert len(self.committed) + len(self.left) == 1, "it ends once"
+        assert not self.pages.pages, "a page is left"
+        assert len(self.committed) + len(self.failed) == 1, "it ends once"
         is_bad = (self.bad or self.not_called) if self.said is None else not self.said
-        assert is_bad == bool(self.left)
+        assert is_bad == bool(self.failed)
         assert self.lost_token <= (is_bad or self.said is not None)
         for page in self.committed:
             assert self.holders <= page.holders, "items are not waited for"
@@ -234,3 +246,36 @@ def test_a_page_ends_once_in_every_order(monkeypatch: pytest.MonkeyPatch, depth:
             game.finish()
         except BaseException as error:
             raise AssertionError(names) from error
+
+
+def test_a_page_that_waits_for_a_call_goes_on_if_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call would have counted this crawler in the page's claim, and is not made: the crawl ends."""
+    timers: list[Callable[[], None]] = []
+    monkeypatch.setattr(ending, "call_later", lambda _, call: timers.append(call))
+
+    def flush() -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    crawl: Any = SimpleNamespace(
+        is_ending=False,
+        stage=Stage.RUNNING,
+        queue="pages",
+        crawler=SimpleNamespace(settings=Settings()),
+        end=lambda: setattr(crawl, "is_ending", True),
+    )
+    seen: Any = SimpleNamespace(keeps_notes=True, config=SimpleNamespace(slices=1))
+    inbox: Any = SimpleNamespace(received=0, settled=0)
+    stored: Any = SimpleNamespace(holder_of=lambda _: None, has_lost=lambda _: False, flush=flush)
+    failures: Any = None
+    committer = ending.Committer(crawl, seen, inbox, stored, failures)
+    request = Request(URL)
+    done, waits = (
+        Page(first, Token("ab", (first,), deaths), request, request, URL, set())
+        for first, deaths in (("01", 0), ("02", 1))
+    )
+    committer.add(done)
+    noted = committer.note_death(waits)
+    timers.pop()()
+    assert (True, True) == (noted.called, crawl.is_ending)

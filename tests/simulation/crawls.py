@@ -31,7 +31,7 @@ from twisted.python.failure import Failure
 from tbloom import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Calls, Crawl
-from tbloom.scrapy.done.claimed import ClaimedRequests
+from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.outage import CrawlBloom
 from tests.simulation.cases import Played, client_of
 
@@ -167,16 +167,17 @@ class PlayedCrawl:
             self.crawl.open(self.seen)
         self.crawl.link_calls = self.crawl.page_calls = _Calls(self.crawl.outage)
         with self._having_its_turn():
-            self.pending = ClaimedRequests(self.crawl, self, self.seen)
-        self.crawl.pending = self.pending
+            self.pages = Pages(self.crawl, self, self.seen)
         self.has_begun = self.has_ended = False
 
     # What the library asks of the scheduler below
 
     def enqueue_in_project(self, request: Request) -> bool:
         """Queues the request, unless the filter answers that it is not new."""
-        if not request.dont_filter and self.pending.answer_to(request) is not Claim.NEW:
-            return False
+        if not request.dont_filter:
+            answer = self.pages.project.answer or self.pages.answer_to(request)
+            if answer is not Claim.NEW:
+                return False
         self._queue.append(request.to_dict(spider=self.spider))
         return True
 
@@ -205,12 +206,12 @@ class PlayedCrawl:
                 self._follow(self._account.start)
             elif self.crawl.is_ending:
                 self._close()
-            elif request := self.pending.next_request():
+            elif request := self.pages.next_request():
                 self._fetch(request)
                 self.timers.advance(_STEP)
             elif self.timers.getDelayedCalls():
                 self.timers.advance(_STEP)
-            elif not (self.queued or self.pending.is_busy):
+            elif not (self.queued or self.pages.is_busy):
                 self._close()
             self.timers.advance(0)
         return not self.has_ended
@@ -239,36 +240,36 @@ class PlayedCrawl:
 
     def _follow(self, urls: list[str]) -> None:
         for url in urls:
-            self.pending.enqueue(Request(url))
+            self.pages.enqueue(Request(url))
 
     def _fetch(self, request: Request) -> None:
-        tracker, url = self.pending.tracker, request.url
-        page = tracker.fetching(request)
+        work, url = self.pages.work, request.url
+        page = work.fetching(request)
         fate = self._account.fetched(self.number, url) if self._fails else ""
         assert page is not None, f"{url} is fetched as no page"
         if page.token.deaths:
-            self.pending.committer.note_death(page)
-            self.pending.committer.send()
+            self.pages.committer.note_death(page)
+            self.pages.committer.send()
         if fate == "download":
-            tracker.fetched(Failure(OSError("no answer")), page)
+            work.fetched(Failure(OSError("no answer")), page)
         else:
             response = Response(url, request=request)
-            tracker.fetched(response, page)
-            tracker.reached_callback(response)
+            work.fetched(response, page)
+            work.reached_callback(response)
             if fate == "callback":
-                tracker.callback_raised(response, ValueError())
+                work.callback_raised(response, ValueError())
             else:
                 self._follow(self._account.links_of(url))
                 self._account.succeeds(self.number, url)
-        tracker.scraped(request)
+        work.scraped(request)
 
     def _close(self) -> None:
         self.has_ended = True
         if self.crawl.is_ending:  # others may have its pages before it has told the server of all
             self._account.failed_crawls.add(self.number)
         with suppress(RedisError, TBloomError):
-            _run(self.pending.close())
-            _run(self.pending.committer.finish())
+            _run(self.pages.close())
+            _run(self.pages.committer.finish())
         with suppress(RedisError, TBloomError):
             self.seen.close()
         self.world.gone.add(self.number)

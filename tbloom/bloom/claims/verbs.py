@@ -39,17 +39,21 @@ def _by_digest(digests: Iterable[bytes], flow: Flow[list[T]]) -> Flow[dict[bytes
 class ClaimVerbs(Verbs[Client]):
     """The common base of ``TimeBloom`` and ``AsyncTimeBloom``."""
 
+    #: Whether the log tells what others have taken over, and what is not committed. Of a crawl's filter, the crawl's report does.
+    _warns: bool = True
+
     def _warn_of_taken_over(self) -> None:
         """Log the number of items that were committed after other sessions had taken over their claims."""
         taken_over = self._claims.taken_over
         if count := len(taken_over):
             taken_over.clear()
-            message = "%r: other sessions had taken over %d items before they were committed: the work may be done twice"
-            logger.warning(message, self.name, count)
+            if self._warns:
+                message = "%r: other sessions had taken over %d items before they were committed: the work may be done twice"
+                logger.warning(message, self.name, count)
 
     def _warn_of_uncommitted(self) -> None:
         """Log the number of failed commits, which nobody will send again."""
-        if failed := len(self._claims.uncommitted):
+        if self._warns and (failed := len(self._claims.uncommitted)):
             message = (
                 "%r: the commits of %d items have failed; they are new once their claims expire"
             )

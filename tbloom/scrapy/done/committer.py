@@ -17,14 +17,15 @@ from twisted.internet.defer import Deferred
 from tbloom import History
 from tbloom.arguments import check_keep
 from tbloom.errors import ConfigError
-from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
+from tbloom.scrapy.inbox import Inbox
+from tbloom.scrapy.meta import look_of
 from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
-from tbloom.scrapy.versions import look_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -47,27 +48,29 @@ class _Outbox:
     def __bool__(self) -> bool:
         return bool(self.histories or self.released or self.left)
 
+    def answer(self) -> None:
+        """Let those go on that wait."""
+        for noted in self.waiting:
+            noted.callback(None)
+        self.waiting.clear()
+
 
 class Committer:
     """Commits each page that is done, once its links have their answers and its items are stored.
 
-    A page that has failed keeps its claim, in the queue in which the next crawl finds it. ``links`` returns how many links the crawl
-    has received, and how many of them are settled.
+    A page that has failed keeps its claim, in the queue in which the next crawl finds it.
     """
 
     def __init__(
-        self,
-        crawl: Crawl,
-        seen: ClaimStore,
-        failures: Failures,
-        links: Callable[[], tuple[int, int]],
+        self, crawl: Crawl, seen: ClaimStore, inbox: Inbox, stored: StoredItems, failures: Failures
     ) -> None:
-        self._crawl, self._seen, self._failures, self._links = crawl, seen, failures, links
+        self._crawl, self._seen, self._inbox = crawl, seen, inbox
+        self._stored, self._failures = stored, failures
+        stored.ended = self._holder_ended
         #: Whether claims have notes, by which other crawls find the pages.
         self.has_notes: bool = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
-        #: Called after each commit.
-        self.when_sent: Callable[[], object] = lambda: None
-        self.stored: StoredItems = StoredItems(crawl.crawler, self._holder_ended)
+        #: Called after each call with the pages that were committed.
+        self.when_sent: Callable[[list[EndedPage]], object] = bool
         #: Pages that are done, each with the number of links that the crawl had received then.
         self._done: list[tuple[EndedPage, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
@@ -80,13 +83,19 @@ class Committer:
         self._timer: Any = None
         self._is_sending = False
 
+    # A page that is done
+
     def add(self, page: Page) -> None:
-        """Commit a page that is done."""
-        ended = self._ended_page(page)
-        self._failures.forget(ended.first)
-        received, _ = self._links()
-        self._done.append((ended, received))
-        self.uncommitted.update(dict.fromkeys(ended.items, ended))
+        """Commit a page."""
+        ended = EndedPage.of(page)
+        try:  # a callback may have set in response.meta for how many slices it is kept
+            check_keep(ended.keep, None, self._seen.config.slices)
+        except ConfigError as error:
+            message = "meta[%r] of %s: %s; it is kept for the whole window"
+            logger.error(message, KEEP, page.request, error)
+            ended = ended._replace(keep=None)
+        self._done.append((ended, self._inbox.received))
+        self.uncommitted |= dict.fromkeys(ended.items, ended)
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
@@ -97,21 +106,21 @@ class Committer:
         waiting = [each for each in self._done if each[0] is not ended]
         if ended and len(waiting) < len(self._done):
             self._done = waiting
-            self._forget(ended)
-            self._fail(ended, reason)
+            self.fail(ended, reason)
 
-    def fail(self, page: Page, reason: str) -> None:
+    # A page that is not done
+
+    def fail(self, page: EndedPage, reason: str) -> None:
         """Let a page fail: its claim says so, or is released. The page is left to the next crawl when this session ends."""
-        self._fail(EndedPage.of(page), reason)
-
-    def _fail(self, page: EndedPage, reason: str) -> None:
+        for item in page.items:
+            self.uncommitted.pop(item, None)
         self._failures.add(page, reason)
         first = page.items[0]
         if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
             self.give_up(first, page.url, page.failures + 1, reason, why)
         else:
-            self._failures.count_left(page.url, reason)
+            self._failures.count_failed(page.url, reason)
             if not page.is_list:
                 self._set_history(first, self.failure(page.failures + 1, reason))
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.
@@ -130,9 +139,9 @@ class Committer:
         self._outbox.left.append(item)
         self.soon()
 
-    def fetch_again(self, page_item: bytes, failures: int) -> None:
+    def fetch_again(self, item: bytes, failures: int) -> None:
         """Let the claim of a page that has failed say that it is fetched again."""
-        self._set_history(page_item, History(self._crawl.queue, failures=failures))
+        self._set_history(item, History(self._crawl.queue, failures=failures))
         self.soon()
 
     def release(self, items: Iterable[bytes]) -> None:
@@ -156,28 +165,28 @@ class Committer:
         if self.has_notes:
             self._outbox.histories[item] = history
 
+    # The calls
+
     def soon(self) -> None:
         """Send after ``GATHER``, so that pages that end until then share the call."""
         if (self._done or self._outbox) and not (self._timer or self._is_sending):
-            self._timer = call_later(GATHER, self._gathered)
-
-    def _gathered(self) -> None:
-        self._timer = None
-        self.send()
+            self._timer = call_later(GATHER, self.send)
 
     def send(self) -> None:
         """Send what can be sent now. While a call is on its way, do nothing: the end of that call sends the rest."""
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
+        timer, self._timer = self._timer, None
+        if timer:
+            timer.cancel()
         if self._is_sending:
             return
         # Links may be lost where the crawl ends by an error.
-        if self._crawl.is_ending or self._crawl.is_closed:
-            self._answer(self._outbox)
+        if self._crawl.is_ending or self._crawl.stage is Stage.CLOSED:
+            self._outbox.answer()
             return
         pages, outbox = self._sendable(), self._outbox
-        if (pages or outbox) and not self._crawl.is_ending:
+        if self._crawl.is_ending:  # by a full disk
+            outbox.answer()
+        elif pages or outbox:
             self._is_sending, self._outbox = True, _Outbox()
             calls = self._crawl.page_calls
             calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
@@ -187,52 +196,27 @@ class Committer:
         """Whether a call about pages is on its way, or due. Pages that wait for a holder do not count."""
         return bool(self._is_sending or self._done or self._outbox)
 
-    async def finish(self) -> None:
-        """Return once the feeds are stored, and all that can be sent is sent."""
-        await self.stored.closed()
-        # Meanwhile, other handlers of spider_closed may store more.
-        await self._crawl.page_calls.ended()
-        self.stored.lose_buffers()
-        await self._crawl.page_calls.ended()  # a call that is on its way sends nothing more
-        self.send()
-        # No page ends any more, so each call leaves less for the next one.
-        while self._is_sending:
-            await self._crawl.page_calls.ended()
-            self.send()
-        if self._timer:
-            self._timer.cancel()
-
-    def report(self) -> None:
-        """Log how many pages are done and not committed, and how many others have taken over."""
-        if unmarked := len({page.first for page in self.uncommitted.values()}):
-            message = "%d pages were fetched and not marked: the next crawl fetches them again"
-            logger.warning(message, unmarked)
-        if self._taken_over:
-            message = "%d pages were taken over by other crawlers before they were marked, and may be fetched twice"
-            logger.warning(message, self._taken_over)
-
     def _holder_ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
-        self._done += [(page, 0) for page in self._unstored.pop(holder, [])]
+        for page in self._unstored.pop(holder, ()):
+            self._done.append((page, 0))
         self.soon()
 
     def _sendable(self) -> list[EndedPage]:
         """Return the pages that can be committed now."""
-        _, settled = self._links()
         done, self._done, ready = self._done, [], list[EndedPage]()
         for page, links in done:
-            if links > settled:
+            if links > self._inbox.settled:
                 self._done.append((page, links))
-            elif (holder := self.stored.unstored(page.holders)) is not None:
+            elif (holder := self._stored.holder_of(page)) is not None:
                 self._unstored[holder].append(page)
-            elif self.stored.have_lost(page.holders):
-                self._forget(page)
-                self._fail(page, "items")
+            elif self._stored.has_lost(page):
+                self.fail(page, "items")
             else:
                 ready.append(page)
         try:
             if ready:
-                self.stored.flush()
+                self._stored.flush()
         except OSError as error:  # a full disk
             message = "Pages are not marked, because their items could not be written: %s"
             logger.error(message, error)
@@ -242,37 +226,28 @@ class Committer:
 
     def _send(self, pages: list[EndedPage], outbox: _Outbox) -> None:
         """Make the calls, in the thread of the commits. After an error, they may be made again."""
-        by_keep = defaultdict[int | None, list[EndedPage]](list)
+        seen, config = self._seen, self._seen.config
+        items = defaultdict[int | None, list[bytes]](list)
+        looks = defaultdict[int | None, list[bytes]](list)
         for page in pages:
-            by_keep[page.keep].append(page)
-        calls: list[Callable[[], object]] = [
-            partial(self._commit, group, keep) for keep, group in by_keep.items()
-        ]
+            items[page.keep] += page.items
+            for version in page.versions:
+                for item in page.items:
+                    looks[page.keep].append(look_of(item, bytes.fromhex(version), config))
+        for keep, of_pages in items.items():
+            answers = seen.commit_many([*of_pages, *looks[keep]], keep)
+            self._taken_over += answers[: len(of_pages)].count(False)
         if outbox.histories:
-            calls.append(partial(self._seen.note_history, outbox.histories))
+            seen.note_history(outbox.histories)
         if outbox.released:
-            calls.append(partial(self._seen.release_many, outbox.released))
+            seen.release_many(outbox.released)
         if outbox.left:
-            calls.append(partial(self._seen.leave_many, outbox.left))
-            calls.append(partial(self._seen.trim_given_up, self._crawl.queue))
-        for call in calls:
-            call()
-
-    def _commit(self, pages: list[EndedPage], keep: int | None) -> None:
-        items = [item for page in pages for item in page.items]
-        config = self._seen.config
-        looks = [
-            look_of(item, version, config)
-            for page in pages
-            for version in page.versions
-            for item in page.items
-        ]
-        answers = self._seen.commit_many([*items, *looks], keep)
-        self._taken_over += answers[: len(items)].count(False)
+            seen.leave_many(outbox.left)
+            seen.trim_given_up(self._crawl.queue)
 
     def _sent(self, pages: list[EndedPage], outbox: _Outbox, call: Future[None]) -> None:
         self._is_sending = False
-        self._answer(outbox)
+        outbox.answer()
         try:
             call.result()
         except Exception as error:  # noqa: BLE001 - the log has it
@@ -280,29 +255,35 @@ class Committer:
             self.send()  # nothing, but for what waits
             return
         for page in pages:
-            self._forget(page)
-            self._crawl.count("tbloom/done")
-        self.when_sent()
+            for item in page.items:
+                self.uncommitted.pop(item, None)
+        if pages:
+            self._crawl.count("tbloom/done", len(pages))
+        self.when_sent(pages)
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
 
-    @staticmethod
-    def _answer(outbox: _Outbox) -> None:
-        waiting, outbox.waiting[:] = outbox.waiting[:], []
-        for noted in waiting:
-            noted.callback(None)
+    # The end of the crawl
 
-    def _forget(self, page: EndedPage) -> None:
-        for item in page.items:
-            self.uncommitted.pop(item, None)
+    async def finish(self) -> None:
+        """Return once the feeds are stored, and all that can be sent is sent."""
+        ended = self._crawl.page_calls.ended
+        await self._stored.closed()
+        # Meanwhile, other handlers of spider_closed may store more.
+        await ended()
+        self._stored.lose_buffers()
+        await ended()  # a call that is on its way sends nothing more
+        self.send()
+        # No page ends any more, so each call leaves less for the next one.
+        while self._is_sending:
+            await ended()
+            self.send()
 
-    def _ended_page(self, page: Page) -> EndedPage:
-        """Return what is needed of the page. A callback may have set in ``response.meta`` for how many slices it is kept."""
-        ended = EndedPage.of(page)
-        try:
-            check_keep(ended.keep, None, self._seen.config.slices)
-        except ConfigError as error:
-            message = "meta[%r] of %s: %s; it is kept for the whole window"
-            logger.error(message, KEEP, page.request, error)
-            return ended._replace(keep=None)
-        return ended
+    def report(self) -> None:
+        """Log how many pages are done and not committed, and how many others have taken over."""
+        if self.uncommitted:
+            message = "%d pages were fetched and not marked: the next crawl fetches them again"
+            logger.warning(message, len({page.first for page in self.uncommitted.values()}))
+        if self._taken_over:
+            message = "%d pages were taken over by other crawlers before they were marked, and may be fetched twice"
+            logger.warning(message, self._taken_over)

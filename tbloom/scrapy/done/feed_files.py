@@ -24,10 +24,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 _OPENERS: dict[Any, Any] = {Bz2Plugin: bz2.open, GzipPlugin: gzip.open, LZMAPlugin: lzma.open}
 
 
-def mend(slot: FeedSlot) -> None:
-    """Mend the file of a feed that is new. Without an item, it then stays as it is."""
+def mend(slot: FeedSlot) -> bool:
+    """Mend the file to which a new feed appends. Without an item, it then stays as it is. Return False if the feed begins a file."""
     if (path := _continued(slot)) is None:
-        return
+        return False
     slot.store_empty = False
     if opener := _opener(slot):
         if _is_torn(path, opener):
@@ -35,6 +35,7 @@ def mend(slot: FeedSlot) -> None:
             _move_aside(path, "torn", why)
     elif writes_lines(slot):
         _end_line(path)
+    return True
 
 
 def begin(slot: FeedSlot, item: Any) -> None:

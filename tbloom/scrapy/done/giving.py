@@ -9,15 +9,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import repeat
-from typing import Any
 
 from scrapy import Request
 
 from tbloom.bloom.claims.calls import Hosts
-from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.hooks.queue import host_queues
+from tbloom.scrapy.inbox import Inbox
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import TOKEN
 
@@ -30,18 +31,21 @@ PAUSE = 1.0
 
 
 class Giving:
-    """Gives queued pages to crawlers that wait. ``put`` puts a request back, ``can_give`` returns whether others can fetch it."""
+    """Gives queued pages to crawlers that wait."""
 
     def __init__(
         self,
         crawl: Crawl,
-        scheduler: Any,
+        scheduler: ProjectScheduler,
         seen: CrawlBloom,
-        put: Callable[[Request], object],
-        can_give: Callable[[Request], bool],
+        inbox: Inbox,
+        work: Work,
     ) -> None:
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
-        self._put, self._can_give = put, can_give
+        self._inbox, self._work = inbox, work
+        #: Queues a request again. Returns whether other crawlers can fetch it.
+        self.put_back: Callable[[Request], object] = bool
+        self.is_givable: Callable[[Request], bool] = bool
         self._keeps = max(1, crawl.crawler.settings.getint("CONCURRENT_REQUESTS"))
         self._is_giving = False
         #: The next look at the queue is not before this time, because nothing could be given at the last one.
@@ -57,16 +61,13 @@ class Giving:
         self._forget_given()
         given, self._given_lately = self._given_lately, deque()
         for _, request in given if is_empty else ():
-            self._put(request)
+            self.put_back(request)
 
     def _forget_given(self) -> None:
         """Forget what was given more than two heartbeats ago."""
         until, given = time.monotonic() - self._seen.session_ttl / 2, self._given_lately
         while given and given[0][0] < until:
             given.popleft()
-
-    def queued(self, request: Request) -> None:
-        """Hear that a page has entered the queue."""
 
     def look(self) -> None:
         """Give away some pages if crawlers wait, and more are queued than are fetched next."""
@@ -112,8 +113,10 @@ class Giving:
 
         They are all pages of some hosts, or else the next ones of all.
         """
+        if not share:
+            return [], None
         chosen, left = list[Request](), share
-        queues = host_queues(self._scheduler) if share else None
+        queues = host_queues(self._scheduler)
         for _, pop, size in (queues or [])[:-1]:  # the busiest host stays
             if size <= left:
                 chosen += self._givable_of([pop() for _ in range(size)])
@@ -129,6 +132,6 @@ class Giving:
         """Return those that others can fetch. The others are this crawl's next ones: back in the queue, they might lose their place."""
         givable, kept = list[Request](), list[Request]()
         for request in requests:
-            (givable if self._can_give(request) else kept).append(request)
+            (givable if self.is_givable(request) else kept).append(request)
         self._scheduler.first.extendleft(reversed(kept))
         return givable

@@ -29,7 +29,7 @@ class GivingHosts(Giving):
         self._hosts: dict[str, int | None] = {}
 
     def queued(self, request: Request) -> None:
-        """See ``Giving.queued``."""
+        """Hear that a page has entered the queue."""
         self._hosts[owned_host(host_of(request))] = None
 
     def session_lost(self, *, is_empty: bool) -> None:
@@ -47,7 +47,7 @@ class GivingHosts(Giving):
         for host, *queue in queues:
             by_host[owned_host(host)].append(queue)
         here = by_host.keys() | self._hosts_in_work()
-        settled = self._crawl.pending.settled
+        settled = self._inbox.settled
         frees = [host for host, links in parted.items() if links <= settled and host not in here]
         parts = [host for host in self._hosts.keys() - parted.keys() - here if waiting]
         popped = list[Request]()
@@ -61,7 +61,7 @@ class GivingHosts(Giving):
 
     def _changed(self, hosts: Hosts) -> None:
         """See ``Giving._changed``."""
-        self._hosts |= dict.fromkeys(hosts.parted, self._crawl.pending.received)
+        self._hosts |= dict.fromkeys(hosts.parted, self._inbox.received)
         for host in hosts.freed:
             # Unless it has got a page of the host since.
             if self._hosts.get(host) is not None:
@@ -69,9 +69,8 @@ class GivingHosts(Giving):
 
     def _hosts_in_work(self) -> set[str]:
         """Return the hosts of pages in work or kept back, and those whose delay is not over."""
-        crawl = self._crawl
-        requests = [*crawl.tracker.requests, *self._scheduler.first]
-        hosts = {*map(host_of, requests)} | hosts_at_work(crawl.crawler.engine)
+        requests = [*self._work.requests, *self._scheduler.first]
+        hosts = {*map(host_of, requests)} | hosts_at_work(self._crawl.crawler.engine)
         return {*map(owned_host, hosts)}
 
 

@@ -11,13 +11,21 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from twisted.internet.defer import CancelledError, Deferred
 
-from tbloom.scrapy.crawl import Stage, crawl_of
+from tbloom.scrapy.crawl import Crawl, Stage, crawl_of
+from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.hooks.engine import next_turn
+from tbloom.scrapy.scheduler import FilteringScheduler
 
 #: The event loop has a turn after so many requests of ``start``. With a turn after each, few share a call.
 _TURNS_EVERY = 20
 #: Stands for the class that the setting DOWNLOADER names, which takes its place in the order of methods (``addon``).
 _Project: Any = object
+
+
+def pages_of(crawl: Crawl) -> Pages | None:
+    """Return the pages of a crawl that follows them."""
+    requests = crawl.scheduler.requests if isinstance(crawl.scheduler, FilteringScheduler) else None
+    return requests if isinstance(requests, Pages) else None
 
 
 class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
@@ -32,20 +40,18 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
 
     def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
         """Return a Deferred of the Response, Request or Failure."""
-        tracker = self._crawl.tracker
-        page = tracker.fetching(request) if tracker else None
+        pages = pages_of(self._crawl)
+        page = pages.work.fetching(request) if pages else None
         fetched = super().fetch(request, *[self._crawl.crawler.spider] * self._needs_spider)
-        if page is None:
+        if pages is None or page is None:
             return fetched
         if not isinstance(fetched, Deferred):
-            return tracker.fetched(fetched, page)
+            return pages.work.fetched(fetched, page)
         if page.token.deaths:
-            fetched.addBoth(self._note_death, page)
-        return fetched.addBoth(tracker.fetched, page)
-
-    def _note_death(self, result: Any, page: Any) -> Deferred[Any]:
-        """Hold the result back until the page's note counts this crawler among the dead ones: the result may kill it."""
-        return self._crawl.pending.committer.note_death(page).addCallback(lambda _: result)  # type: ignore[no-any-return]
+            # Held back until the page's note counts this crawler among the dead ones: the result may kill it.
+            noted = pages.committer.note_death
+            fetched.addBoth(lambda result: noted(page).addCallback(lambda _: result))
+        return fetched.addBoth(pages.work.fetched, page)
 
 
 class PageSpiderMiddleware:
@@ -71,12 +77,12 @@ class PageSpiderMiddleware:
         async for output in start:
             yield output
             yielded += 1
-            pending = self._crawl.pending
+            scheduler = self._crawl.scheduler
             try:
                 if yielded % _TURNS_EVERY == 0:
                     await next_turn()
-                if pending:
-                    await pending.have_room()
+                if isinstance(scheduler, FilteringScheduler) and scheduler.requests:
+                    await scheduler.requests.inbox.have_room()
             except CancelledError:  # of another reactor than asyncio's: the engine stops
                 return
             if self._crawl.stage >= Stage.CLOSING:
@@ -88,10 +94,12 @@ class PageSpiderMiddleware:
 
     def process_spider_input(self, response: Response) -> None:
         """Note that no other middleware has refused the response."""
-        if tracker := self._crawl.tracker:
-            tracker.reached_callback(response)
+        pages = pages_of(self._crawl)
+        if pages:
+            pages.work.reached_callback(response)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """Note that the callback has raised an exception, or that the response has not reached it."""
-        if tracker := self._crawl.tracker:
-            tracker.callback_raised(response, exception)
+        pages = pages_of(self._crawl)
+        if pages:
+            pages.work.callback_raised(response, exception)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from scrapy import Request
 
 from tbloom.scrapy.hooks.queue import copy_request
-from tbloom.scrapy.settings import KEEP, TOKEN, WITHIN
-from tbloom.scrapy.versions import HASH
+from tbloom.scrapy.meta import HASH
+from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+_SUCCESS = range(200, 300)
 #: The text of fingerprints and their version, and that of a token.
 FINGERPRINTS = re.compile(rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v({HASH}))?")
 _TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) {FINGERPRINTS.pattern}", re.ASCII)
@@ -35,19 +40,15 @@ class Token(NamedTuple):
     version: str = ""
 
     @classmethod
-    def read(cls, text: Any) -> Self | None:
-        """Return the token that the text holds; None if it holds none: other programs may write to a queue."""
+    def of(cls, request: Request) -> Self | None:
+        """Return the request's token; None if it has none: other programs may write to a queue."""
+        text = request.meta.get(TOKEN)
         form = _TOKEN.fullmatch(text) if isinstance(text, str) else None
         if form is None:
             return None
         session, deaths, failures, fingerprints, version = form.groups("")
         known = unversioned(fingerprints, version)
         return cls(session, known, int(deaths), int(failures), version)
-
-    @classmethod
-    def of(cls, request: Request) -> Self | None:
-        """Return the request's token; None if it has none."""
-        return cls.read(request.meta.get(TOKEN))
 
     @staticmethod
     def first_of(text: str) -> str:
@@ -62,19 +63,16 @@ class Token(NamedTuple):
         """The text of its fingerprints and its version."""
         return " ".join(self.fingerprints) + f" v{self.version}" * bool(self.version)
 
-    def write(self, request: Request) -> None:
-        """Write the token into the request's meta."""
-        request.meta[TOKEN] = str(self)
-
     @property
     def items(self) -> list[bytes]:
         """The fingerprints as items of the filter."""
-        return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
+        return [*map(bytes.fromhex, self.fingerprints)]
 
 
 def unversioned(fingerprints: str, version: str) -> tuple[str, ...]:
     """Return the fingerprints of a text. Until 2df42574, tbloom wrote each with the version at its end."""
-    return (*(each.removesuffix(version) or each for each in fingerprints.split()),)
+    known = fingerprints.split()
+    return (*([each.removesuffix(version) or each for each in known] if version else known),)
 
 
 def without(request: Request, *keys: str) -> Request:
@@ -89,15 +87,17 @@ def without(request: Request, *keys: str) -> Request:
 class Page:
     """A page in work: from ``next_request`` until the scraper has finished it."""
 
+    #: The fingerprint of the page's first request, by which it is known.
+    first: str
     token: Token
     #: The request that has come out of the queue.
     request: Request
-    #: The hashes of all versions that links have asked for before it is fetched: it is done in these.
-    versions: set[str]
-    #: The meta of the request that its response answers: a callback may write into it.
-    meta: dict[str, Any]
+    #: The request that its response answers: a callback may write into its meta.
+    answered: Request
     #: The URL by which it was linked, before any redirect.
     url: str
+    #: The hashes of all versions that links have asked for before it is fetched: it is done in these.
+    versions: set[str]
     #: Whether the downloader has returned something for the page; the status of the response, or why there is no response.
     is_fetched: bool = False
     status: int | None = None
@@ -117,17 +117,44 @@ class Page:
     #: The feeds and pipelines that have taken its items.
     holders: set[object] = field(default_factory=set)
 
-    @property
-    def first(self) -> str:
-        """The fingerprint of the page's first request, by which it is known."""
-        return self.token.fingerprints[0]
+    def fail(self, reason: str) -> None:
+        """Let the page fail at its end, for the first reason that is given."""
+        self.exception = self.exception or reason
+
+
+def why_failed(page: Page, done_statuses: Container[int]) -> str:
+    """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done, unless its items are lost.
+
+    docs/scrapy.md has this as a table. ``done_statuses``: a page is done with these though no callback gets its response.
+    ``done/committer.py`` knows later whether its items are lost.
+    """
+    said, status = page.answered.meta.get(DONE), page.status
+    if said not in (None, True, False):
+        message = "meta[%r] of %s: expected True or False, got %r: the page has failed"
+        logger.error(message, DONE, page.request, said)
+    if said is not None:
+        reason = "" if said == True else DONE  # noqa: E712 - or 1
+    elif page.exception or page.counts_as_done or page.is_called:
+        reason = page.exception
+    elif page.download_error:
+        reason = f"download/{page.download_error}"
+    elif status is None:
+        reason = "unfinished"
+    elif status in done_statuses:
+        reason = ""
+    else:  # a spider middleware has refused a response that was for the callback
+        reason = "input" if status in _SUCCESS else f"status/{status}"
+    return f"{reason} from the cache" if reason and page.is_cached else reason
 
 
 class EndedPage(NamedTuple):
     """A page that the scraper has finished: what is needed of it until it is committed, or left."""
 
-    items: tuple[bytes, ...]
-    versions: tuple[bytes, ...]
+    items: list[bytes]
+    #: The fingerprint of the page's first request.
+    first: str
+    #: The hashes of the versions in which it is done.
+    versions: set[str]
     url: str
     #: Whether it has ``tbloom_within``, as list pages have.
     is_list: bool
@@ -140,20 +167,12 @@ class EndedPage(NamedTuple):
     @classmethod
     def of(cls, page: Page) -> Self:
         """Return what is needed of the page. A callback may have written into its meta."""
+        token, keep = page.token, page.answered.meta.get(KEEP)
+        is_list = WITHIN in page.request.meta
+        holders = (*page.holders,)
         return cls(
-            (*page.token.items,),
-            (*map(bytes.fromhex, page.versions),),
-            page.url,
-            WITHIN in page.request.meta,
-            page.token.failures,
-            page.meta.get(KEEP),
-            (*page.holders,),
+            token.items, page.first, page.versions, page.url, is_list, token.failures, keep, holders
         )
-
-    @property
-    def first(self) -> str:
-        """The fingerprint of the page's first request."""
-        return self.items[0].hex()
 
     @property
     def is_given_up(self) -> bool:

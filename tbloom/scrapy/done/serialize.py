@@ -28,6 +28,7 @@ from copy import copy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from inspect import getattr_static
 from pathlib import Path
 from types import MemberDescriptorType, MethodType, ModuleType, NoneType
@@ -40,6 +41,7 @@ from scrapy.utils.request import request_from_dict
 from tbloom import Note
 from tbloom.scrapy.done.page import FINGERPRINTS, Token, unversioned
 from tbloom.scrapy.hooks.queue import host_of, rules_of
+from tbloom.scrapy.meta import plain
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16
@@ -71,7 +73,7 @@ _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Counter: (_pairs, lambda pairs: Counter(dict(pairs))),
     defaultdict: (_factory_and_pairs, lambda of: defaultdict(_FACTORIES[of[0]], of[1])),
     deque: (lambda value: [[*value], value.maxlen], lambda of: deque(of[0], of[1])),
-    bytes: (lambda value: value.decode("latin-1"), lambda text: text.encode("latin-1")),
+    bytes: (partial(str, encoding="latin-1"), partial(bytes, encoding="latin-1")),
     date: (date.isoformat, date.fromisoformat),
     datetime: (datetime.isoformat, datetime.fromisoformat),
     time: (time.isoformat, time.fromisoformat),
@@ -147,6 +149,13 @@ def read_token(note: Note, session: str) -> Token:
     return Token(session, known, note.deaths, note.failures, version)
 
 
+def look_in_note(item: bytes, head: str) -> bytes:
+    """Return what the filter was searched for when an item was claimed whose note has this first line."""
+    form = FINGERPRINTS.fullmatch(head)
+    version = bytes.fromhex(form[2] or "") if form else b""
+    return item.removesuffix(version) + version
+
+
 def read_request(note: str, spider: Spider) -> Request:
     """Return the request of a note. Raise Unreadable if it can't be restored."""
     return request_from_text(note.partition("\n")[2], spider)
@@ -158,7 +167,7 @@ def _to_text(request: Request, spider: Spider) -> str:
     with suppress(Exception):  # a class of the project may allow no copies
         copied = copy(request)
     fields = copied.to_dict(spider=spider)
-    fields["meta"] = {key: value for key, value in request.meta.items() if key != TOKEN}
+    fields["meta"] = {key: plain(value) for key, value in request.meta.items() if key != TOKEN}
     kind = type(request)
     if kind is Request:  # another class may have other defaults
         for name, default in _DEFAULTS.items():
@@ -256,8 +265,7 @@ def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
 class _Writer:
     """Writes values as JSON has them, up to the size of a text: lists of the same lists multiply without end."""
 
-    def __init__(self) -> None:
-        self._left = _MAX_BYTES
+    _left = _MAX_BYTES
 
     def write(self, value: Any) -> Any:
         """Return the value as JSON has it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import signals
 from scrapy.crawler import Crawler
@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.feed_files import begin, mend
+from tbloom.scrapy.done.page import EndedPage
 from tbloom.scrapy.hooks.feeds import feed_slots, flush_feed, is_local_feed, items_taken, watch_feed
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
@@ -31,15 +32,16 @@ class Buffer:
 
 
 class StoredItems:
-    """Knows the holders of items, the feed slots and the buffers of pipelines, and for each whether it has stored its items.
+    """Knows the holders of items, the feed slots and the buffers of pipelines, and for each whether it has stored its items."""
 
-    ``ended`` is called with a holder that has stored its items, or has lost them.
-    """
-
-    def __init__(self, crawler: Crawler, ended: Callable[[object], object]) -> None:
-        self._crawler, self._ended = crawler, ended
-        #: The number of items that each feed slot had after the last item.
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        #: Called with a holder that has stored its items, or has lost them.
+        self.ended: Callable[[object], object] = bool
+        #: The open feed slots, each with the number of items that it had after the last item.
         self._counts: dict[FeedSlot, int] = {}
+        #: Feeds whose items are in a local file once it is flushed, and those that append to a file.
+        self._local, self._appending = WeakSet[FeedSlot](), WeakSet[FeedSlot]()
         #: The feed slots that have accepted the item that passes now.
         self._accepted = set[FeedSlot]()
         #: The holders that have stored their items (True), or have lost them (False). A holder that still keeps items is not here.
@@ -57,43 +59,44 @@ class StoredItems:
 
     def took_item(self) -> set[object]:
         """Return the holders of the item that has just passed the pipelines. Call it once for each item, after the feed exporter."""
-        holders: set[object] = {
-            slot for slot, count in self._counts.items() if items_taken(slot) > count
-        }
+        holders = set[object]()
+        for slot, count in self._counts.items():
+            self._counts[slot] = items_taken(slot)
+            if self._counts[slot] > count:
+                holders.add(slot)
         if self._accepted - holders:  # an exporter or a filter has raised an exception
             lost = Buffer()
             self._has_stored[lost] = False
             holders.add(lost)
         self._accepted.clear()
-        if holders:
+        if self._counts.keys() != {*feed_slots(self._crawler)}:
             self._watch_slots()
-        return holders | {*self.buffers}
+        return {*holders, *self._buffers.values()}
 
     @property
-    def buffers(self) -> Iterable[Buffer]:
+    def buffers(self) -> list[Buffer]:
         """The buffers of pipelines that keep items now."""
-        return self._buffers.values()
+        return [*self._buffers.values()]
 
-    def unstored(self, holders: Iterable[object]) -> object | None:
-        """Return one of the holders that still keeps its items; None: no holder does.
+    def holder_of(self, page: EndedPage) -> object | None:
+        """Return a holder that still keeps items of the page; None: no holder does.
 
         An open feed in a local file does not count, because ``flush`` stores its items.
         """
-        open_slots = feed_slots(self._crawler)
-        for holder in holders:
-            is_flushed = is_local_feed(holder) and holder in open_slots
+        for holder in page.holders:
+            is_flushed = holder in self._local and holder in self._counts
             if holder not in self._has_stored and not is_flushed:
                 return holder
         return None
 
-    def have_lost(self, holders: Iterable[object]) -> bool:
-        """Return whether one of the holders has lost its items."""
-        return any(self._has_stored.get(holder) is False for holder in holders)
+    def has_lost(self, page: EndedPage) -> bool:
+        """Return whether a holder has lost items of the page."""
+        return False in [*map(self._has_stored.get, page.holders)]
 
     def flush(self) -> None:
         """Flush the local files. Raise their OSError."""
-        for slot in feed_slots(self._crawler):
-            if is_local_feed(slot):
+        for slot in self._counts:
+            if slot in self._local:
                 flush_feed(slot)
 
     def lose_buffers(self) -> None:
@@ -101,7 +104,7 @@ class StoredItems:
         while self._buffers:
             _, buffer = self._buffers.popitem()
             self._has_stored[buffer] = False
-            self._ended(buffer)
+            self.ended(buffer)
 
     async def closed(self) -> None:
         """Return once all feeds are stored, or lost."""
@@ -114,8 +117,11 @@ class StoredItems:
         for slot in slots:
             if slot not in self._counts:
                 watch_feed(slot, self)
+                if is_local_feed(slot):
+                    self._local.add(slot)
                 try:
-                    mend(slot)
+                    if mend(slot):
+                        self._appending.add(slot)
                 except OSError as error:  # a full disk; nothing is committed any more
                     logger.error("The crawl ends: the file of a feed can't be mended: %s", error)
                     engine: Any = self._crawler.engine
@@ -125,7 +131,7 @@ class StoredItems:
     def accepts(self, slot: FeedSlot, item: Any) -> None:
         """See ``FeedWatcher``."""
         self._accepted.add(slot)
-        if slot.file is None:
+        if slot.file is None and slot in self._appending:
             begin(slot, item)
 
     def raises(self, slot: FeedSlot) -> None:
@@ -142,7 +148,7 @@ class StoredItems:
 
     def _slot_closed(self, slot: FeedSlot) -> None:
         self._has_stored.setdefault(slot, False)
-        self._ended(slot)
+        self.ended(slot)
 
     def _exporter_closed(self) -> None:
         if not self._all_closed.called:
@@ -157,4 +163,4 @@ class StoredItems:
     def _items_flushed(self, pipeline: object = None) -> None:
         if buffer := self._buffers.pop(id(pipeline), None):
             self._has_stored[buffer] = True
-            self._ended(buffer)
+            self.ended(buffer)

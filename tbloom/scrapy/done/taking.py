@@ -28,9 +28,9 @@ from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token
 from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token, write_note
 from tbloom.scrapy.hooks.engine import is_downloading, wake_engine
+from tbloom.scrapy.meta import look_of
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import WHEN_IDLE
-from tbloom.scrapy.versions import look_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -104,14 +104,15 @@ class Taking:
         self._more_failed = True
         #: The pages that this spider could not restore.
         self._unreadable = set[bytes]()
-        #: Until when this crawl waits for others in any case.
+        #: Whether an idle crawl waits for pages that programs push; and until when it waits for others in any case.
+        self._waits_for_work = WHEN_IDLE.value(crawl.crawler.settings) == "wait"
         self._waits_until = 0.0
 
     def begin(self) -> None:
         """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
         logger.info("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
         # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
-        self._begin_question(self._crawl.link_calls, 0, idle=False)
+        self._begin(self._crawl.link_calls, 0, idle=False)
 
     def queue_changed(self) -> None:
         """Note that a request has entered the queue, or come out of it."""
@@ -157,9 +158,9 @@ class Taking:
     def _ask(self, *, idle: bool) -> None:
         if not self.is_asking and self._crawl.is_running:
             self.is_asking = True
-            self._begin_question(self._crawl.page_calls, _TAKES, idle=idle)
+            self._begin(self._crawl.page_calls, _TAKES, idle=idle)
 
-    def _begin_question(self, calls: Calls, limit: int, *, idle: bool) -> None:
+    def _begin(self, calls: Calls, limit: int, *, idle: bool) -> None:
         found = _Found()
         take = partial(self._take, found, limit, idle=idle)
         calls.begin(take, partial(self._answered, found, idle))
@@ -238,8 +239,10 @@ class Taking:
         self.has_begun = True
         try:
             asked.result()
-            self._report_unreadable(found.unreadable)
-            self._receive(found.pages)
+            if found.unreadable:
+                self._report_unreadable(found.unreadable)
+            if found.pages:
+                self._receive(found.pages)
             self._next = self._next_step(found, idle=idle)
         except Exception as error:  # noqa: BLE001 - the log has it
             self._crawl.fail(error)
@@ -267,10 +270,9 @@ class Taking:
             return _Next()
         if not idle:
             return _Next(works_from=now + _PAUSE)
-        waits_for_work = WHEN_IDLE.value(crawl.crawler.settings) == "wait"
-        if taken.is_over and now >= self._waits_until and not waits_for_work:
+        if taken.is_over and now >= self._waits_until and not self._waits_for_work:
             return _Next(works_from=now + _PAUSE, over_at=now)
-        is_told = waits_for_work and not taken.others
+        is_told = self._waits_for_work and not taken.others
         why = f"{WHEN_IDLE.name} = 'wait'" if is_told else f"{taken.others} others work"
         message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
         crawl.log_once(logger.info, message, why)
@@ -291,7 +293,8 @@ class Taking:
             why = f"{token.deaths} crawlers have died of it"
             self._committer.give_up(token.items[0], request.url, token.failures, "deaths", why)
             return False
-        self._failures.forget(token.fingerprints[0])  # somebody wants it to be fetched again
+        # Somebody wants it to be fetched again.
+        self._failures.pages.pop(token.fingerprints[0], None)
         return True
 
     def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
@@ -305,7 +308,7 @@ class Taking:
             given_up = sum(token.failures + 1 >= MOST_FAILURES for token in tokens)
             logger.warning(_UNREADABLE, len(tokens), name, given_up, self._crawl.spider.name)
             self._crawl.count("tbloom/not_taken", len(tokens))
-            for stat, number in ("left", len(tokens) - given_up), ("given_up", given_up):
+            for stat, number in ("failed", len(tokens) - given_up), ("given_up", given_up):
                 if number:
                     self._crawl.count(f"tbloom/{stat}", number)
                     self._crawl.count(f"tbloom/{stat}/unreadable/{name}", number)

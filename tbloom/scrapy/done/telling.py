@@ -15,7 +15,7 @@ from tbloom.scrapy.done.failures import Failures
 
 #: Pages a minute are those of the last heartbeats, so many.
 _BEATS = 5
-_LEFT, _GIVEN_UP = "tbloom/left/", "tbloom/given_up/"
+_FAILED, _GIVEN_UP = "tbloom/failed/", "tbloom/given_up/"
 
 
 class Telling:
@@ -39,12 +39,12 @@ class Telling:
                 self._newest = session.name
             # A lost session that tells once more, when the next one has begun, tells the same again.
             if session.name == self._newest:
-                of_others = (of for name, of in self._told.items() if name != session.name)
-                self._told[session.name] = all_counts - sum(of_others, Counter[str]())
+                self._told.pop(session.name, None)
+                self._told[session.name] = all_counts - sum(self._told.values(), Counter[str]())
             counts = self._told[session.name]
         failed = Counter[str]()
         for stat, number in counts.items():
-            for prefix in (_LEFT, _GIVEN_UP):
+            for prefix in (_FAILED, _GIVEN_UP):
                 if stat.startswith(prefix):
                     failed[stat.removeprefix(prefix)] += number
         return Record(

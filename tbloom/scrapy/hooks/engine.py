@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
@@ -69,17 +69,38 @@ def is_trial(crawler: Crawler) -> bool:
     return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
 
 
-def spider_arguments(crawler: Crawler) -> dict[str, Any]:
-    """Return the arguments with which ``Crawler.crawl`` makes the spider, while it makes the crawl's components.
+def keep_spider_arguments() -> None:
+    """Let each crawler keep the arguments with which it makes its spider. Call this once, before any spider is made.
 
     Scrapy keeps them nowhere. Without it, crawls of one spider share their pages whatever its arguments are.
     """
-    frame = sys._getframe()  # noqa: SLF001 - documented
-    while frame := frame.f_back:  # type: ignore[assignment] # ends with None
-        found = frame.f_locals
-        if found.get("self") is crawler and "kwargs" in found and "args" in found:
-            return {**{str(n): value for n, value in enumerate(found["args"])}, **found["kwargs"]}
-    return {}
+    create = Crawler._create_spider  # noqa: SLF001 - what crawl and crawl_async have in common
+
+    def create_spider(crawler: Crawler, *args: Any, **kwargs: Any) -> Spider:
+        numbered = {str(n): value for n, value in enumerate(args)}
+        vars(crawler)["tbloom_arguments"] = {**numbered, **kwargs}
+        return create(crawler, *args, **kwargs)
+
+    Crawler._create_spider = create_spider  # type: ignore[method-assign, assignment] # noqa: SLF001
+
+
+def spider_arguments(crawler: Crawler) -> dict[str, Any] | None:
+    """Return the arguments with which the crawler has made its spider.
+
+    If it did so before ``keep_spider_arguments``, they are the spider's attributes, or None: not known, because its class has a
+    constructor of its own.
+    """
+    kept: dict[str, Any] | None = vars(crawler).get("tbloom_arguments")
+    spider = crawler.spider
+    if kept is not None or spider is None:
+        return kept or {}
+    kind = type(spider)
+    if not all(
+        each.__module__.startswith("scrapy.") for each in (kind.__init__, kind.from_crawler)
+    ):
+        return None
+    usual = {*vars(kind(spider.name)), "crawler", "settings"}
+    return {name: value for name, value in vars(spider).items() if name not in usual}
 
 
 def call_soon(call: Callable[..., object], *arguments: Any) -> None:

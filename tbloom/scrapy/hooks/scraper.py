@@ -21,8 +21,8 @@ from tbloom.scrapy.hooks.downloader import is_forbidden
 class OutputWatcher(Protocol):
     """What is told about the output of callbacks and errbacks."""
 
-    def yields(self, response: Any) -> object:
-        """Hear that a link of the response, or of an errback's failure, is scheduled now; None: that is over."""
+    #: The response, or the failure of an errback, whose link is scheduled now; None: there is none.
+    source: Any
 
     def item_lost(self, response: Any, error: BaseException) -> object:
         """Hear that a pipeline was cancelled, for which Scrapy sends no signal."""
@@ -64,11 +64,11 @@ def watch_output(engine: Any, watcher: OutputWatcher) -> None:
 
     async def watched(output: Any, response: Any) -> None:
         if isinstance(output, Request):
-            watcher.yields(response)
+            watcher.source = response
             try:
                 await process(output, response)  # does not wait
             finally:
-                watcher.yields(None)
+                watcher.source = None
             return
         _source.set(response)
         try:

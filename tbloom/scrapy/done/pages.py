@@ -1,0 +1,504 @@
+"""The journey of a request, in a crawl that commits pages when they are done.
+
+::
+
+    1. comes       enqueue        a link: to a page that may be new, or has failed in this crawl (_link)
+                                  a retry or a redirect: its page goes on (_continued)
+                                  of a page that others have left, or that is asked for again (_claimed)
+    2. is asked    _claim         the filter claims many in one call
+    3. is settled  _settle        seen, or claimed: filtered; without an answer: dropped (_filter)
+    4. is queued                  new: with its page's Token (or the project's scheduler has _refused it)
+    5. comes out   next_request   its page is in work: a Page
+                   _claim_again   but back to 2 if the token is another session's
+    6. is fetched  Work           hears of the page until the scraper has finished it
+    7. ends        _ended         as an EndedPage, for the Committer: done, or failed. Without an end, it is left when its session ends
+
+A page is a Token while it is queued, a Page while it is in work, and an EndedPage until the filter knows what has become of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from concurrent.futures import Future
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from scrapy import Request, signals
+
+from tbloom import Claim, Note
+from tbloom.scrapy.crawl import Crawl, ProjectScheduler
+from tbloom.scrapy.done.committer import GATHER, Committer
+from tbloom.scrapy.done.failures import Failures, Walls
+from tbloom.scrapy.done.giving import Giving
+from tbloom.scrapy.done.hosts import GivingHosts
+from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
+from tbloom.scrapy.done.serialize import NotSerializable, write_note
+from tbloom.scrapy.done.stored import StoredItems
+from tbloom.scrapy.done.taking import Taking
+from tbloom.scrapy.done.telling import Telling
+from tbloom.scrapy.done.work import Work
+from tbloom.scrapy.hooks.engine import in_loop, wake_engine
+from tbloom.scrapy.hooks.scraper import watch_end, watch_files, watch_output
+from tbloom.scrapy.inbox import Inbox
+from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of
+from tbloom.scrapy.meta import drop_copied, look_of, own_values
+from tbloom.scrapy.outage import ClaimStore, CrawlBloom
+from tbloom.scrapy.project import ProjectQueue
+from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: While more requests than this are queued, links need no answer at once.
+_ENOUGH = 50
+#: An owner of hosts asks for further pages as long as fewer are queued.
+_FEW = 500
+_NOT_SERIALIZABLE = (
+    "%s, and perhaps others, can't be serialised: %s. No other crawler takes such a page, and if it fails, or its crawler dies, the next "
+    "crawl fetches it only if a link leads to it. Give the request plain values, of which a downloader middleware makes the objects, "
+    "and methods of the spider as callback and errback"
+)
+
+
+class Pages:
+    """The requests and the pages of one crawl."""
+
+    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler, seen: ClaimStore) -> None:
+        crawler = crawl.crawler
+        self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
+        self._has_jobdir = bool(crawler.settings["JOBDIR"])
+        self.source: Any = None  # see hooks.scraper.OutputWatcher
+        #: The first fingerprints of queued pages whose claims have no note.
+        self._without_note = set[str]()
+        #: The last links to pages that this crawl had claimed, by the hash of their version; by the pages' fingerprints.
+        self._asked = defaultdict[str, dict[str, Request]](dict)
+        #: Whether a heartbeat is under way, before which no request leaves the queue.
+        self._is_checking = False
+        self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
+        self.inbox: Inbox = Inbox(crawl, self._claim, self._settle, self._not_settled)
+        self._failures, self._walls = Failures(crawl), Walls()
+        stored = StoredItems(crawler)
+        self.work: Work = Work(crawler, stored, self._ended)
+        self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self._failures)
+        self._taking = Taking(crawl, seen, self._failures, self.committer, self._claimed)
+        self.inbox.gathers_for = self._gathers_for
+        self.inbox.when_settled = self.committer.soon  # pages may have waited for these links
+        self.committer.when_sent = self._committed
+        self._giving: Giving | None = None
+        self._telling: Telling | None = None
+        if isinstance(seen, CrawlBloom):
+            self._telling = Telling(crawl, self._failures, seen.session_ttl)
+            seen.tell(self._telling)
+            seen.when_lost(partial(in_loop(), self._session_lost))
+            if SHARE.value(crawler.settings) and self.committer.has_notes:
+                kind = GivingHosts if crawl.owns_hosts else Giving
+                self._giving = kind(crawl, scheduler, seen, self.inbox, self.work)
+                self._giving.put_back, self._giving.is_givable = self._requeue, self._is_givable
+        crawler.signals.connect(self._engine_started, signals.engine_started)
+
+    def _engine_started(self) -> None:
+        engine = self._crawl.crawler.engine
+        watch_output(engine, self)
+        watch_end(engine, self.work.scraped)
+        watch_files(engine, self.work.file_failed)
+        if not self._crawl.is_ending:  # by a mistake in the settings
+            self._taking.begin()
+            if self.committer.has_notes and (warning := self._crawl.warning_of_arguments):
+                logger.warning(warning)
+
+    def item_lost(self, response: Any, error: BaseException) -> None:
+        """Let the page of an item fail whose pipeline was cancelled."""
+        self.work.fail(response, f"pipeline/{type(error).__name__}")
+
+    # 1. A request comes
+
+    def enqueue(self, request: Request) -> bool:
+        """Enqueue a request; return whether it is queued, or may yet be."""
+        source = self.work.of(self.source) if self.source is not None else None
+        try:
+            # A request with which a callback asks for its own page again waits for the page's end.
+            if self.work.asked_again(request, source):
+                return True
+            return self.inbox.enter(self._pending(request, source))
+        except Exception as error:  # Scrapy would lose the callback's other links, too
+            if self.source is None:  # of start()
+                raise
+            logger.exception("%s could not be scheduled", request)
+            self._not_settled(Pending(request, source=source), error)
+            return False
+
+    def _pending(
+        self, request: Request, source: Page | None = None, *, always: bool = False
+    ) -> Pending:
+        """Return the pending request; with an answer where there is nothing to ask. ``always``: also if its ``dont_filter`` is set."""
+        if page := self.work.continued(request):
+            return self._continued(request, page)
+        request = without(request, TOKEN)  # it came with a copied meta
+        pending = Pending(request)
+        if always or not request.dont_filter:
+            pending = self._link(request)
+        pending.source = source
+        return pending
+
+    def _link(self, request: Request) -> Pending:
+        """Return the pending request of a link. A page that may be new gets a token, and a note."""
+        drop_copied(request, self.source)
+        pending = link_of(request, self._crawl, claims=True)
+        if pending.item is None:
+            return pending
+        first = pending.item.hex()
+        failed = self._failures.pages.get(first)
+        failures = failed.failures if failed else 0
+        token = Token(self._seen.session, (first,), 0, failures, pending.version.hex())
+        if pending.answer is Claim.BUSY and not self._taking.has_begun:
+            pending.answer = None  # asked behind the first question, in its thread
+        if failed and WITHIN not in request.meta:
+            # Meanwhile, another crawler may own its host.
+            if self._crawl.owns_hosts or failed.pauses:
+                pending.answer = Claim.BUSY
+            else:
+                failed.try_again()
+                # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
+                if pending.answer is Claim.BUSY:
+                    pending.item, pending.answer = None, Claim.NEW
+                    self.committer.fetch_again(token.items[0], failures)
+        if pending.answer in (None, Claim.NEW):
+            self._asked.pop(first, None)  # before an earlier claim
+            pending.token = token
+            pending.note = "" if pending.answer else self._note(request, token)
+        return pending
+
+    def _continued(self, request: Request, page: Page) -> Pending:
+        """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too."""
+        if request.dont_filter:
+            return Pending(request, page=page, token=page.token)
+        pending = link_of(request, self._crawl, claims=True)
+        pending.page, pending.token = page, page.token
+        if pending.item is None:
+            return pending
+        before, hexed = page.token.fingerprints, pending.item.hex()
+        pending.token = page.token._replace(fingerprints=(*before, hexed))
+        if page.token.version and not self._walls.lets_through(page, request.url):
+            goes_on = False  # in each version, the page to which it leads would be new
+        elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
+            goes_on = before[-1] == hexed and before.count(hexed) == 1
+        else:
+            return pending
+        pending.item, pending.answer = None, Claim.NEW if goes_on else Claim.BUSY
+        return pending
+
+    def _claimed(self, request: Request, token: Token | None) -> None:
+        """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
+        self._taking.queue_changed()
+        self.inbox.settle_late(Pending(request, answer=Claim.NEW, token=token))
+
+    def _note(self, request: Request, token: Token) -> Note | str:
+        """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
+        crawl = self._crawl
+        if not self.committer.has_notes:
+            return ""
+        try:
+            # A link may have these from a copied meta, and a retry in a JOBDIR: they are of this crawl.
+            request = without(request, RETRIES, DONE)
+            return write_note(request, token, crawl.spider, crawl.queue, one_owner=crawl.owns_hosts)
+        except NotSerializable as error:
+            crawl.count("tbloom/unserializable")
+            crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
+            return ""
+
+    # 2. The filter is asked
+
+    def _gathers_for(self) -> float:
+        # As pages that are done do, unless the crawl has soon nothing else to fetch.
+        return GATHER if self._scheduler.queued > _ENOUGH else 0.0
+
+    def _claim(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
+        of_each = map(attrgetter("item", "look", "note"), group)
+        items, looks, notes = zip(*of_each, strict=True)
+        return self._seen.claim_many(items, notes=notes, looks=looks, **arguments)
+
+    def answer_to(self, request: Request) -> Answer:
+        """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
+        pending = self.inbox.ask_now(request, partial(self._pending, always=True))
+        if pending.answer is NoAnswer.WRONG:
+            self._lose(self.work.of(self.source), pending.answer.value)
+        elif pending.answer in (None, Claim.NEW):
+            self._write_token(pending)
+        return self.project.count(request, pending.answer or Claim.NEW)
+
+    # 3. It is settled: queued, filtered or dropped
+
+    def _filter(self, pending: Pending) -> bool:
+        """Filter or drop a request that is not new."""
+        page, answer, claimed_before = pending.page, pending.answer, Token.of(pending.request)
+        if answer is NoAnswer.DROPPED and claimed_before and page is None:
+            self._requeue(pending.request)  # for the next crawl with its JOBDIR
+            return True
+        if answer is NoAnswer.WRONG:
+            self._lose(pending.source, answer.value)
+        queued = self.project.settle(pending)
+        if page:
+            self._leads_elsewhere(page, pending)
+        elif claimed_before:
+            self._is_anothers(claimed_before)
+        elif (
+            answer is Claim.BUSY
+            and pending.version
+            and pending.item
+            and self._seen.owns(pending.item)
+        ):
+            # If the page is fetched later, it is done in this version, too; else it is fetched once more.
+            asked, version = self._asked[pending.item.hex()], pending.version.hex()
+            asked.pop(version, None)  # in the order of the last links
+            asked[version] = pending.request
+        return queued
+
+    def _leads_elsewhere(self, page: Page, pending: Pending) -> None:
+        """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
+        if pending.answer is NoAnswer.DROPPED:
+            return  # the page stays in work: it is unfinished
+        if pending.answer is NoAnswer.WRONG:
+            page.exception = f"link/{pending.answer.value}"
+        elif pending.item is None or not (
+            page.token.version or self._walls.lets_through(page, pending.request.url)
+        ):
+            page.exception = "redirect"
+        else:
+            target = self.committer.uncommitted.get(pending.item)
+            page.holders.update(target.holders if target else ())
+            page.counts_as_done = True
+        self.work.end(page)
+
+    def _is_anothers(self, token: Token) -> None:
+        """Forget a page that was claimed again, and that another crawler has. Of its redirects, this one may have claims."""
+        self.work.requeued.pop(token.fingerprints[0], None)
+        self.committer.release(token.items[1:])
+
+    def _not_settled(self, pending: Pending, error: Exception) -> None:
+        """Let the page fail whose link could not be scheduled."""
+        self._lose(pending.source, type(error).__name__)
+
+    def _lose(self, source: Page | None, why: str) -> None:
+        """Let the page fail one of whose links is lost, though it was done."""
+        if source:
+            source.fail(f"link/{why}")
+            self.committer.fail_after_end(source, source.exception)
+
+    # 4. It is queued
+
+    def _settle(self, pending: Pending) -> bool:
+        """Queue a request that is new, with its token; filter any other. Return whether the project's scheduler has queued it."""
+        if pending.answer not in (None, Claim.NEW):
+            return self._filter(pending)
+        self._write_token(pending)
+        try:
+            queued = self.project.settle(pending)
+        except Exception as error:
+            self._refused(pending, type(error).__name__)
+            raise
+        if not queued:
+            self._refused(pending, "refused")
+            return False
+        self._taking.queue_changed()
+        token = pending.token
+        if token is None:  # no page
+            return True
+        if isinstance(self._giving, GivingHosts):
+            self._giving.queued(pending.request)
+        if self._giving and pending.item and not pending.note:
+            self._without_note.add(token.fingerprints[0])
+        if pending.page:
+            self.work.requeue(pending.page, token)
+        return True
+
+    def _write_token(self, pending: Pending) -> None:
+        if pending.token:
+            pending.token = pending.token._replace(session=self._seen.session)  # of now
+            pending.request.meta[TOKEN] = str(pending.token)
+        own_values(pending.request)
+
+    def _refused(self, pending: Pending, why: str) -> None:
+        """End a request that the project's scheduler has not queued.
+
+        The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released. Any other request keeps its
+        claim and its note: the next crawl takes it.
+        """
+        page, token = pending.page, pending.token
+        if page and token:
+            self.committer.release(item for item in token.items if item not in page.token.items)
+            page.exception = f"queue/{why}"
+            self.work.end(page)
+        elif token and pending.item is not None:
+            self.committer.release(token.items)
+
+    def _requeue(self, request: Request) -> None:
+        """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
+        try:
+            self.project.enqueue(request)
+        except Exception:
+            logger.exception("%s could not be queued again", request)
+
+    # 5. It comes out of the queue: to be fetched, or for another crawler
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests may enter the queue later, or pages are about to be committed. The queue is empty.
+
+        An idle crawl asks whether others have left pages. The answer wakes the engine.
+        """
+        if self.inbox.waiting or self.committer.is_pending or self._taking.is_asking:
+            return True
+        return not self._taking.is_finished()
+
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched; None: there is none now."""
+        if self._seen.is_silent:
+            self._check_session()
+            return None
+        while not self.inbox.is_full and (request := self._scheduler.next_in_project()) is not None:
+            token = Token.of(request)
+            if token is None and (request.dont_filter or not self._has_jobdir):
+                return request  # of no page
+            if token and token.session == self._seen.session and self._seen.owns(token.items[0]):
+                self._begin_work(request, token)
+                return request
+            self._claim_again(request, token)
+        self.inbox.ask()
+        self._taking.ask_if_short()
+        return None
+
+    def _begin_work(self, request: Request, token: Token) -> None:
+        """Begin to work on the page of a request, in the last version that links have asked for."""
+        first = token.fingerprints[0]
+        self._taking.queue_changed()
+        self._without_note.discard(first)
+        asked = self._asked.pop(first, {})
+        versions = {token.version, *asked} - {""}
+        for version, link in asked.items():
+            request.meta[VERSION] = link.meta[VERSION]
+            token = token._replace(version=version)
+        if asked:
+            request.meta[TOKEN] = str(token)
+        self.work.begin(request, token, versions)
+        if self._crawl.owns_hosts and self._scheduler.queued < _FEW:
+            self._taking.ask_if_short()  # others leave pages of its hosts
+
+    def _claim_again(self, request: Request, token: Token | None) -> None:
+        """Claim a request whose claim is no longer this session's, or that an earlier crawl has put into the queue of its JOBDIR.
+
+        Another crawl may have taken its page, or fetched it. Without a ``token``, a crawl without tbloom has left it in the JOBDIR.
+        """
+        if token is None:
+            self.inbox.enter(self._pending(request))
+            return
+        arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
+        item, version = token.items[0], bytes.fromhex(token.version)
+        look, note = look_of(item, version, self._seen.config), self._note(request, token)
+        self.inbox.enter(Pending(request, item, look, version, arguments, token=token, note=note))
+
+    def _is_givable(self, request: Request) -> bool:
+        """Return whether Redis has all that another crawler needs of a queued request.
+
+        A page that was redirected, is tried again, has failed, or may have killed a crawler, stays. So does one with a cookie jar.
+        """
+        token = Token.of(request)
+        return not (
+            token is None
+            or token.session != self._seen.session
+            or len(token.fingerprints) > 1
+            or token.deaths
+            or token.failures
+            or token.fingerprints[0] in self._without_note
+            or token.fingerprints[0] in self.work.requeued
+            or token.fingerprints[0] in self._failures.pages
+            or "cookiejar" in request.meta
+        )
+
+    # 7. It ends
+
+    def _ended(self, page: Page) -> None:
+        """Commit a page that the scraper has finished, or leave it, or enqueue it again."""
+        again = page.repeat
+        goes_on = again is not None and not page.exception and page.answered.meta.get(DONE) is None
+        if goes_on:
+            self.work.requeued[page.first] = page
+        elif reason := why_failed(page, self.work.done_statuses):
+            self._asked.pop(page.first, None)
+            self.committer.fail(EndedPage.of(page), reason)
+        else:
+            self._failures.pages.pop(page.first, None)
+            self.committer.add(page)
+        if again is not None:
+            again = without(again, DONE, *[] if goes_on else [TOKEN])
+            self._claimed(again, page.token if goes_on else None)
+
+    def _committed(self, pages: list[EndedPage]) -> None:
+        """Ask for pages again in the versions of links that came while they were in work. Give pages to crawlers that wait."""
+        for page in pages:
+            asked = self._asked.pop(page.first, {})
+            if asked and [*asked][-1] not in page.versions:
+                self._follow([*asked.values()][-1])
+        if self._giving:
+            self._giving.look()
+
+    def _follow(self, link: Request) -> None:
+        """Ask about a link again."""
+        try:
+            self.inbox.enter(self._pending(link))
+        except Exception:
+            logger.exception("%s could not be scheduled", link)
+
+    # The session
+
+    def _check_session(self) -> None:
+        """Send a heartbeat, because this crawler was silent for so long that others may fetch what it has queued."""
+        if not self._is_checking:
+            self._is_checking = True
+            self._crawl.page_calls.begin(self._seen.live, self._checked)
+
+    def _checked(self, call: Future[None]) -> None:
+        self._is_checking = False
+        try:
+            call.result()
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self._crawl.fail(error)
+        wake_engine(self._crawl.crawler.engine)
+
+    def _session_lost(self, is_empty: bool) -> None:  # noqa: FBT001 - of a partial
+        """Go on as another session. What is queued is claimed again when it leaves the queue, because its tokens name the lost one.
+
+        ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
+        """
+        self._taking.queue_changed()
+        self._failures.hold_none()
+        if is_empty and isinstance(self._seen, CrawlBloom):
+            self._taking.wait_for_others(self._seen)
+        if self._giving:
+            self._giving.session_lost(is_empty=is_empty)
+        wake_engine(self._crawl.crawler.engine)
+
+    # The end of the crawl, in this order
+
+    async def close(self) -> None:
+        """Return once no request waits. A queue on disk gets what was kept back from other crawlers."""
+        await self.inbox.close()
+        while self._scheduler.first:
+            self._requeue(self._scheduler.first.pop())
+
+    async def finish(self, reason: str) -> None:
+        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends."""
+        try:
+            await self.committer.finish()
+        finally:
+            if self.committer.has_notes and (left := self._seen.claimed - self._failures.held):
+                self._crawl.count("tbloom/left", left)
+            if self._telling:
+                self._telling.ended = reason
+
+    def report(self) -> None:
+        """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
+        self.committer.report()
+        self._walls.report()
+        self._failures.report()
+        self.project.hints.report()

@@ -1,0 +1,225 @@
+"""The pages in work of one crawl.
+
+A queue holds nothing of a page but the token in its request's meta. A ``Page`` exists from ``next_request`` until the scraper has
+finished the request: the callback's output has ended, its links are scheduled, and its items have passed the pipelines. Scrapy
+says when that is (``hooks.scraper.watch_end``), so nothing is counted here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from copy import copy
+from typing import Any
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+from scrapy.spidermiddlewares.httperror import HttpError
+from twisted.python.failure import Failure
+
+from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of
+from tbloom.scrapy.done.stored import StoredItems
+from tbloom.scrapy.hooks.downloader import is_forbidden, is_offsite
+from tbloom.scrapy.hooks.engine import call_soon
+from tbloom.scrapy.hooks.queue import copy_request
+from tbloom.scrapy.hooks.scraper import why_no_file
+from tbloom.scrapy.meta import own_values
+from tbloom.scrapy.settings import TOKEN, done_statuses
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_NOT_MODIFIED = 304
+#: What holds items and requests. (A named tuple may be an item of the project's own.)
+_COLLECTIONS = {list, tuple, set, frozenset}
+#: What gives them later, such as the coroutine of a method that was not awaited.
+_HOLDERS = (Iterator, AsyncIterator, Awaitable)
+_COLLECTION = (
+    "%s has failed, and perhaps others: its callback has yielded a %s, which Scrapy takes for one item, so that the items or requests "
+    "in it are lost. Use yield from, or await. If a pipeline stores such items, set response.meta['tbloom_done'] = True"
+)
+
+
+class Work:
+    """Follows pages from the queue until the scraper has finished them: then ``ended`` is called."""
+
+    def __init__(
+        self, crawler: Crawler, stored: StoredItems, ended: Callable[[Page], object]
+    ) -> None:
+        self._crawler, self._stored, self._ended = crawler, stored, ended
+        #: The statuses with which a page, or a file, is done though no callback gets its response.
+        self.done_statuses: frozenset[int] = done_statuses(crawler.settings) | {_NOT_MODIFIED}
+        #: The pages in work, by their first fingerprints.
+        self.pages: dict[str, Page] = {}
+        #: Pages whose requests are in the queue again (a redirect, a retry), by their first fingerprints.
+        self.requeued: dict[str, Page] = {}
+        #: Whether the log has said that a callback yields lists.
+        self._has_warned = False
+        connect = crawler.signals.connect
+        connect(self._item_scraped, signals.item_scraped)  # after the feed exporter
+        connect(self._item_dropped, signals.item_dropped)
+        connect(self._spider_error, signals.spider_error)
+        connect(self._item_error, signals.item_error)
+
+    def of(self, source: Any) -> Page | None:
+        """Return the page in work of a request, or of the request of a response or failure."""
+        request = source if isinstance(source, Request) else getattr(source, "request", None)
+        text = request.meta.get(TOKEN) if isinstance(request, Request) else None
+        if isinstance(text, str) and (page := self.pages.get(Token.first_of(text))):
+            return page
+        for page in self.pages.values():  # a callback may have emptied the meta
+            if page.request is request:
+                return page
+        return None
+
+    # The queue
+
+    def begin(self, request: Request, token: Token, versions: set[str]) -> None:
+        """Begin to follow a page whose request is to be fetched, for links in these versions."""
+        page = Page(token.fingerprints[0], token, request, request, request.url, versions)
+        if before := self.requeued.pop(page.first, None):
+            page.url, page.holders = before.url, before.holders
+            page.versions |= before.versions
+        self.pages[page.first] = page
+
+    def continued(self, request: Request) -> Page | None:
+        """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""
+        page = self.of(request) if TOKEN in request.meta else None
+        if page is None or page.replacement is not request:
+            return None
+        page.replacement = None
+        return page
+
+    def asked_again(self, request: Request, source: Page | None) -> bool:
+        """Keep a request with which a callback or errback asks for its own page again, until that page is finished.
+
+        Return False for any other request. If such a request has a token, the token came with a copied meta.
+
+        ``source``: the page whose callback or errback has yielded the request.
+        """
+        page = (self.of(request) or source) if request.dont_filter else None
+        if page is None or page.repeat or page.replacement:
+            return False
+        last = page.request
+        is_later = request.meta.get(RETRIES, 0) > last.meta.get(RETRIES, 0)
+        is_same = (request.url, request.method, request.body) == (last.url, last.method, last.body)
+        if is_later or is_same:
+            page.repeat = request
+        return page.repeat is request
+
+    def requeue(self, page: Page, token: Token) -> None:
+        """Stop following a page that is in the queue again."""
+        first = token.fingerprints[0]
+        self.pages.pop(first, None)
+        self.requeued[first] = page
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests of the pages in work, and of those that are in the queue again."""
+        pages = [*self.pages.values(), *self.requeued.values()]
+        return [
+            each for page in pages for each in (page.request, page.replacement, page.repeat) if each
+        ]
+
+    # The downloader
+
+    def fetching(self, request: Request) -> Page | None:
+        """Return the page of a request that the engine fetches; None: a component fetches it, perhaps with a copied meta."""
+        page = self.of(request)
+        return page if page and page.request is request and not page.is_fetched else None
+
+    def fetched(self, result: Any, page: Page) -> Any:
+        """Return the downloader's result for the page: a response, a request or a Failure. A request gets the page's token."""
+        page.is_fetched = True
+        text = str(page.token)
+        if isinstance(result, Request):
+            result.meta[TOKEN] = text
+            page.replacement = result
+            call_soon(self._check_replacement, page, result)
+        elif isinstance(result, Response):
+            if result.request is not None and result.request.meta.get(TOKEN) != text:
+                meta = {**result.request.meta, TOKEN: text}
+                result = copy(result)
+                result.request = copy_request(result.request, meta)
+            page.answered = result.request or page.request
+            page.status, page.is_cached = result.status, "cached" in result.flags
+            own_values(page.answered)  # of a queue on disk, or of a middleware
+        else:
+            error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
+            is_ignored = isinstance(error, IgnoreRequest)
+            page.counts_as_done = is_ignored and is_forbidden(error, page.request, self._crawler)
+            page.download_error = type(error).__name__
+            own_values(page.request)  # whose meta an errback may copy
+        return result
+
+    def _check_replacement(self, page: Page, request: Request) -> None:
+        """End a page whose next request a handler of ``request_scheduled`` has dropped.
+
+        Any other next request has reached the scheduler by now.
+        """
+        if page.replacement is request:
+            page.replacement = None
+            page.counts_as_done = is_offsite(request, self._crawler)
+            page.download_error = IgnoreRequest.__name__
+            self.end(page)
+
+    # The scraper
+
+    def reached_callback(self, response: Response) -> None:
+        """Note that no spider middleware has refused the response."""
+        if page := self.of(response):
+            page.is_called = True
+
+    def callback_raised(self, response: Response, error: Exception) -> None:
+        """Let the page fail, though a spider middleware may recover. After an HttpError, the status decides."""
+        if not isinstance(error, HttpError):
+            self.fail(response, f"callback/{type(error).__name__}")
+
+    def fail(self, source: Any, reason: str) -> None:
+        """Let the page of a response, if it is one, fail at its end."""
+        if page := self.of(source):
+            page.fail(reason)
+
+    def _spider_error(self, failure: Failure, response: Any) -> None:
+        """Handle Scrapy's signal: a callback, an errback or a middleware has raised an exception, and none has recovered."""
+        self.fail(response, f"callback/{type(failure.value).__name__}")
+
+    def _item_scraped(self, response: Any, item: Any = None) -> None:
+        """Handle Scrapy's signal: an item has passed the pipelines. A list of items or requests is no item: these are lost."""
+        holders = self._stored.took_item()
+        if not (page := self.of(response)):
+            return
+        page.holders |= holders
+        if type(item) in _COLLECTIONS or isinstance(item, _HOLDERS):
+            page.fail(f"output/{type(item).__name__}")
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning(_COLLECTION, page.request, type(item).__name__)
+
+    def _item_dropped(self, response: Any) -> None:
+        """Handle Scrapy's signal: a pipeline has dropped an item, which an earlier one may have buffered."""
+        if page := self.of(response):
+            page.holders.update(self._stored.buffers)
+
+    def _item_error(self, failure: Failure, response: Any) -> None:
+        """Handle Scrapy's signal: a pipeline has raised an exception."""
+        self._item_dropped(response)
+        self.fail(response, f"pipeline/{pipeline_of(failure.value)}")
+
+    def file_failed(self, response: Any, request: Request, error: Exception, status: int) -> None:
+        """Let the page of an item fail whose file or image is not stored, unless a page with its status would be done."""
+        why = str(status) if status else why_no_file(error, request, self._crawler)
+        if why and status not in self.done_statuses:
+            self.fail(response, f"file/{why}")
+
+    def scraped(self, request: Request) -> None:
+        """End the page of a request that the scraper has finished."""
+        page = self.of(request)
+        if page and page.request is request and page.replacement is None:
+            self.end(page)
+
+    def end(self, page: Page) -> None:
+        """Stop following a page."""
+        if self.pages.pop(page.first, None):
+            self._ended(page)

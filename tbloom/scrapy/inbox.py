@@ -1,0 +1,190 @@
+"""Requests wait in the scheduler for the filter's answer, and no callback waits.
+
+They are accepted at once, asked about together, and settled in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from redis import RedisError
+from scrapy import Request, signals
+from scrapy.utils.asyncio import call_later
+
+from tbloom import Claim
+from tbloom.engine.retries import is_outage
+from tbloom.errors import TBloomError
+from tbloom.scrapy.crawl import Crawl, Stage
+from tbloom.scrapy.hooks.engine import call_soon, is_idle, next_turn, wake_engine
+from tbloom.scrapy.links import NoAnswer, Pending
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: So many requests go in one call. (With 200 and a server 50 ms away, a fast crawl waits for answers.)
+_BATCH = 1_000
+#: So many are settled in one turn of the event loop, which stands still meanwhile. While more wait, start() yields no further one.
+_TURN = 100
+#: While more wait, no further page should be fetched.
+_FULL = 5_000
+
+
+class Inbox:
+    """The requests of a crawl that wait.
+
+    ``ask`` returns the filter's answers for requests with the same arguments. ``settle`` queues or filters a request, and returns whether
+    it is queued. ``lost`` hears of an error there.
+    """
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        ask: Callable[[list[Pending], dict[str, Any]], list[Claim]],
+        settle: Callable[[Pending], bool],
+        lost: Callable[[Pending, Exception], object],
+    ) -> None:
+        self._crawl = crawl
+        self._ask_together, self._settle, self._lost = ask, settle, lost
+        #: How long a request waits for others, to share a call with them (seconds).
+        self.gathers_for: Callable[[], float] = float
+        #: Called once some requests are settled.
+        self.when_settled: Callable[[], object] = lambda: None
+        #: Requests that wait: before they are asked about, and with their answers.
+        self._unasked = deque[Pending]()
+        self._answered = deque[Pending]()
+        #: Whether a batch is asked about.
+        self._is_asking = False
+        #: The number of requests that have waited or wait; how many of them are settled, and how many wait.
+        self.received: int = 0
+        self.settled: int = 0
+        self.waiting: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further page should be fetched: so many requests wait, or the server is away."""
+        return self.waiting > _FULL or self._crawl.outage.is_on
+
+    # 1. A request comes
+
+    def enter(self, pending: Pending) -> bool:
+        """Let the request wait for its answer, and behind others for its turn; return whether it is queued, or may yet be."""
+        if pending.is_to_ask and not self.waiting and is_idle(self._crawl.crawler.engine):
+            self._ask_at_once(pending)
+        if not (pending.is_to_ask or self.waiting):
+            return self._settle(pending)
+        self.received += 1
+        self.waiting += 1
+        self._unasked.append(pending)
+        if len(self._unasked) == 1 and not self._is_asking:
+            # Together with later requests, at least with those of this turn of the event loop.
+            call_later(self.gathers_for(), self.ask)
+        return True
+
+    def _ask_at_once(self, pending: Pending) -> None:
+        """Ask about a request that comes while the engine is idle.
+
+        A handler of ``spider_idle`` that schedules a seen request would otherwise keep the crawl open for ever.
+        """
+        try:
+            self.ask_for([pending])
+        except (RedisError, TBloomError) as error:
+            if not is_outage(error):
+                self._crawl.fail(error)
+                pending.answer = NoAnswer.DROPPED
+
+    def ask_now(self, request: Request, link: Callable[[Request], Pending]) -> Pending:
+        """Return what ``link`` makes of a request that does not wait, with the filter's answer."""
+        pending = Pending(request, answer=NoAnswer.DROPPED)
+        try:
+            pending = link(request)
+            if pending.is_to_ask:
+                self.ask_for([pending])
+        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
+            self._crawl.fail(error)
+            pending.answer = NoAnswer.DROPPED
+        return pending
+
+    async def have_room(self) -> None:
+        """Return once few requests wait, or the crawl ends."""
+        while self.waiting > _TURN and self._crawl.is_running:
+            self.ask()
+            await self._crawl.link_calls.ended()
+            await next_turn()
+
+    # 2. The filter is asked, in a thread
+
+    def ask(self) -> None:
+        """Ask about the next ones, unless some are asked about now."""
+        if self._is_asking or not self._unasked:
+            return
+        self._is_asking = True
+        batch = list[Pending]()
+        while self._unasked and len(batch) < _BATCH:
+            batch.append(self._unasked.popleft())
+        self._crawl.link_calls.begin(
+            partial(self.ask_for, batch), partial(self._have_answers, batch)
+        )
+
+    def ask_for(self, batch: list[Pending]) -> None:
+        """Ask the filter for a batch, and wait."""
+        groups = defaultdict[Any, list[Pending]](list)
+        for pending in batch:
+            if pending.is_to_ask:
+                groups[pending.arguments].append(pending)
+        for arguments, group in groups.items():
+            answers = self._ask_together(group, dict(arguments))
+            for pending, answer in zip(group, answers, strict=True):
+                pending.answer = answer
+
+    def _have_answers(self, batch: list[Pending], asked: Future[None]) -> None:
+        try:
+            asked.result()
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self._crawl.fail(error)
+        for pending in batch:
+            if pending.is_to_ask:
+                pending.answer = NoAnswer.DROPPED
+        self._answered.extend(batch)
+        if len(self._answered) == len(batch):
+            self._settle_some()
+        self._is_asking = False
+        self.ask()
+
+    # 3. It is settled: queued, filtered or dropped
+
+    def _settle_some(self) -> None:
+        """Settle some requests that have their answers. The others follow in the next turn of the event loop."""
+        for _ in range(min(_TURN, len(self._answered))):
+            self.settle_late(self._answered.popleft())
+            self.settled += 1
+            self.waiting -= 1
+        if self._answered:
+            call_soon(self._settle_some)
+        wake_engine(self._crawl.crawler.engine)
+        self.when_settled()
+
+    def settle_late(self, pending: Pending) -> None:
+        """Settle a request that the engine believes to be queued, and send the signal that the engine would send."""
+        crawler = self._crawl.crawler
+        try:
+            if not self._settle(pending):
+                dropped = signals.request_dropped
+                crawler.signals.send_catch_log(
+                    dropped, request=pending.request, spider=crawler.spider
+                )
+        except Exception as error:
+            logger.exception("%s could not be scheduled", pending.request)
+            self._lost(pending, error)
+
+    async def close(self) -> None:
+        """Return once no request waits: Scrapy's engine closes its scheduler."""
+        self._crawl.stage = Stage.CLOSING
+        while self.waiting:
+            self.ask()
+            self._settle_some()
+            await self._crawl.link_calls.ended()
+        self._crawl.stage = Stage.QUEUE_CLOSED
