@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -206,6 +208,11 @@ class CopiesMeta(Project):
         # As Scrapy's own warning about copied meta suggests.
         some = {key: v for key, v in response.meta.items() if key != "download_latency"}
         yield self.request("some", meta=some, callback=self.note)
+        updated = self.request("updated", callback=self.note)  # scrapy#152
+        updated.meta.update(response.meta)
+        yield updated
+        # scrapy#4796: several requests with the same values.
+        yield from response.follow_all(["/all-1", "/all-2"], meta=response.meta, callback=self.note)
 
     def note(self, response: Response) -> Any:
         yield {"page": path_of(response)}
@@ -225,7 +232,7 @@ class CopiesBoth(CopiesMeta):
             yield self.request(behind, meta=response.meta, callback=self.note)
 
 
-ARTICLES = ("same", "copy", "more", "followed", "some")
+ARTICLES = ("same", "copy", "more", "followed", "some", "updated", "all-1", "all-2")
 
 
 @by_mark_and_queue(MARKS)
@@ -236,28 +243,130 @@ ARTICLES = ("same", "copy", "more", "followed", "some")
 def test_a_tbloom_key_in_a_copied_meta_has_no_effect(
     days: Any, tmp_path: Path, queue: str, mark: str, spider: Any
 ) -> None:
-    """scrapy#2988: the list page is read each day, its articles once. One line warns."""
+    """scrapy#2988: the list page is read each day, its articles once."""
     settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
     crawls = days(spider, 0, 1, **settings)
     behind = [f"{page}-behind" for page in ARTICLES] if spider is CopiesBoth else []
     assert {"list": [1, 1], **{page: [1, 0] for page in (*ARTICLES, *behind)}} == times(crawls)
-    assert 1 == len(crawls[0].warnings(spider.key))
+
+
+class Explicit(Project):
+    """A list page whose articles name its key again, beside a copied meta; its errback does so, too."""
+
+    key, values = "tbloom_within", (1, 1)
+
+    @property
+    def value(self) -> Any:
+        return self.values[self.settings.getint("DAY")]
+
+    def links(self) -> Iterator[Any]:
+        for page in "list", "503":
+            yield self.request(page, meta={self.key: self.value}, errback=self.parse)
+
+    def parse(self, source: Any) -> Any:
+        meta, page = source.request.meta, path_of(source.request)
+        self.said.append(meta[self.key] == self.value)  # it stays readable
+        yield self.request(f"{page}-named", meta={**meta, self.key: self.value}, callback=self.note)
+        yield self.request(f"{page}-copied", meta=meta, callback=self.note)
+
+    def note(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+
+class ExplicitKeep(Explicit):
+    key = "tbloom_keep"
+
+
+class ExplicitVersion(Explicit):
+    key, values = "tbloom_version", ("1", "2")
+
+
+class ExplicitNumber(Explicit):
+    key, values = "tbloom_version", (1, 2)
+
+
+class ExplicitDate(Explicit):
+    key, values = "tbloom_version", (date(2026, 11, 29), datetime(2026, 11, 30, tzinfo=UTC))
+
+
+class ExplicitTime(Explicit):
+    """As of feedparser."""
+
+    key, values = "tbloom_version", (time.gmtime(0), time.gmtime(DAY))
+
+
+@by_mark_and_queue(MARKS)
+@pytest.mark.parametrize(
+    "spider",
+    [
+        Explicit,
+        ExplicitNumber,
+        *(
+            pytest.param(spider, marks=LONG)
+            for spider in (ExplicitKeep, ExplicitVersion, ExplicitDate, ExplicitTime)
+        ),
+    ],
+)
+def test_a_tbloom_key_that_is_named_beside_a_copied_meta_counts(
+    clockwork: Clockwork, project: Any, tmp_path: Path, *, queue: str, mark: str, spider: Any
+) -> None:
+    """Though its value is that of the copied meta."""
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    settings |= {"REDIS_URL": clockwork.server.url, "answers": {"/503": [503]}}
+    crawls = project(spider, DAY=0, **settings)
+    clockwork.go_on(DAY)
+    crawls += project(spider, DAY=1, **settings)
+    pages = [f"{page}-{what}" for page in ("list", "503") for what in ("named", "copied")]
+    expected = {page: [1, int(page.endswith("named"))] for page in pages}
+    assert expected == {page: at for page, at in times(crawls).items() if page in pages}
+    assert all(said for crawl in crawls for said in crawl.said)
+
+
+class ExplicitDone(Project):
+    """An article that is done whatever its callback raises."""
+
+    pages = ("list",)
+
+    def parse(self, response: Response) -> Any:
+        for page, more in ("named", {"tbloom_done": True}), ("copied", {}):
+            yield self.request(page, meta={**response.meta, **more}, callback=self.note)
+
+    def note(self, response: Response) -> Any:  # noqa: ARG002
+        raise ValueError
+
+
+def test_tbloom_done_that_is_named_beside_a_copied_meta_counts(
+    project: Any, tmp_path: Path
+) -> None:
+    crawls = project(ExplicitDone, ExplicitDone, **marked("done", tmp_path))
+    assert {"list": [1, 0], "named": [1, 0], "copied": [1, 1]} == times(crawls)
 
 
 class CopiesTtl(CopiesMeta):
     key, value = "tbloom_ttl", 60
 
 
+class ExplicitTtl(Explicit):
+    key, values = "tbloom_ttl", (60, 60)
+
+
+@pytest.mark.parametrize(
+    ("spider", "expected"),
+    [
+        (CopiesTtl, {"list": [1, 1], **{page: [1, 0] for page in ARTICLES}}),
+        (ExplicitTtl, {"list": [1, 1], "list-named": [1, 1], "list-copied": [1, 0]}),
+    ],
+)
 def test_a_lifetime_that_comes_with_a_copied_meta_is_not_taken_over(
-    clockwork: Clockwork, project: Any, tmp_path: Path
+    clockwork: Clockwork, project: Any, tmp_path: Path, spider: Any, expected: dict[str, list[int]]
 ) -> None:
     """scrapy#2988, in an exact store."""
     exact = {"TBLOOM_STORE": "exact", "TBLOOM_TTL": 3600, "TBLOOM_ERROR_RATE": None}
     settings = {**marked("scheduled", tmp_path), **exact, "REDIS_URL": clockwork.server.url}
-    crawls = project(CopiesTtl, **settings)
+    crawls = project(spider, DAY=0, **settings)
     clockwork.go_on(120)
-    crawls += project(CopiesTtl, **settings)
-    assert {"list": [1, 1], **{page: [1, 0] for page in ARTICLES}} == times(crawls)
+    crawls += project(spider, DAY=1, **settings)
+    assert expected.items() <= times(crawls).items()
 
 
 class CopiesDone(CopiesMeta):
