@@ -12,11 +12,13 @@ from typing import Any
 import scrapy
 from scrapy.http import Response
 
+from tbloom.scrapy import Addon
+
 
 class News(scrapy.Spider):
     name = "news"
     custom_settings = {  # noqa: RUF012 - as Scrapy has it
-        "ADDONS": {"tbloom.scrapy.Addon": 500},
+        "ADDONS": {Addon: 500},
         "REDIS_URL": os.environ.get("REDIS_URL", "redis://localhost:6379/0"),
         "TBLOOM_GRANULARITY": "h",
         "TBLOOM_SLICES": 7 * 24,
