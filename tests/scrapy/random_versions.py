@@ -88,7 +88,8 @@ class Gate(Part):
 
     async def process_request(self, request: scrapy.Request) -> None:
         crawler = self.crawler
-        while not crawler.spider.has_started or crawl_of(crawler).pending.waiting:  # noqa: ASYNC110
+        inbox = crawl_of(crawler).scheduler.requests.inbox
+        while not crawler.spider.has_started or inbox.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         crawler.spider.note("asked", request, "killed")
 

@@ -225,7 +225,9 @@ def test_pages_are_fetched_again_whose_rows_the_database_has_refused(
     crawls = project(*[Shop] * 3, **more, ITEM_PIPELINES={MakesTheTable: 1, pipeline: 2})
     assert [[""], [""]] == [crawl.said for crawl in crawls[1:]]
     assert (
-        0 < crawls[0].stats[f"tbloom/left/pipeline/{pipeline.__qualname__}"] == len(crawls[1].pages)
+        0
+        < crawls[0].stats[f"tbloom/failed/pipeline/{pipeline.__qualname__}"]
+        == len(crawls[1].pages)
     )
     assert [] == crawls[2].fetched
     assert ROWS == database.rows

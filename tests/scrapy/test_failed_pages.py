@@ -89,7 +89,7 @@ def test_the_reason_says_that_the_cache_has_served_the_failure_again(
     ends = project(*[FailsAgain] * 2, answers={"/503": [503]}, **marked(mark, tmp_path), **cache)
     assert [["503", "callback", "fine", "login"], []] == [names(end.fetched) for end in ends]
     first, second = (
-        {stat[12:]: n for stat, n in end.stats.items() if stat.startswith("tbloom/left/")}
+        {stat[14:]: n for stat, n in end.stats.items() if stat.startswith("tbloom/failed/")}
         for end in ends
     )
     assert {"status/503": 1, "callback/KeyError": 1, "tbloom_done": 1} == first
@@ -164,7 +164,7 @@ def test_a_page_that_robots_txt_forbids_is_done_and_so_is_one_offsite(
     first, second = project(Refused, Refused, answers={"/robots.txt": [rules]}, **more)
     assert ["allowed", "robots.txt"] == names(first.fetched)
     assert {"robots.txt"} >= {*names(second.fetched)}
-    assert [] == second.warnings("left to the next crawl") == first.warnings("left to the next")
+    assert [] == second.warnings("have failed") == first.warnings("have failed")
 
 
 # What a callback or an errback says of its page
@@ -295,12 +295,12 @@ def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
     again = [0, 0] if spider is LinksAtFirst else [1, 1]
     expected = {"dead": [1, 1, 1, *again], "gone": [1, 1, 1, *again], "good": [1, 0, 0, 0, 0]}
     assert {**expected, "start": [1] * 5} == times(crawls)
-    warnings = [[*crawl.warnings("given up"), *crawl.warnings("left to")] for crawl in crawls]
+    warnings = [[*crawl.warnings("given up"), *crawl.warnings("have failed")] for crawl in crawls]
     assert [1, 1, 2] == [*map(len, warnings[:3])]
     for page in ("dead", "gone"):
         [line] = crawls[2].warnings(f"/{page}")
         assert "is given up: it failed in 3 crawls in a row" in line
-    counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("left", "given_up")]
+    counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("failed", "given_up")]
     again = [0, 0] if spider is LinksAtFirst else [2, 2]
     assert [[2, 2, 0, *again], [0, 0, 2, 0, 0]] == counts
 
@@ -316,7 +316,7 @@ def test_a_warning_names_a_page_as_it_was_linked_not_where_it_was_redirected(
     answers = {"/moved": ["/target"], "/target": [503]}
     crawls = project(*[LinksARedirect] * 3, answers=answers, **marked(mark, tmp_path))
     assert [3, 3] == [sum(times(crawls)[page]) for page in ("moved", "target")]
-    warnings = [[*crawl.warnings("given up"), *crawl.warnings("left to")] for crawl in crawls]
+    warnings = [[*crawl.warnings("given up"), *crawl.warnings("have failed")] for crawl in crawls]
     for [line] in warnings:
         assert "/moved" in line
         assert "/target" not in line
@@ -341,7 +341,7 @@ def test_a_page_is_not_given_up_by_a_crawl_that_ends_by_an_error(
     crawls = project(*[EndsByAnError] * 5, **marked(mark, tmp_path))
     assert "tbloom_error" == crawls[2].reason
     assert {"a": [1, 1, 1, 1, 1]} == times(crawls)
-    counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("left", "given_up")]
+    counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("failed", "given_up")]
     assert [[1, 1, 1, 0, 1], [0, 0, 0, 1, 0]] == counts
 
 
@@ -542,7 +542,7 @@ class LinksToASlowPage(Project):
 
     async def start(self) -> AsyncIterator[Any]:
         yield self.request("a")
-        while not self.crawler.stats.get_value("tbloom/left"):  # noqa: ASYNC110 - a stat
+        while not self.crawler.stats.get_value("tbloom/failed"):  # noqa: ASYNC110 - a stat
             await asyncio.sleep(0.01)
         for _ in range(20):
             yield self.request("a")
@@ -749,7 +749,7 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
     if stores == "feed":  # which has refused it, whatever the callback says
         failed.append("stored")
     assert sorted(failed + links) == names(second.fetched)
-    left = {stat: n for stat, n in first.stats.items() if stat.startswith("tbloom/left/output/")}
+    left = {stat: n for stat, n in first.stats.items() if stat.startswith("tbloom/failed/output/")}
     coroutine = {} if stores == "pipeline" else {"coroutine": 1}
     assert {"list": 3, "generator": 1, "tuple": 1, **coroutine} == {
         s.rpartition("/")[2]: n for s, n in left.items()
@@ -777,7 +777,7 @@ def test_a_page_whose_callback_gives_up_is_fetched_by_the_next_crawl(
     more = {**marked(mark, tmp_path), "RETRY_TIMES": 1}
     ends = project(*[GivesUp] * 3, answers=answers, **more)
     assert [["/a"] * 2, ["/a"], []] == [end.fetched for end in ends]
-    assert 1 == ends[0].stats["tbloom/left/tbloom_done"]
+    assert 1 == ends[0].stats["tbloom/failed/tbloom_done"]
     assert [[], [{"title": "A"}], []] == [end.items for end in ends]
 
 

@@ -180,7 +180,7 @@ def test_pages_fail_whose_feed_cannot_be_finished(
     """scrapy#5537: after an error in finish_exporting, Scrapy sends no signal, and counts nothing."""
     settings = {**marked(mark, tmp_path), **feed(tmp_path, kind)}
     [first] = project(Eight, **settings, BREAKS=True)
-    assert 8 == first.stats["tbloom/left/items"]
+    assert 8 == first.stats["tbloom/failed/items"]
     assert "tbloom/done" not in first.stats
     crawls = project(Eight, Eight, **settings)
     assert {page: [1, 0] for page in PAGES} == times(crawls)

@@ -46,7 +46,7 @@ def test_a_feed_on_s3_is_stored_once_it_is_uploaded(
         feeds = {f"s3://{bucket}/out": {"format": "jsonlines", "store_empty": False}}
         settings = {**marked(mark, tmp_path), **aws, "FEEDS": feeds}
         [first] = project(Eight, **settings)
-        assert (8, None) == (first.stats["tbloom/left/items"], first.stats.get("tbloom/done"))
+        assert (8, None) == (first.stats["tbloom/failed/items"], first.stats.get("tbloom/done"))
         s3 = boto3.client("s3", "us-east-1", endpoint_url=aws["AWS_ENDPOINT_URL"], **keys)
         s3.create_bucket(Bucket=bucket)
         crawls = project(*[Eight] * 3, **settings)
@@ -78,7 +78,7 @@ def test_a_feed_on_ftp_is_stored_once_it_is_uploaded(
         feeds = {uri: {"format": "jsonlines", "store_empty": False}}
         settings = {**marked(mark, tmp_path), "FEEDS": feeds}
         [first] = project(Eight, **settings)
-        assert (8, None) == (first.stats["tbloom/left/items"], first.stats.get("tbloom/done"))
+        assert (8, None) == (first.stats["tbloom/failed/items"], first.stats.get("tbloom/done"))
         users.user_table["user"]["perm"] = "elradfmw"
         crawls = project(*[Eight] * 3, **settings)
         assert {page: [1, 0, 0] for page in PAGES} == times(crawls)

@@ -179,7 +179,7 @@ def test_pages_whose_items_are_never_stored_are_fetched_by_three_crawls_at_most(
     more = {**marked(mark, tmp_path), "ITEM_PIPELINES": {buffer: 1}}
     crawls = project(*[EightAtFirst] * 4, **more)
     assert {page: [1, 1, 1, 0] for page in PAGES} == times(crawls)
-    assert [8, 8, 0, 0] == [crawl.stats.get("tbloom/left/items", 0) for crawl in crawls]
+    assert [8, 8, 0, 0] == [crawl.stats.get("tbloom/failed/items", 0) for crawl in crawls]
     assert [0, 0, 8, 0] == [crawl.stats.get("tbloom/given_up", 0) for crawl in crawls]
     assert [0, 0, 8, 0] == [len(crawl.warnings("is given up")) for crawl in crawls]
 
@@ -421,7 +421,7 @@ def test_a_page_whose_item_an_exporter_refuses_is_fetched_by_the_next_crawl(
         str(tmp_path / "shops"): {"format": kind, "item_classes": [Shop]},
     }
     crawls = project(spider, Project, FEEDS=feeds, **marked(mark, tmp_path))
-    assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/left/items"])
+    assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/failed/items"])
     assert ["/c"] == crawls[1].fetched
     lines = (tmp_path / "pages").read_text(encoding="utf-8").splitlines()
     form = {"jsonlines": '{{"page": "{}"}}', "csv": "{}"}[kind]

@@ -116,7 +116,7 @@ def test_a_page_fails_whose_file_fails_as_a_page_would(
     fetched = times(crawls)
     assert {page: [1, int(page in AGAIN), 0] for page in FILES} == {p: fetched[p] for p in FILES}
     stats = crawls[0].stats
-    assert REASONS == {why: stats.get(f"tbloom/left/file/{why}") for why in REASONS}
+    assert REASONS == {why: stats.get(f"tbloom/failed/file/{why}") for why in REASONS}
     assert 6 == len(
         [*(tmp_path / "files" / "full").iterdir()]
     )  # all but gone, unwanted and forbidden
@@ -136,7 +136,7 @@ def test_tbloom_done_keeps_a_page_done_without_its_files(
 ) -> None:
     more = {"FILES_STORE": str(tmp_path / "files"), "ITEM_PIPELINES": {Files: 1}}
     crawls = project(DoneWithout, DoneWithout, answers=ANSWERS, **marked(mark, tmp_path), **more)
-    assert "tbloom/left" not in crawls[0].stats
+    assert "tbloom/failed" not in crawls[0].stats
     assert not {*FILES} & {path.strip("/") for path in crawls[1].fetched}
 
 
@@ -163,7 +163,7 @@ def test_the_next_crawl_stores_a_file_for_which_there_was_no_room(
         answers = {"/large.pdf": [bytes(200_000)]}
         crawls = project(*[OnAFullDisk] * 3, answers=answers, **marked("done", tmp_path), **more)
         assert {page: [1, 1, 0] for page in OnAFullDisk.pages}.items() <= times(crawls).items()
-        assert 3 == crawls[0].stats["tbloom/left/file/OSError"]
+        assert 3 == crawls[0].stats["tbloom/failed/file/OSError"]
         assert [200_000] == [path.stat().st_size for path in (disk / "full").iterdir()]
 
 

@@ -67,7 +67,7 @@ def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(
     assert 5 == new.stats["tbloom/done"]
     [warning] = new.warnings("parse_article")
     assert "5 kept pages can't be restored by this spider (parse_article)" in warning
-    assert 5 == new.stats["tbloom/left/unreadable/parse_article"]
+    assert 5 == new.stats["tbloom/failed/unreadable/parse_article"]
     assert [] == [line for line in new.log if line.startswith("ERROR")]
     assert [] == last.warnings("kept")
 

@@ -487,7 +487,7 @@ def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
     queue = {"SCHEDULER": scheduler, "RETRY_ENABLED": True}
     crawls = project(*[Retried] * 3, answers=answers, **marked(mark, tmp_path), **queue)
     assert [1, 1, 0] == times(crawls)["page"]
-    assert [1, 0, 0] == [crawl.stats.get("tbloom/left", 0) for crawl in crawls]
+    assert [1, 0, 0] == [crawl.stats.get("tbloom/failed", 0) for crawl in crawls]
 
 
 @DONE_MARKS

@@ -265,7 +265,7 @@ def test_articles_after_the_end_of_a_login_are_fetched_by_the_next_crawl(
     articles = {"articles": 9}
     (_, first), (second, _) = crawls(mark, {**ends, **articles}, articles, CONCURRENT_REQUESTS=1)
     reason = "status/302" if redirects else "tbloom_done"
-    assert 8 == first["stats"]["tbloom/left"] == first["stats"][f"tbloom/left/{reason}"]
+    assert 8 == first["stats"]["tbloom/failed"] == first["stats"][f"tbloom/failed/{reason}"]
     assert 1 == first["stats"]["item_scraped_count"]
     assert 3 + 8 == len({*second}) == len(second)
 
@@ -274,8 +274,8 @@ def test_three_articles_that_redirect_to_a_login_may_count_as_done(crawls: Any) 
     """Without ``dont_redirect``. The next crawl fetches the others."""
     ends = {"logs_out": 1, "redirects": True, "meta": {"GET": {"dont_redirect": False}}}
     (_, first), (second, _) = crawls("done", {"articles": 9, **ends}, {"articles": 9})
-    assert 5 <= first["stats"]["tbloom/left"]
-    assert first["stats"]["tbloom/left"] == len(second) - 3
+    assert 5 <= first["stats"]["tbloom/failed"]
+    assert first["stats"]["tbloom/failed"] == len(second) - 3
 
 
 class SendsItsSession(Project):

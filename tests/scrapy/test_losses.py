@@ -39,7 +39,9 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
         other.push(item, note)
     result = crawl("outcomes", DONE)
     assert fetched == result["fetched"]
-    stats = [result["stats"].get(f"tbloom/{stat}", 0) for stat in ("given_up", "not_taken", "left")]
+    stats = [
+        result["stats"].get(f"tbloom/{stat}", 0) for stat in ("given_up", "not_taken", "failed")
+    ]
     assert [not fetched, 0, 0] == stats
     warning = f"{page} is given up: 4 crawlers have died of it. Only a link leads to it again"
     assert (not fetched) == (warning in result["log"])

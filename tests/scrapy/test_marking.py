@@ -120,7 +120,7 @@ def test_many_redirects_to_one_page_are_a_wall(project: Any, before: Any) -> Non
     """Of one or two, it would be usual. The next crawl finds no wall, and fetches the others."""
     answers = {f"/{page}": ["/login", 200] for page in range(8)}
     [*_, walled, later] = project(*before, Walled, Project, answers=answers, **DONE)
-    assert 5 == walled.stats["tbloom/left/redirect"]
+    assert 5 == walled.stats["tbloom/failed/redirect"]
     assert 5 == len({*later.fetched}) == len(later.fetched) == later.stats["tbloom/done"]
     [line] = walled.warnings("/login")
     assert "5 pages that were redirected to" in line
@@ -160,9 +160,9 @@ def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(crawl: A
         result = crawl("outcomes", settings, pages)
         assert 1 == Counter(result["fetched"])["a"]
         left, given_up = (0, 1) if number == 3 else (1, 0)
-        stats = [f"tbloom/{stat}" for stat in ("left", "left/pipeline/Fates", "given_up")]
+        stats = [f"tbloom/{stat}" for stat in ("failed", "failed/pipeline/Fates", "given_up")]
         assert [left, left, given_up] == [result["stats"].get(stat, 0) for stat in stats]
-        said = "1 pages have failed, and are left to the next crawl (pipeline/Fates: 1), for example http"
+        said = "1 pages have failed, and the next crawl fetches them again (pipeline/Fates: 1), for example http"
         gives_up = "/a is given up: it failed in 3 crawls in a row (pipeline/Fates). "
         assert [left, given_up] == [result["log"].count(line) for line in (said, gives_up)]
         assert 1 == result["log"].count("/a has failed (pipeline/Fates)")

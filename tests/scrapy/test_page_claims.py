@@ -16,8 +16,9 @@ from scrapy.http import Response
 
 from tbloom import TimeBloom
 from tbloom.bloom.claims.fleet import Fleet
+from tbloom.local.claims import CrawlLocal, LocalFleet
 from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.done.local import CrawlLocal, LocalFleet
+from tbloom.scrapy.done.serialize import look_in_note
 from tests.helpers.commands import tbloom_in
 from tests.helpers.projects import Project, marked, path_of, queued, times
 from tests.scrapy.random_versions import (
@@ -207,7 +208,6 @@ def test_a_page_of_a_killed_crawl_is_fetched_once_whatever_the_next_link(crawls:
 
 
 @STORES
-@pytest.mark.xfail(strict=True, reason="claimed.py: a version that was asked for keeps its place")
 def test_a_held_page_is_fetched_in_the_version_of_the_last_link(crawls: Crawls) -> None:
     """Though an earlier link had this version, too. (It is done in all of them.)"""
     crawls("1", answers={"/a": [503]})
@@ -293,7 +293,7 @@ def play_seed(project: Any, tmp_path: Path, url: str, name: str) -> Any:
         def rows() -> list[Row]:
             if is_local:
                 with CrawlLocal(path=folder / "seen", error_rate=1e-9) as local:
-                    local.open_claims()
+                    local.open_claims(look_in_note)
                     return rows_of(LocalFleet(local, "project"))
             with TimeBloom.from_url(url, f"{name}-{seed}", shards=shards or 1) as seen:
                 let_die(seen)

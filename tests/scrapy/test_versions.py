@@ -14,7 +14,7 @@ from scrapy.http import Response
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.versions import version_of
+from tbloom.scrapy.meta import version_of
 from tests.helpers.clock import Clockwork
 from tests.helpers.projects import LOCAL, Project, marked, path_of, queued, times
 from tests.helpers.schedulers import SCRAPY, STORES
@@ -72,10 +72,10 @@ def test_a_version_is_fetched_of_a_page_that_was_seen_without_one(counts: Any, m
 def test_a_url_is_seen_for_a_window_after_its_last_version(
     clockwork: Clockwork, project: Any, tmp_path: Path
 ) -> None:
-    """A week, also if it was seen in an earlier version, and each version as long."""
+    """A week, also if it was seen in an earlier version, and each version as long. A page is done in all versions of a batch."""
     settings = {**marked("done", tmp_path), "REDIS_URL": clockwork.server.url}
     fetched = list[int]()
-    for days, versions in ((0, 1), (5, 2), (3, [1, 2, None]), (5, [2, None])):
+    for days, versions in ((0, 1), (5, 2), (3, [1, 2, None]), (8, [2, None])):
         clockwork.go_on(days * 24 * 3600)
         [end] = project(Versions, VERSIONS=[versions], **settings)
         fetched.append(len(end.fetched))
@@ -102,6 +102,36 @@ def test_a_link_in_another_version_takes_the_place_of_a_failed_page(
     assert [1, 1, 1, 0] == [len(end.fetched) for end in ends]
     assert 1 == ends[2].stats["tbloom/done"]
     assert ends[3].stats.get("tbloom/taken") is None
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+def test_a_page_is_done_in_each_version_that_was_asked_for(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """In the one in which it was kept, too."""
+    settings = {**marked(mark, tmp_path), "VERSIONS": ["1", "2", "1", "2"]}
+    ends = project(*[Versions] * 4, answers={"/a": [503, 200]}, **settings)
+    assert [1, 1, 0, 0] == [len(end.fetched) for end in ends]
+
+
+class ChangesMeanwhile(Versions):
+    """While the page is in work, links to it come in two later versions, and one in its own."""
+
+    def parse(self, response: Response) -> Any:
+        version = response.meta["tbloom_version"]
+        yield {"version": version}
+        for later in ("1", "2", "3") if version == "1" else ():
+            yield self.request("a", meta={"tbloom_version": later})
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+def test_a_page_in_work_is_fetched_again_in_the_version_of_a_link(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """In the last one. The next crawl fetches the other."""
+    settings = {**marked(mark, tmp_path), "VERSIONS": ["1", ["3", None], "2"]}
+    ends = project(*[ChangesMeanwhile] * 3, **settings)
+    assert [["1", "3"], [], ["2"]] == [[item["version"] for item in end.items] for end in ends]
 
 
 @MARKS
@@ -205,13 +235,13 @@ def test_a_wrong_value_costs_its_link_and_its_page_fails(
     wrong = [line for line in first.log if "a request is dropped" in line]
     assert 7 == len(wrong) == first.stats["tbloom/wrong"]
     for key, value in WRONG.items():
-        assert any(f"ERROR tbloom.scrapy.pending: Spider project: a request is dropped: meta['{key}'] of <GET" in line and repr(value) in line for line in wrong)  # fmt: skip
+        assert any(f"ERROR tbloom.scrapy.links: Spider project: a request is dropped: meta['{key}'] of <GET" in line and repr(value) in line for line in wrong)  # fmt: skip
     if mark.startswith("done"):
         assert {*lists, "/gone", *(f"/{key}-2" for key in WRONG), "/of-errback"} == {
             *second.fetched
         }
         assert (
-            6 == first.stats["tbloom/left"]
+            6 == first.stats["tbloom/failed"]
         )  # the page of the errback by its download, or by its link
 
 
@@ -293,7 +323,7 @@ def test_pages_that_are_all_redirected_to_a_login_fail_in_whatever_version(
 ) -> None:
     answers = {f"/{number}": ["/login"] for number in range(8)}
     [end] = project(Wall, answers=answers, **marked("done", tmp_path))
-    assert (3, 5) == (end.stats["tbloom/done"], end.stats["tbloom/left/redirect"])
+    assert (3, 5) == (end.stats["tbloom/done"], end.stats["tbloom/failed/redirect"])
     assert end.warnings("5 pages that were redirected", "login")
 
 
