@@ -194,7 +194,11 @@ class Model:
         """What is wrong with a crawl, of what it has noted, and of the rows that are kept after it; None: nobody has looked."""
         asked = Counter(path for what, path, _ in noted if what == "asked")
         items = {path.removesuffix("-r"): version or None for what, path, version in noted if what == "item"}  # fmt: skip
-        wrong = [f"{path}: fetched {times} times" for path, times in asked.items() if times > 1]
+        wrong = [
+            f"{path}: fetched {times} times"
+            for path, times in asked.items()
+            if times > 1 + self._may_come_again(path.removesuffix("-r"), this)
+        ]
         kept = dict[str, Row]()
         for row in rows or ():
             if row.path in kept:
@@ -206,6 +210,11 @@ class Model:
                 for what in self._page(page, this, asked, items, kept, is_seen=rows is not None)
             ]
         return wrong
+
+    def _may_come_again(self, page: str, this: Round) -> bool:
+        """Return whether a link in another version may come while the page is in work: then it is fetched once more."""
+        versions = {version for path, version in this.links if path == page}
+        return len(versions | self.pages[page].versions) > 1 and versions != {None}
 
     def _page(  # noqa: C901, PLR0912, PLR0915 - a rule in each branch
         self,
@@ -267,8 +276,11 @@ class Model:
         if this.end.startswith("killed"):
             yield from self._killed(page, this, row, fetched=fetched, is_seen=is_seen, must=must)
             return
-        if is_done and row:
+        comes_again = self._may_come_again(page, this)
+        if is_done and row and (is_whole or not comes_again):
             yield "done, and kept"
+        if fetched and comes_again:
+            known.maybe |= {None, *allowed} - known.seen
         if not is_done and (fetched or must or known.is_claimed) and not row:
             yield "lost"
         if not fetched and not may and bool(row) != bool(was):
@@ -291,6 +303,8 @@ class Model:
     ) -> Iterable[str]:
         known, answer = self.pages[page], this.answers[page]
         links = {version for path, version in this.links if path == page}
+        if fetched and self._may_come_again(page, this):
+            known.maybe |= {None, *links, *known.versions} - known.seen
         if is_seen:
             if must and not row and (not fetched or answer == 503):
                 yield "lost by the kill"
