@@ -118,7 +118,9 @@ def packed(
 
 def columns_of(digest: bytes, count: int) -> bytes:
     """Return the item's column in each row, from ``count`` digests."""
-    return _lengthened(digest, count).translate(_COLUMN_OF_BYTE)
+    # Most items need one digest, and are spared a call.
+    source = digest if count == 1 else _lengthened(digest, count)
+    return source.translate(_COLUMN_OF_BYTE)
 
 
 def _lengthened(digest: bytes, count: int) -> bytes:

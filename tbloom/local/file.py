@@ -42,6 +42,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
@@ -77,12 +78,12 @@ class FileStore(Store):
         self._readonly = readonly
         if not readonly and not Path(self.path).exists():
             self._make_file()
-        self._fd = self._open()
+        self._open_to_lock()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_SH)
             self._check_head()
             self._read()
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self.unlock()
         except BaseException:
             self._release()
             raise
@@ -92,30 +93,24 @@ class FileStore(Store):
         super().reset()
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = -1
+        self._fd, self.unlock = -1, bool
 
     def __del__(self) -> None:
         """Close the file. The mapping closes itself."""
         if self._fd >= 0:
             os.close(self._fd)
 
-    @contextmanager
-    def locked(self, *, is_change: bool = False) -> Iterator[None]:
+    def lock(self, *, is_change: bool = False) -> None:
         """Lock out other processes, and read the directory if another one has changed it."""
-        with self.guard:
+        if self._fd < 0:  # closed, or in a forked child
             self._check_open()
-            if is_change and self._readonly:
-                raise TBloomError(f"{self.path!r} was opened to be read only")
-            if self._fd < 0:  # in a forked child
-                self._fd = self._open()
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX if is_change else fcntl.LOCK_SH)
-                self._check_file()
-                if self._sequence() != self.version:
-                    self._read()
-                yield
-            finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._open_to_lock()
+        if is_change and self._readonly:
+            raise TBloomError(f"{self.path!r} was opened to be read only")
+        fcntl.flock(self._fd, fcntl.LOCK_EX if is_change else fcntl.LOCK_SH)
+        self._check_file()
+        if self._sequence[0] != self.version:
+            self._read()
 
     def buffer(self, key: str) -> memoryview:
         """Return the bytes of a part."""
@@ -160,7 +155,7 @@ class FileStore(Store):
     def _release(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._is_closed = -1, True
+        self._fd, self.unlock, self._is_closed = -1, bool, True
         self._view = memoryview(b"")
         self.contents = Contents()
 
@@ -182,6 +177,10 @@ class FileStore(Store):
             os.close(self._fd)
             self._fd = -1
             new.unlink(missing_ok=True)
+
+    def _open_to_lock(self) -> None:
+        fd = self._open()
+        self._fd, self.unlock = fd, partial(fcntl.flock, fd, fcntl.LOCK_UN)
 
     def _open(self) -> int:
         """Open the file. Raise ConfigError if that can't be done, TBloomError if it is not the same file as before."""
@@ -216,7 +215,8 @@ class FileStore(Store):
             status = os.stat(self.path)  # noqa: PTH116 - in less time
         except OSError as error:
             raise self._gone(error.strerror) from error
-        if self._first is None or not os.path.samestat(status, self._first):
+        first = self._first
+        if first is None or status.st_ino != first.st_ino or status.st_dev != first.st_dev:
             raise self._gone()
         if status.st_size < len(self._view):
             raise self._damaged()
@@ -248,13 +248,14 @@ class FileStore(Store):
         fd, access = self._open(), mmap.ACCESS_READ if self._readonly else mmap.ACCESS_WRITE
         try:
             self._view = memoryview(mmap.mmap(fd, 0, access=access))
+            self._sequence = self._view[_SEQUENCE_AT : _SEQUENCE_AT + _SEQUENCE.size].cast("Q")
         finally:
             os.close(fd)
 
     def _read(self) -> None:
         """Read the directory."""
         self._map()
-        sequence = self._sequence()
+        sequence = self._sequence[0]
         begin, length, checksum = self._directory(sequence)
         text, contents = bytes(self._view[begin : begin + length]), Contents()
         if sequence:
@@ -265,10 +266,6 @@ class FileStore(Store):
                 raise self._damaged()
         self.contents: Contents = contents
         self.version: int = sequence
-
-    def _sequence(self) -> int:
-        [sequence] = _SEQUENCE.unpack_from(self._view, _SEQUENCE_AT)
-        return int(sequence)
 
     def _directory(self, sequence: int) -> tuple[int, int, int]:
         """Return the offset, the length and the checksum of the directory with this sequence number."""

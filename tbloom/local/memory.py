@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tbloom.engine.forks import ResetsInChild
@@ -18,6 +19,8 @@ class Store(ResetsInChild):
     """The contents of a filter; ``version`` changes with ``contents``."""
 
     _guard: Any
+    #: Let other processes in again. It is written in C, so that no interrupt comes before it has done so.
+    unlock: Callable[[], object] = bool  # does nothing
 
     def __init__(self) -> None:
         self.contents: Contents = Contents()
@@ -39,12 +42,22 @@ class Store(ResetsInChild):
         guard: Lock = self._guard
         return guard
 
-    @abstractmethod
-    def locked(self, *, is_change: bool = False) -> Lock:
+    @contextmanager
+    def locked(self, *, is_change: bool = False) -> Iterator[None]:
         """Lock out other threads and processes; with ``is_change``, also those that only read.
 
         Raise TBloomError if the store is closed.
         """
+        with self.guard:
+            try:
+                self.lock(is_change=is_change)
+                yield
+            finally:
+                self.unlock()
+
+    @abstractmethod
+    def lock(self, *, is_change: bool = False) -> None:
+        """Lock out other processes, see ``locked``. The caller has the guard."""
 
     @abstractmethod
     def buffer(self, key: str) -> memoryview:
@@ -74,10 +87,9 @@ class MemoryStore(Store):
         self._bytes: dict[tuple[int, str], bytearray] = {}
         super().__init__()
 
-    def locked(self, *, is_change: bool = False) -> Lock:  # noqa: ARG002
-        """Return the guard: no other process has the store."""
+    def lock(self, *, is_change: bool = False) -> None:  # noqa: ARG002
+        """Lock out nobody: no other process has the store."""
         self._check_open()
-        return self.guard
 
     def buffer(self, key: str) -> memoryview:
         """Return the bytes of a part."""

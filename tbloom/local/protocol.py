@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tbloom.arguments import check_keep, check_within
 from tbloom.bloom.config import Config
@@ -40,18 +40,45 @@ class Protocol:
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         #: New items whose answer did not reach the caller, kept for the next call, as on Redis.
         self.pending_answers: PendingAnswers = PendingAnswers()
-        self._generation = ""
         #: The current slice and the shards' parts, as read at ``_version`` of the store.
         self._current: View | None = None
         #: By shard, and by the age of the slice that new items go into.
         self._shards: dict[tuple[int, int], Shard] = {}
         self._version = -1
 
+    def add(self, digest: bytes, within: int | None, keep: int | None) -> bool:
+        """Add an item, and return whether it is new: ``add_many`` without batches, in a third of the time."""
+        store, slices, shards = self.store, self.config.slices, self.config.shards
+        # Without what most calls do not need: each function that is not called saves a hundredth.
+        age = 0 if keep is None else check_keep(keep, within, slices)
+        within = slices if within is None else check_within(within, slices)
+        number = 0 if shards == 1 else shard_of(digest, shards)
+        is_new = False
+        try:
+            with store.guard:
+                try:
+                    store.lock(is_change=True)
+                    now = self.check_parameters_and_now()
+                    shard = self._shard(now, number, age)
+                    if not shard.begun:
+                        shard = self._shard_to_add(now, number, age)
+                    place = shard.place_of(digest, within)
+                    if place is not None:
+                        part = self._part_with_room(now, shard)
+                        is_new = True  # as in ``add_many``
+                        part.add(place)
+                finally:
+                    store.unlock()
+            was_new = digest in self.pending_answers.new and self._take_pending([digest])
+            return is_new or bool(was_new)
+        except BaseException:
+            self._keep_pending([digest] * is_new)
+            raise
+
     def add_many(self, digests: list[bytes], within: int | None, keep: int | None) -> list[bool]:
         """Add the items, and return for each whether it is new."""
         age = check_keep(keep, within, self.config.slices)
-        within, pending = check_within(within, self.config.slices), self.pending_answers
-        new: list[bytes] = []
+        within, new = check_within(within, self.config.slices), list[bytes]()
         try:
             for number, batch in self._batches(digests):
                 with self.store.locked(is_change=True):
@@ -68,15 +95,23 @@ class Protocol:
                         part.add(place)
                         if self._version != self.store.version:
                             shard = self._shard_to_add(now, number, age)
-            known = pending.known_new([Batch(digests, generation=self._generation)])
-            new += pending.take(known)
+            new += self._take_pending(digests)
             return in_order(dict.fromkeys(new, True), digests)
-        except (
-            BaseException
-        ):  # the caller gets no answers: the next call that asks does, as on Redis
-            unanswered = Batch(new, generation=self._generation, answers="1" * len(new))
-            pending.keep(unanswered, LANE_TTL_MS)
+        except BaseException:
+            self._keep_pending(new)
             raise
+
+    def contains(self, digest: bytes, within: int | None) -> bool:
+        """Return whether the item has been seen."""
+        within, store = check_within(within, self.config.slices), self.store
+        with store.guard:
+            try:
+                store.lock()
+                number = shard_of(digest, self.config.shards)
+                shard = self._shard(self.check_parameters_and_now(), number)
+                return shard.place_of(digest, within) is None
+            finally:
+                store.unlock()
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
         """Return whether each item has been seen."""
@@ -115,15 +150,28 @@ class Protocol:
             self.store.close()
             self._current, self._shards = None, {}  # they have views of the closed file
 
+    @property
+    def _generation(self) -> str:
+        """Pending answers end with a clear(), and a forked child leaves them to its parent."""
+        return f"{self.store.contents.epoch} {os.getpid()}"
+
+    def _take_pending(self, digests: list[bytes]) -> Iterable[bytes]:
+        """Return those of the items that a call without an answer has found new."""
+        asked = Batch(digests, generation=self._generation)
+        return self.pending_answers.take(self.pending_answers.known_new([asked]))
+
+    def _keep_pending(self, new: list[bytes]) -> None:
+        """Keep the answers of a call that fails for the next call that asks, as on Redis."""
+        unanswered = Batch(new, generation=self._generation, answers="1" * len(new))
+        self.pending_answers.keep(unanswered, LANE_TTL_MS)
+
     # The store must be locked for all methods below.
 
     def check_parameters_and_now(self) -> int:
         """Return the time. Raise ConfigMismatch if the stored parameters differ from the client's."""
         now = self.clock()
-        # Pending answers end with a clear(), and a forked child leaves them to its parent.
-        self._generation = f"{self.store.contents.epoch} {os.getpid()}"
-        stored = self.store.contents.parameters(now)
-        if stored not in ("", self.config.stored):
+        contents = self.store.contents
+        if contents.stored != self.config.stored and (stored := contents.parameters(now)):
             place = getattr(self.store, "path", self.config.name)
             differing = self.config.differences(stored)
             raise ConfigMismatch(place, differing, stored, "give the same, or take another path")
@@ -175,7 +223,7 @@ class Protocol:
     def _part_with_room(self, now: int, shard: Shard) -> Part:
         """Return the newest part with room for an item, created if it is missing. If the item fills it, add a further part."""
         part, capacity, grow = shard.newest, shard.size.capacity, self.config.grow
-        items = part.items if part else 0
+        items = part.count[0] if part else 0
         if items >= capacity and not grow:
             raise FilterFull(self.config.name, self.config.first_capacity, shard.number)
         fills = grow and items + 1 >= capacity

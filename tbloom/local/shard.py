@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import accumulate
 from operator import getitem
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmh3 import mmh3_32_uintdigest
 
@@ -81,6 +81,18 @@ class Part:
         return int.from_bytes(self.buffer[HEADER_BYTES:], "little")
 
 
+class Group(NamedTuple):
+    """The parts of one size, and what an item's place in them is computed from."""
+
+    blocks: int
+    #: The bytes from one block to the next.
+    step: int
+    #: The number of digests that an item's columns need.
+    digests: int
+    bits_by_column: list[Bits]
+    parts: list[Part]
+
+
 def key_of(label: str, shard: int, number: int) -> str:
     """Return the name of a slice's ``number``-th part in a store."""
     return f"{label}:{shard}:{number}"
@@ -147,28 +159,32 @@ class Shard:
         self.key: str = key_of(label, number, self._ends[age] - first - 1)
         #: False: the current slice needs a layout before items can be added.
         self.begun: bool = layout.sized_after(labels[0], labels) is None
-        self._groups: dict[int, dict[tuple[int, int], list[Part]]] = {}
+        self._groups: dict[int, list[Group]] = {}
 
     def place_of(self, digest: bytes, within: int) -> Place | None:
         """Return the place of a new item in the newest part, or None if a part of the newest ``within`` slices has the item."""
         new, hash = None, mmh3_32_uintdigest(digest)
-        for (blocks, hashes), parts in (self._groups.get(within) or self._group(within)).items():
+        for group in self._groups.get(within) or self._group(within):
+            blocks, step, digests, bits_by_column, parts = group
             # As hasher.packed has it, behind the header.
-            start = HEADER_BYTES + (hash * blocks >> 32) * block_step(hashes) * ROW_BYTES
-            columns = columns_of(digest, digests_for(hashes))
-            place = start, [*map(getitem, _bits_by_column(hashes), columns)]
+            start = HEADER_BYTES + (hash * blocks >> 32) * step
+            place = start, [*map(getitem, bits_by_column, columns_of(digest, digests))]
             new = new or place
             for part in parts:
                 if part.has(place):
                     return None
         return new
 
-    def _group(self, within: int) -> dict[tuple[int, int], list[Part]]:
+    def _group(self, within: int) -> list[Group]:
         """Return the parts of the newest ``within`` slices by blocks and hashes; those of the newest part come first."""
-        groups: dict[tuple[int, int], list[Part]] = {}
+        parts_by_size: dict[tuple[int, int], list[Part]] = {}
         for size, part in self._all[: self._ends[within - 1]]:
-            group = groups.setdefault((size.blocks, size.hashes), [])
+            parts = parts_by_size.setdefault((size.blocks, size.hashes), [])
             if part is not None:
-                group.append(part)
+                parts.append(part)
+        groups = [
+            Group(blocks, block_step(n) * ROW_BYTES, digests_for(n), _bits_by_column(n), parts)
+            for (blocks, n), parts in parts_by_size.items()
+        ]
         self._groups[within] = groups  # whole: an interrupt may come at any line
         return groups

@@ -63,7 +63,8 @@ class LocalBloom(NotCopied):
         ``within`` limits the probes to that many of the newest slices. With ``keep``, a new item is remembered for that
         number of slices; see ``TimeBloom.add``.
         """
-        return self._protocol.add_many([self.config.digest(item)], within, keep)[0]
+        protocol = self._protocol
+        return protocol.add(protocol.config.digest(item), within, keep)
 
     def add_many(
         self, items: Iterable[Item], within: int | None = None, keep: int | None = None
@@ -73,7 +74,8 @@ class LocalBloom(NotCopied):
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Return whether the item was seen within the window, or the newest ``within`` slices. Change nothing."""
-        return self._protocol.contains_many([self.config.digest(item)], within)[0]
+        protocol = self._protocol
+        return protocol.contains(protocol.config.digest(item), within)
 
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
         """Call ``contains`` for each item, in order."""

@@ -103,6 +103,26 @@ for store in {stores}:
 """
 
 
+#: Calls that are interrupted by Ctrl-C; after each, no other process is locked out.
+_UNLOCKED = """
+import fcntl, random, signal
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+[store] = {stores}
+other, interrupts, number = open({path!r}), 0, 0
+while interrupts < 500:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.001))
+        while True:
+            store.add(number := number + 1)
+            store.contains(number)
+    except KeyboardInterrupt:
+        interrupts += 1
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_UN)
+print(interrupts)
+"""
+
+
 #: What makes each kind of store.
 BLOOM, ONE, EXACT, COUNTER, LOCAL, FILE = STORES = (
     "TimeBloom.from_url({url!r}, {name!r})",
@@ -170,6 +190,10 @@ def test_others_make_calls_after_any_number_of_interrupts(
     assert ended(_CTRL_C, LOCAL, FILE) == ["True"] * 2
 
 
+def test_an_interrupt_locks_no_other_process_out(ended: Callable[..., list[str]]) -> None:
+    assert ended(_UNLOCKED, FILE) == ["500"]
+
+
 OF_LOCAL, OF_CLAIMS = (f"{tbloom.__path__[0]}/{package}/" for package in ("local", "bloom/claims"))
 #: A file and the number of a line, and how many times a call comes to it.
 Place = tuple[str, int, int]
@@ -209,13 +233,17 @@ def _first_and_last(places: Iterable[Place]) -> list[Place]:
 
 
 @pytest.mark.parametrize("is_file", [pytest.param(False, marks=pytest.mark.check), True])
-@pytest.mark.parametrize("verb", ["contains_many", "add_many", "clear"])
+@pytest.mark.parametrize("verb", ["contains", "contains_many", "add", "add_many", "clear"])
 def test_an_interrupt_at_any_line_leaves_the_filter_whole(
     tmp_path: Path, verb: str, is_file: bool
 ) -> None:
-    """The call is the first one in a slice, so that all is read again, and ``add_many`` begins two parts."""
+    """The call is the first one in a slice, so that all is read again, and ``add`` begins a part, ``add_many`` two."""
     old, new, hour = [*"abcd"], [*"klmno"], 1_800_000_000_000
-    items = {"contains_many": [old], "add_many": [new], "clear": []}[verb]
+    items: list[Any] = [old] if verb == "contains_many" else [new]
+    if verb in ("add", "contains"):
+        items = ["k"]
+    elif verb == "clear":
+        items = []
 
     def filled() -> LocalBloom:
         path = tmp_path / str(len([*tmp_path.iterdir()])) if is_file else None
