@@ -119,3 +119,14 @@ def single_server(url: Any) -> str:
             "url", without_secrets(url), "the URL of a single server, without +cluster"
         )
     return address
+
+
+def address_of(client: Any) -> str:
+    """Return where the client's server is, without a password."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        return "a cluster"
+    known = pool.connection_kwargs
+    host = f"{known.get('host', 'localhost')}:{known.get('port', 6379)}"
+    place: str = getattr(pool, "service_name", None) or known.get("path") or host
+    return f"{place}/{known.get('db') or 0}"

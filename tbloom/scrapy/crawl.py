@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 
 from tbloom import LocalBloom
 from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
+from tbloom.bloom.claims.queues import queue_of, unnamed
 from tbloom.errors import TBloomError
 from tbloom.scrapy.hooks.engine import (
     call_soon,
@@ -34,7 +35,6 @@ from tbloom.scrapy.hooks.engine import (
 from tbloom.scrapy.hooks.feeds import open_no_feeds, unopened_feed
 from tbloom.scrapy.options import error_line, server_settings
 from tbloom.scrapy.outage import AnyStore, CrawlStore, Outage
-from tbloom.scrapy.queues import queue_of, unnamed
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
 
 logger: logging.Logger = logging.getLogger(__name__)

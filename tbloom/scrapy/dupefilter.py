@@ -22,6 +22,7 @@ from twisted.internet.defer import Deferred
 from tbloom import Claim, FilterInfo, LocalBloom
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import differing, maker_of, note
+from tbloom.engine.urls import address_of
 from tbloom.errors import TBloomError
 from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.asked import AskedRequests
@@ -33,7 +34,6 @@ from tbloom.scrapy.hooks.engine import is_trial
 from tbloom.scrapy.hooks.feeds import open_no_feeds
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
-    address_of,
     make_store,
     naming_redis,
     needs_add_on,

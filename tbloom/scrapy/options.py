@@ -146,17 +146,6 @@ def _place(value: Any) -> str:
     return shown(value)
 
 
-def address_of(client: Any) -> str:
-    """Return where the client's server is, without a password."""
-    pool = getattr(client, "connection_pool", None)
-    if pool is None:
-        return "a cluster"
-    known = pool.connection_kwargs
-    host = f"{known.get('host', 'localhost')}:{known.get('port', 6379)}"
-    place: str = getattr(pool, "service_name", None) or known.get("path") or host
-    return f"{place}/{known.get('db') or 0}"
-
-
 @contextmanager
 def naming_redis(settings: BaseSettings) -> Iterator[None]:
     """Raise a ConfigError that names the settings for Redis, where redis-py raises for a wrong parameter."""

@@ -53,6 +53,64 @@ def test_planted_names_are_no_commands_to_a_terminal(
         assert odd == found["name"]
 
 
+#: Commands outside a project, and what they say, without a server.
+_AWAY = "redis://127.0.0.1:1"
+_OUTSIDE = [
+    (["queue", "shop", "--url", _AWAY], f"{_AWAY}: Error 111"),
+    (["failed", "shop", "--url", _AWAY, "--prefix", "a:"], f"{_AWAY}: Error 111"),
+    (["retry", "shop", "--all", "--yes", "--url", _AWAY], f"{_AWAY}: Error 111"),
+    (["push", "shop"], "expected the folder of a Scrapy project, with a scrapy.cfg"),
+    (["doctor"], "expected the folder of a Scrapy project, with a scrapy.cfg"),
+]
+
+
+def _modules_of(words: list[str], folder: Path) -> tuple[set[str], int, str]:
+    """The modules that a command loads in a folder, its exit code, and what it says."""
+    code = (
+        f"import sys; from tbloom.cli import main; code = main({words})\nprint(code, *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if not key.startswith("SCRAPY_")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    exit_code, *modules = done.stdout.split()
+    return {*modules}, int(exit_code), done.stderr
+
+
+def test_a_command_outside_a_project_loads_no_scrapy(tmp_path: Path) -> None:
+    """To import it takes half a second."""
+    usual, _, _ = _modules_of(["check", "news", "x", "--url", _AWAY], tmp_path)
+    for words, said in _OUTSIDE:
+        modules, exit_code, error = _modules_of(words, tmp_path)
+        assert not {"scrapy", "twisted"} & modules, words
+        assert len(modules) <= 1.25 * len(usual), words
+        assert (2, True) == (exit_code, error.startswith(f"tbloom: {said}")), error
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[settings]\ndefault = nosuch", "there is no module nosuch, which scrapy.cfg names"),
+        ("", "scrapy.cfg names no module: "),
+    ],
+)
+def test_a_command_finds_the_project_of_a_parent_folder(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "scrapy.cfg").write_text(text)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for words, _ in _OUTSIDE[0], _OUTSIDE[-1]:
+        _, exit_code, error = _modules_of(words, tmp_path / "a" / "b")
+        assert exit_code == 2
+        expected = f"tbloom: the project's settings can't be imported: ImportError: {said}"
+        assert error.startswith(expected), words
+
+
 def test_after_an_outage_the_lost_answers_are_counted(
     url: str, filled: TimeBloom, monkeypatch: pytest.MonkeyPatch
 ) -> None:

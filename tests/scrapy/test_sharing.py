@@ -24,9 +24,9 @@ from scrapy.utils.request import fingerprint
 from tbloom import Note, TimeBloom
 from tbloom.bloom.claims.fleet import failed_queue_of, queues_of
 from tbloom.bloom.claims.notes import Taken
+from tbloom.bloom.claims.queues import queue_of
 from tbloom.scrapy.done import taking
 from tbloom.scrapy.outage import CrawlBloom
-from tbloom.scrapy.queues import queue_of
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked

@@ -28,11 +28,12 @@ from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
+from tbloom.engine.urls import address_of
 from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
 from tbloom.scrapy.dupefilter import described, summarize
 from tbloom.scrapy.extras.doctor import examine
 from tbloom.scrapy.hooks import untested_versions
-from tbloom.scrapy.options import address_of, error_line, make_client, make_store, server_settings
+from tbloom.scrapy.options import error_line, make_client, make_store, server_settings
 from tbloom.scrapy.settings import KNOWN
 from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
@@ -395,6 +396,7 @@ def test_a_version_that_the_tests_do_not_know_is_a_note_and_no_fault(
 ) -> None:
     project = Settings({**ADDON, "TBLOOM_STORE": "local"})
     monkeypatch.setattr("tbloom.scrapy.extras.project.project_settings", lambda: project)
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "settings")
     monkeypatch.setitem(NEWEST_TESTED, "redis", (10**6, 0))
     monkeypatch.setitem(NEWEST_TESTED, "scrapy", (2, 99))
     monkeypatch.setattr(scrapy, "__version__", "2.100.0")
@@ -423,13 +425,16 @@ def test_versions_are_compared_by_major_and_minor(
     assert [line] * newer == untested_versions()
 
 
-def test_an_older_scrapy_is_named_with_the_one_that_is_needed() -> None:
+def test_an_older_scrapy_is_named_with_the_one_that_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """By an import, and by doctor; it is the one in setup.cfg."""
     [needed] = {
         match[1]
         for line in requires("tbloom") or ()
         if (match := re.match(r"scrapy *>= *([\d.]+)", line))
     }
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "settings")
     older = "import scrapy; scrapy.version_info, scrapy.__version__ = (2, 13, 4), '2.13.4'"
     said = (
         f"tbloom.scrapy needs Scrapy {needed} or later; 2.13.4 is installed: pip install 'scrapy>="

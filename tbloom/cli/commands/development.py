@@ -22,10 +22,11 @@ def doctor() -> int:
     that a crawl would meet first. A note is no fault: a Scrapy or redis-py that is newer than tbloom's tests know, a setting that does
     not fit several crawlers of a spider, or an HTTP cache that serves the responses of failed pages again.
     """
-    from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - the same
-    from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - needs Scrapy
-
     settings = settings_here()
+
+    from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - the same
+
     faults, notes = examine(settings)
     for note in [*untested_versions(), *notes]:
         output.line(formats.printable(f"note: {note}"))

@@ -332,12 +332,12 @@ def retry(target: Target, chosen: _Chosen, callback: str, *, everything: bool) -
 
 
 def _new_note(target: Target, callback: str) -> NewNote:
-    from tbloom.scrapy.extras.pushing import with_callback  # noqa: PLC0415 - needs Scrapy
-
     if not callback:
         return kept_note
     if target.spider:
         return target.spider.with_callback(callback)
+    from tbloom.scrapy.extras.pushing import with_callback  # noqa: PLC0415 - needs Scrapy
+
     return partial(with_callback, name=callback)
 
 

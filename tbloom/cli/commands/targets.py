@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tbloom.bloom.claims.fleet import Fleet, KeptPages, queues_of
+from tbloom.bloom.claims.queues import arguments_in, queue_of
 from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
+from tbloom.engine.urls import address_of
 from tbloom.local.claims import LocalFleet
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.pushing import SpiderQueue
 
+#: The settings that an option gives, too.
+_PLACES = {"REDIS_URL", "TBLOOM_KEY_PREFIX"}
 #: So many queues are named in an error.
 _NAMED = 10
 
@@ -71,8 +75,6 @@ def words_of(queue: str) -> str:
 
 def words_in(queue: str) -> list[str] | None:
     """Return the spider of a queue, and its arguments as options; None: they can't be read."""
-    from tbloom.scrapy.queues import arguments_in  # noqa: PLC0415 - needs Scrapy
-
     arguments = arguments_in(queue)
     if arguments is None:
         return None
@@ -167,16 +169,19 @@ def open_target(
     Without Scrapy, it is a filter of this name. Raise TBloomError or CommandError if there is none.
     """
     if find_spec("scrapy") is None:
-        prefix = given.get("TBLOOM_KEY_PREFIX") or os.environ.get(PREFIX, "")
-        with _server_at(given.get("REDIS_URL"), prefix) as server:
+        with _server_at(given) as server:
             seen = server.filter(spider)
             fleets = [Fleet(seen, queue) for queue in queues_of(seen) or [spider]]
             yield Target(seen, server.place, fleets)
         return
+    here = settings_here() if of_project else settings_if_here()
+    if here is None and given.keys() <= _PLACES:  # most commands outside a project: without Scrapy
+        with _server_at(given) as server:
+            yield _stored_target(server, _default_names(spider), spider, arguments)
+        return
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
 
-    here = settings_here() if of_project else settings_if_here()
     is_named = of_project or not given
     if here is not None and (is_named or spider in spider_names(settings_of(given, here))):
         with open_queue(
@@ -190,7 +195,7 @@ def open_target(
             yield target
     else:
         with _server(settings) as server:
-            yield _stored_target(server, settings, spider, arguments)
+            yield _stored_target(server, _names(settings, spider), spider, arguments)
 
 
 @contextmanager
@@ -209,37 +214,47 @@ def _server(settings: Any) -> Iterator[Server]:
     """Yield the server that the settings name, or else the environment."""
     from tbloom.scrapy.options import REDIS, make_client, server_settings  # noqa: PLC0415 - needs Scrapy
 
-    prefix = settings.get("TBLOOM_KEY_PREFIX") or os.environ.get(PREFIX, "")
     if any(settings.get(name) for name in REDIS if name != "REDIS_URL"):
         client, _ = make_client(settings)
         with closing(client):
-            yield Server(server_settings(settings), client, "-s", prefix)
+            yield Server(server_settings(settings), client, "-s", _prefix(settings))
         return
-    with _server_at(settings.get("REDIS_URL"), prefix) as server:
+    with _server_at(settings) as server:
         yield server
 
 
 @contextmanager
-def _server_at(url: str | None, prefix: str) -> Iterator[Server]:
-    """Yield the server at a URL, or else that which the environment names."""
+def _server_at(settings: Any) -> Iterator[Server]:
+    """Yield the server at the URL that the settings name, or else the environment."""
     places = {variable: os.environ.get(variable) for variable in VARIABLES}
-    known = {"--url": url, **places, "": options.LOCAL}
+    known = {"--url": settings.get("REDIS_URL"), **places, "": options.LOCAL}
     option, found = next((option, url) for option, url in known.items() if url)
-    with filters.connect(found, option or "--url", prefix) as server, server.named():
+    with filters.connect(found, option or "--url", _prefix(settings)) as server, server.named():
         yield server
 
 
-def _stored_target(
-    server: Server, settings: Any, spider: str, arguments: Mapping[str, str]
-) -> Target:
-    """Return the queues of a filter that is stored on the server."""
-    from tbloom.scrapy.options import DEFAULT_KEY, address_of  # noqa: PLC0415 - needs Scrapy
-    from tbloom.scrapy.settings import FILTER, check_settings, expand  # noqa: PLC0415 - the same
+def _prefix(settings: Any) -> str:
+    return settings.get("TBLOOM_KEY_PREFIX") or os.environ.get(PREFIX, "")
+
+
+def _default_names(spider: str) -> list[str]:
+    """Return the default name of a spider's filter, and the name of the filter that SPIDER may be."""
+    return [f"{spider}:tbloom", spider]
+
+
+def _names(settings: Any, spider: str) -> list[str]:
+    """Return the name of a filter that the settings give, or else those of ``_default_names``."""
+    from tbloom.scrapy.settings import FILTER, check_settings, expand  # noqa: PLC0415 - needs Scrapy
 
     check_settings(settings)
     key = FILTER["name"].value(settings)
-    named = expand(FILTER["name"], DEFAULT_KEY if key is None else key, spider=spider)
-    names = [named] if key is not None else [named, spider]
+    return _default_names(spider) if key is None else [expand(FILTER["name"], key, spider=spider)]
+
+
+def _stored_target(
+    server: Server, names: list[str], spider: str, arguments: Mapping[str, str]
+) -> Target:
+    """Return the queues of the first of these filters that is stored on the server."""
     name = next((name for name in names if server.kind(name) is not None), None)
     if name is None:
         either = " or ".join(map(repr, names))
@@ -247,14 +262,13 @@ def _stored_target(
             f"no filter {either} on {server.place} ('tbloom list' shows the filters)"
         )
     seen = server.filter(name)
-    queues = _queues_of(queues_of(seen), spider if name == named else "", arguments)
+    queues = _queues_of(queues_of(seen), spider if name == names[0] else "", arguments)
     fleets = [Fleet(seen, queue) for queue in queues or [name.removesuffix(":tbloom")]]
     return Target(seen, address_of(server.client), fleets)
 
 
 def _queues_of(known: list[str], spider: str, arguments: Mapping[str, str]) -> list[str]:
     """Return those of the known queues that are of the spider (all, without a name) and of these arguments (if there are any)."""
-    from tbloom.scrapy.queues import arguments_in, queue_of  # noqa: PLC0415 - needs Scrapy
 
     def is_of(queue: str) -> bool:
         name = queue.partition("\n")[0]

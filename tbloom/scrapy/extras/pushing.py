@@ -28,6 +28,8 @@ from tbloom.bloom.claims.fleet import (
     NewNote,
     project_of,
 )
+from tbloom.bloom.claims.queues import queue_of
+from tbloom.engine.urls import address_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.local.claims import CrawlLocal, LocalFleet
 from tbloom.scrapy.done.page import Token
@@ -42,13 +44,11 @@ from tbloom.scrapy.hooks.downloader import make_fingerprinter
 from tbloom.scrapy.hooks.queue import rules_of
 from tbloom.scrapy.meta import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
-    address_of,
     error_line,
     make_store,
     naming_redis,
 )
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
-from tbloom.scrapy.queues import queue_of
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 
