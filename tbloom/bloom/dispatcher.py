@@ -236,6 +236,11 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         del batch.digests[answered:]
         return self._batch_of_rest(batch, rest)
 
+    @property
+    def has_items(self) -> bool:
+        """Whether a shard had items when it was asked last."""
+        return any(layout.version for layout in self._layouts.values())
+
     def current_view(self) -> View:
         """Return the view of the slice that the client believes current."""
         view, now = self.view, self.clock.now()

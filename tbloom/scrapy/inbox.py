@@ -38,6 +38,9 @@ class Inbox:
 
     ``ask`` returns the filter's answers for requests with the same arguments. ``settle`` queues or filters a request, and returns whether
     it is queued. ``lost`` hears of an error there.
+
+    With ``look``, which returns what the filter has seen, the requests of a batch are only looked for first where those of the last one
+    were mostly seen. ``prepare`` is called with each request that is asked about.
     """
 
     def __init__(
@@ -49,6 +52,10 @@ class Inbox:
     ) -> None:
         self._crawl = crawl
         self._ask_together, self._settle, self._lost = ask, settle, lost
+        self.prepare: Callable[[Pending], object] = bool
+        self.look: Callable[[list[Pending], dict[str, Any]], list[bool]] | None = None
+        #: Whether the last requests were mostly seen.
+        self.mostly_seen: bool = False
         #: How long a request waits for others, to share a call with them (seconds).
         self.gathers_for: Callable[[], float] = float
         #: Called once some requests are settled.
@@ -90,7 +97,7 @@ class Inbox:
         A handler of ``spider_idle`` that schedules a seen request would otherwise keep the crawl open for ever.
         """
         try:
-            self.ask_for([pending])
+            self._ask_alone(pending)
         except (RedisError, TBloomError) as error:
             if not is_outage(error):
                 self._crawl.fail(error)
@@ -102,7 +109,7 @@ class Inbox:
         try:
             pending = link(request)
             if pending.is_to_ask:
-                self.ask_for([pending])
+                self._ask_alone(pending)
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
             self._crawl.fail(error)
             pending.answer = NoAnswer.DROPPED
@@ -125,18 +132,39 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        self._crawl.link_calls.begin(
-            partial(self.ask_for, batch), partial(self._have_answers, batch)
-        )
+        if self.look and self.mostly_seen:
+            look = partial(self._look_for, batch, self.look)
+            self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
+        else:
+            self._ask(batch)
 
-    def ask_for(self, batch: list[Pending]) -> None:
-        """Ask the filter for a batch, and wait."""
-        groups = defaultdict[Any, list[Pending]](list)
+    def _look_for(self, batch: list[Pending], look: Callable[..., list[bool]]) -> None:
+        for arguments, group in _by_arguments(batch):
+            for pending, is_seen in zip(group, look(group, arguments), strict=True):
+                pending.answer = Claim.SEEN if is_seen else None
+
+    def _have_looked(self, batch: list[Pending], looked: Future[None]) -> None:
+        if looked.exception() or not any(pending.is_to_ask for pending in batch):
+            self._have_answers(batch, looked)
+        else:
+            self._ask(batch)
+
+    def _ask(self, batch: list[Pending]) -> None:
+        # Here and not in the thread, because a spider may change what it has yielded.
         for pending in batch:
             if pending.is_to_ask:
-                groups[pending.arguments].append(pending)
-        for arguments, group in groups.items():
-            answers = self._ask_together(group, dict(arguments))
+                self.prepare(pending)
+        self._crawl.link_calls.begin(
+            partial(self._ask_for, batch), partial(self._have_answers, batch)
+        )
+
+    def _ask_alone(self, pending: Pending) -> None:
+        self.prepare(pending)
+        self._ask_for([pending])
+
+    def _ask_for(self, batch: list[Pending]) -> None:
+        for arguments, group in _by_arguments(batch):
+            answers = self._ask_together(group, arguments)
             for pending, answer in zip(group, answers, strict=True):
                 pending.answer = answer
 
@@ -145,9 +173,12 @@ class Inbox:
             asked.result()
         except Exception as error:  # noqa: BLE001 - the log has it
             self._crawl.fail(error)
+        seen = 0
         for pending in batch:
+            seen += pending.answer is Claim.SEEN
             if pending.is_to_ask:
                 pending.answer = NoAnswer.DROPPED
+        self.mostly_seen = 2 * seen > len(batch)
         self._answered.extend(batch)
         if len(self._answered) == len(batch):
             self._settle_some()
@@ -188,3 +219,12 @@ class Inbox:
             self._settle_some()
             await self._crawl.link_calls.ended()
         self._crawl.stage = Stage.QUEUE_CLOSED
+
+
+def _by_arguments(batch: list[Pending]) -> list[tuple[dict[str, Any], list[Pending]]]:
+    """Return the requests that are to be asked about, in groups with the same arguments."""
+    groups = defaultdict[Any, list[Pending]](list)
+    for pending in batch:
+        if pending.is_to_ask:
+            groups[pending.arguments].append(pending)
+    return [(dict(arguments), group) for arguments, group in groups.items()]

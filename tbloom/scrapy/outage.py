@@ -209,6 +209,11 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return self._claims.session.owns(self.config.digest(item))
 
     @property
+    def is_new(self) -> bool:
+        """Whether the filter had no items when it was asked last."""
+        return not self._dispatcher.has_items
+
+    @property
     def claimed(self) -> int:
         """The number of items that this session has claimed, and neither committed nor released."""
         return len(self._claims.session.claimed)

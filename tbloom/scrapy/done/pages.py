@@ -82,7 +82,9 @@ class Pages:
         self.work: Work = Work(crawler, stored, self._ended)
         self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self._failures)
         self._taking = Taking(crawl, seen, self._failures, self.committer, self._claimed)
-        self.inbox.gathers_for = self._gathers_for
+        self.inbox.gathers_for, self.inbox.prepare = self._gathers_for, self._write_note
+        if isinstance(seen, CrawlBloom):  # a local filter knows at once
+            self.inbox.look = self._look
         self.inbox.when_settled = self.committer.soon  # pages may have waited for these links
         self.committer.when_sent = self._committed
         self._giving: Giving | None = None
@@ -103,6 +105,7 @@ class Pages:
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
         if not self._crawl.is_ending:  # by a mistake in the settings
+            self.inbox.mostly_seen = isinstance(self._seen, CrawlBloom) and not self._seen.is_new
             self._taking.begin()
             if self.committer.has_notes and (warning := self._crawl.warning_of_arguments):
                 logger.warning(warning)
@@ -166,7 +169,7 @@ class Pages:
         if pending.answer in (None, Claim.NEW):
             self._asked.pop(first, None)  # before an earlier claim
             pending.token = token
-            pending.note = "" if pending.answer else self._note(request, token)
+            pending.note = "" if pending.answer else None
         return pending
 
     def _continued(self, request: Request, page: Page) -> Pending:
@@ -193,6 +196,10 @@ class Pages:
         self._taking.queue_changed()
         self.inbox.settle_late(Pending(request, answer=Claim.NEW, token=token))
 
+    def _write_note(self, pending: Pending) -> None:
+        if pending.note is None:
+            pending.note = self._note(pending.request, pending.token) if pending.token else ""
+
     def _note(self, request: Request, token: Token) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
         crawl = self._crawl
@@ -212,6 +219,10 @@ class Pages:
     def _gathers_for(self) -> float:
         # As pages that are done do, unless the crawl has soon nothing else to fetch.
         return GATHER if self._scheduler.queued > _ENOUGH else 0.0
+
+    def _look(self, group: list[Pending], arguments: dict[str, Any]) -> list[bool]:
+        looks = map(attrgetter("look"), group)
+        return self._seen.contains_many(looks, **arguments)
 
     def _claim(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
         of_each = map(attrgetter("item", "look", "note"), group)

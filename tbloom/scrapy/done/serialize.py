@@ -23,7 +23,6 @@ import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from contextlib import suppress
 from copy import copy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -162,11 +161,7 @@ def read_request(note: str, spider: Spider) -> Request:
 
 
 def _to_text(request: Request, spider: Spider) -> str:
-    # Of a copy, because Scrapy 2.19 makes a request's headers, cookies and flags when they are asked for, and then keeps them.
-    copied = request
-    with suppress(Exception):  # a class of the project may allow no copies
-        copied = copy(request)
-    fields = copied.to_dict(spider=spider)
+    fields = _to_dict(request, spider)
     fields["meta"] = {key: plain(value) for key, value in request.meta.items() if key != TOKEN}
     kind = type(request)
     if kind is Request:  # another class may have other defaults
@@ -184,6 +179,22 @@ def _to_text(request: Request, spider: Spider) -> str:
     if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
         raise NotSerializable(_TOO_LONG)
     return text
+
+
+def _to_dict(request: Request, spider: Spider) -> dict[str, Any]:
+    """Return what ``Request.to_dict`` returns."""
+    # Of a copy, because Scrapy 2.19 makes a request's headers, cookies and flags when they are asked for, and then keeps them.
+    try:
+        copied = copy(request)
+    except Exception:  # noqa: BLE001 - a class of the project may allow no copies
+        return request.to_dict(spider=spider)
+    # Scrapy looks for a method among all members of the spider, which takes longer than all else.
+    for field in "callback", "errback":
+        function = getattr(copied, field)
+        name = function.__name__ if type(function) is MethodType else ""
+        if name and getattr(spider, name, None) == function:
+            setattr(copied, field, name)
+    return copied.to_dict(spider=spider)
 
 
 def _from_text(text: str, spider: Spider) -> Request:
@@ -252,7 +263,7 @@ def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
     if _find_class(_name(kind)) is not kind:
         raise NotSerializable(f"is a {_name(kind)}, which can't be imported")
     made = request_from_dict({**fields, "_class": kind}, spider=spider)
-    before, after = (each.to_dict(spider=spider) for each in (request, made))
+    before, after = (_to_dict(each, spider) for each in (request, made))
     before["meta"] = after["meta"] = None  # less a token, as it was given
     more = _state(request).keys() | _state(made).keys()
     before |= {name: getattr(request, name, None) for name in more - _REQUEST_STATE}

@@ -1,0 +1,89 @@
+"""Links that were seen cost a look, and no note; links that are new cost one call for many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from tbloom.scrapy.crawl import crawl_of
+from tbloom.scrapy.done import pages
+from tests.helpers.projects import LOCAL, Project, marked, path_of
+
+
+class Links(Project):
+    """A start page with the links of LINKS. It counts the notes that are written, and the calls that look for links or claim them."""
+
+    def links(self) -> Iterator[Any]:
+        self.said += [0, [], []]
+        yield self.request("start", dont_filter=True)
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) != "start":
+            yield {"page": path_of(response)}
+            return
+        self._count()
+        for number in self.settings["LINKS"][self.number]:
+            yield self.request(f"page-{number}", meta={"nested": {"page": number}})
+
+    def _count(self) -> None:
+        seen: Any = crawl_of(self.crawler).seen
+        write, look, claim = self._writes, seen.contains_many, seen.claim_many
+
+        def write_note(request: Request, *more: Any, **named: Any) -> Any:
+            self.said[0] += 1
+            return write(request, *more, **named)
+
+        def contains_many(items: Any, *more: Any, **named: Any) -> Any:
+            items = [*items]
+            self.said[1].append(len(items))
+            return look(items, *more, **named)
+
+        def claim_many(items: Any, **named: Any) -> Any:
+            items = [*items]
+            self.said[2].append(len(items))
+            return claim(items, **named)
+
+        pages.write_note = write_note
+        seen.contains_many, seen.claim_many = contains_many, claim_many
+
+    _writes = staticmethod(pages.write_note)
+
+
+def said(ends: Any) -> list[Any]:
+    return [end.said for end in ends]
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+def test_a_crawl_whose_links_were_all_seen_writes_no_note(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    settings = {**marked(mark, tmp_path), "LINKS": [range(300), range(300)]}
+    first, second = project(Links, Links, **settings)
+    assert (300, 300) == (first.said[0], len(first.items))
+    assert [0, []] == [second.said[0], second.said[2]]
+    assert ["/start"] == second.fetched
+
+
+def test_links_that_are_all_new_are_asked_about_once(project: Any, tmp_path: Path) -> None:
+    """In a new filter from the first batch on, and in another one from the second on."""
+    links = [range(1500), range(1500, 3500)]
+    settings = {**marked("done", tmp_path), "LINKS": links, "CLOSESPIDER_PAGECOUNT": 1}
+    first, second = project(Links, Links, **settings)
+    assert (1500, []) == (first.said[0], first.said[1])
+    assert 1500 == sum(first.said[2])
+    assert 2000 == second.said[0] == sum(second.said[2])
+    assert len(second.said[1]) == 1 < len(second.said[2])
+
+
+def test_of_links_of_which_most_were_seen_the_others_are_claimed_with_their_notes(
+    project: Any, tmp_path: Path
+) -> None:
+    settings = {**marked("done", tmp_path), "LINKS": [range(300), range(100, 350)]}
+    _, second = project(Links, Links, **settings)
+    assert (50, 50) == (second.said[0], sum(second.said[2]))
+    assert {f"/page-{number}" for number in range(300, 350)} == {*second.fetched} - {"/start"}
