@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
             "sites": [((0.05, 0.1), ["scrapy-redis", '`"done"`'], 1)],
         },
         "one": {"pages": 300, "rounds": 1},
+        "seen": {"lists": 1, "each": 50, "rounds": 1},
     },
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
     "pages": {

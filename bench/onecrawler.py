@@ -116,8 +116,8 @@ class Pages(Spider):
             yield response.follow(link)
 
 
-def crawl(job: dict[str, Any]) -> Figures:
-    """Crawl in this process, on the job's core if it names one, and return the figures."""
+def crawl(job: dict[str, Any], kind: type[Pages] = Pages) -> Figures:
+    """Crawl in this process, on the job's core if it names one, and return the spider's figures."""
     if "core" in job:
         os.sched_setaffinity(0, {job["core"]})
     settings = {
@@ -128,7 +128,7 @@ def crawl(job: dict[str, Any]) -> Figures:
         "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
     }
     process = AsyncCrawlerProcess({**settings, **job["settings"]})
-    crawler = process.create_crawler(Pages)
+    crawler = process.create_crawler(kind)
     process.crawl(crawler, **job["arguments"])
     process.start()
     spider: Any = crawler.spider
@@ -171,7 +171,7 @@ def _by_turns(server: Server, pages: int, rounds: int) -> dict[str, Figures]:
             for way in [*WAYS] if number % 2 else reversed(WAYS):
                 settings = {"REDIS_URL": server.url, **WAYS[way]}
                 job = {"settings": settings, "arguments": {"site": address}}
-                found[way].append(_figures(way, _started(job)))
+                found[way].append(figures_of(way, started(job)))
                 server.empty()
     return {way: max(crawls, key=itemgetter("rate")) for way, crawls in found.items()}
 
@@ -190,19 +190,21 @@ def _beside(server: Server, pages: int, rounds: int) -> dict[str, float]:
             for way, given in WAYS.items():
                 settings = {"REDIS_URL": server.url, **given, "TBLOOM_KEY": f"crawls:{way}"}
                 job = {"settings": settings, "arguments": arguments, "core": core}
-                crawls[way] = _started(job)
+                crawls[way] = started(job)
             for way, crawling in crawls.items():
-                spent[way].append(_figures(way, crawling)["cpu"])
+                spent[way].append(figures_of(way, crawling)["cpu"])
             server.empty()
     return {way: mean(times) for way, times in spent.items()}
 
 
-def _started(job: dict[str, Any]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.onecrawler", "crawl", json.dumps(job)]
+def started(job: dict[str, Any], module: str = "bench.onecrawler") -> subprocess.Popen[str]:
+    """Begin a crawl in a process of its own."""
+    command = [sys.executable, "-m", module, "crawl", json.dumps(job)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def _figures(way: str, crawling: subprocess.Popen[str]) -> Figures:
+def figures_of(way: str, crawling: subprocess.Popen[str]) -> Figures:
+    """Return the figures of a crawl that has begun."""
     with crawling:
         printed, _ = crawling.communicate()
     assert not crawling.returncode, f"{way}: the crawl failed"
