@@ -238,10 +238,12 @@ def test_one_page_pushed_in_two_versions(crawls: Crawls, tmp_path: Path) -> None
 
 
 class SlowAnswers(Versions):
-    """The second link comes while the filter is asked about the first one."""
+    """The second link comes while the first one is claimed, without a look before."""
 
     async def start(self) -> AsyncIterator[Any]:
-        seen, is_asking = crawl_of(self.crawler).seen, asyncio.Event()
+        crawl: Any = crawl_of(self.crawler)
+        crawl.scheduler.requests.inbox.mostly_seen = False
+        seen, is_asking = crawl.seen, asyncio.Event()
         loop, claim_many = asyncio.get_running_loop(), seen.claim_many
 
         def slowly(*given: Any, **more: Any) -> Any:
