@@ -117,6 +117,7 @@ def test_an_extra_is_named_where_its_own_package_is_missing(
 ) -> None:
     """A package that is there, but lacks another one, is no reason to install the extra."""
     extra, package, script = case
+    project = {"SCRAPY_SETTINGS_MODULE": "settings"}  # else a command needs no Scrapy
     advice = f"pip install 'tbloom[{extra}]'"
     (tmp_path / package).mkdir()
     TimeBloom.from_url(url, name).add("a")  # for the page
@@ -124,7 +125,7 @@ def test_an_extra_is_named_where_its_own_package_is_missing(
         (tmp_path / package / "__init__.py").write_text(content)
         done = subprocess.run(
             [sys.executable, "-c", script.replace("NAME", name)],
-            env={**os.environ, "PYTHONPATH": str(tmp_path), "TBLOOM_URL": url},
+            env={**os.environ, **project, "PYTHONPATH": str(tmp_path), "TBLOOM_URL": url},
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (advice in done.stderr) == ("gone" not in content)
