@@ -65,10 +65,14 @@ class Inbox:
         self._answered = deque[Pending]()
         #: Whether a batch is asked about.
         self._is_asking = False
-        #: The number of requests that have waited or wait; how many of them are settled, and how many wait.
+        #: The number of requests that have waited or wait, and how many of them are settled.
         self.received: int = 0
         self.settled: int = 0
-        self.waiting: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return self.received - self.settled
 
     @property
     def is_full(self) -> bool:
@@ -84,7 +88,6 @@ class Inbox:
         if not (pending.is_to_ask or self.waiting):
             return self._settle(pending)
         self.received += 1
-        self.waiting += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
             # Together with later requests, at least with those of this turn of the event loop.
@@ -192,7 +195,6 @@ class Inbox:
         for _ in range(min(_TURN, len(self._answered))):
             self.settle_late(self._answered.popleft())
             self.settled += 1
-            self.waiting -= 1
         if self._answered:
             call_soon(self._settle_some)
         wake_engine(self._crawl.crawler.engine)

@@ -77,11 +77,13 @@ class Failures:
     """The pages that have failed in this crawl."""
 
     def __init__(self, crawl: Crawl) -> None:
-        self._count = crawl.count
+        self._crawl = crawl
         self._pause = failed_pause(crawl.crawler.settings)
         #: By their first fingerprints.
         self.pages: dict[str, FailedPage] = {}
-        self._reasons: Counter[str] = Counter()
+        #: Why pages have failed, or were given up, and how often.
+        self.reasons: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
         self._urls: list[str] = []
 
     def add(self, page: EndedPage, reason: str) -> None:
@@ -106,27 +108,31 @@ class Failures:
         for failed in self.pages.values():
             failed.is_held = False
 
+    def count(self, stat: str, reason: str, pages: int = 1) -> None:
+        """Count pages that have ``failed``, or are ``given_up``."""
+        self.reasons[reason] += pages
+        self._crawl.count(f"tbloom/{stat}", pages)
+        self._crawl.count(f"tbloom/{stat}/{reason}", pages)
+
     def count_failed(self, url: str, reason: str) -> None:
         """Count a page that has failed, and that the next crawl fetches again."""
-        self._reasons[reason] += 1
+        self._failed[reason] += 1
         if len(self._urls) < _SHOWN_URLS:
             self._urls.append(url)
-        self._count("tbloom/failed")
-        self._count(f"tbloom/failed/{reason}")
+        self.count("failed", reason)
 
     def count_given_up(self, url: str, reason: str, why: str) -> None:
         """Log and count a page that no later crawl takes."""
         logger.warning(
             "%s is given up: %s. Only a link leads to it again, or tbloom retry", url, why
         )
-        self._count("tbloom/given_up")
-        self._count(f"tbloom/given_up/{reason}")
+        self.count("given_up", reason)
 
     def report(self) -> None:
         """Log how many pages have failed, why, and the first ones."""
-        if self._reasons:
+        if self._failed:
             message = (
                 "%d pages have failed, and the next crawl fetches them again (%s), for example %s"
             )
-            reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
-            logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
+            reasons = ", ".join(f"{reason}: {n}" for reason, n in self._failed.most_common())
+            logger.warning(message, self._failed.total(), reasons, " ".join(self._urls))

@@ -83,7 +83,9 @@ class Pages:
         self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self._failures)
         self._taking = Taking(crawl, seen, self._failures, self.committer, self._claimed)
         self.inbox.gathers_for, self.inbox.prepare = self._gathers_for, self._write_note
-        if isinstance(seen, CrawlBloom):  # a local filter knows at once
+        if self.committer.has_notes and isinstance(
+            seen, CrawlBloom
+        ):  # a local filter knows at once
             self.inbox.look = self._look
         self.inbox.when_settled = self.committer.soon  # pages may have waited for these links
         self.committer.when_sent = self._committed
@@ -145,7 +147,7 @@ class Pages:
         return pending
 
     def _link(self, request: Request) -> Pending:
-        """Return the pending request of a link. A page that may be new gets a token, and a note."""
+        """Return the pending request of a link. A page that may be new gets a token; its note is written before it is claimed."""
         drop_copied(request, self.source)
         pending = link_of(request, self._crawl, claims=True)
         if pending.item is None:

@@ -310,5 +310,4 @@ class Taking:
             self._crawl.count("tbloom/not_taken", len(tokens))
             for stat, number in ("failed", len(tokens) - given_up), ("given_up", given_up):
                 if number:
-                    self._crawl.count(f"tbloom/{stat}", number)
-                    self._crawl.count(f"tbloom/{stat}/unreadable/{name}", number)
+                    self._failures.count(stat, f"unreadable/{name}", number)

@@ -15,7 +15,6 @@ from tbloom.scrapy.done.failures import Failures
 
 #: Pages a minute are those of the last heartbeats, so many.
 _BEATS = 5
-_FAILED, _GIVEN_UP = "tbloom/failed/", "tbloom/given_up/"
 
 
 class Telling:
@@ -24,8 +23,8 @@ class Telling:
     def __init__(self, crawl: Crawl, failures: Failures, session_ttl: float) -> None:
         self._crawl, self._failures, self._ttl = crawl, failures, session_ttl
         self._began = time.monotonic()
-        #: What each session has told last, by its name; and the name of the newest one.
-        self._told, self._newest = dict[str, Counter[str]](), ""
+        #: What each session has told last, by its name: the stats, and why pages have failed. And the name of the newest one.
+        self._told, self._newest = dict[str, list[Counter[str]]](), ""
         self._lock = Lock()
         self._done = deque([(self._began, 0)], maxlen=_BEATS)
         #: Why the crawl has ended; "": it runs.
@@ -33,20 +32,20 @@ class Telling:
 
     def __call__(self, session: Session) -> Record:
         """Return the session's record as it is now."""
-        all_counts = self._crawl.counts.copy()
+        found = [self._crawl.counts.copy(), self._failures.reasons.copy()]
         with self._lock:
             if session.name not in self._told:
                 self._newest = session.name
             # A lost session that tells once more, when the next one has begun, tells the same again.
             if session.name == self._newest:
                 self._told.pop(session.name, None)
-                self._told[session.name] = all_counts - sum(self._told.values(), Counter[str]())
-            counts = self._told[session.name]
-        failed = Counter[str]()
-        for stat, number in counts.items():
-            for prefix in (_FAILED, _GIVEN_UP):
-                if stat.startswith(prefix):
-                    failed[stat.removeprefix(prefix)] += number
+                others = zip(*self._told.values(), strict=True) if self._told else ([], [])
+                own = [
+                    now - sum(before, Counter[str]())
+                    for now, before in zip(found, others, strict=True)
+                ]
+                self._told[session.name] = own
+            counts, failed = self._told[session.name]
         return Record(
             queue=self._crawl.queue,
             project=str(self._crawl.crawler.settings["BOT_NAME"]),
@@ -57,7 +56,7 @@ class Telling:
             claimed=max(0, len(session.claimed) - self._failures.held),
             owns_hosts=self._crawl.owns_hosts,
             done=counts["tbloom/done"],
-            per_minute=self._per_minute(all_counts["tbloom/done"]),
+            per_minute=self._per_minute(found[0]["tbloom/done"]),
             taken=counts["tbloom/taken"],
             given=counts["tbloom/given"],
             failed=failed,
