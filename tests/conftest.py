@@ -354,7 +354,10 @@ def crawl(site: str, url: str, name: str) -> Any:
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
         pages = [page if isinstance(page, list) else [page, {}] for page in pages]
         if alone:
-            return Forked(one, spider, site, settings, pages=pages).result()
-        return in_turn(one, spider, site, settings, pages=pages)
+            result = Forked(one, spider, site, settings, pages=pages).result()
+        else:
+            result = in_turn(one, spider, site, settings, pages=pages)
+        print(result and result["log"])  # shown if the test fails
+        return result
 
     return crawl

@@ -96,11 +96,14 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
     async def _open(self, spider: Spider) -> None:
         crawl = self._crawl
         with ending_at_an_error(crawl.crawler):
-            opened = super().open(spider)
-            # scrapy-redis' scheduler does not return what its dupefilter does.
-            for each in {opened, crawl.opened}:
-                if isinstance(each, Deferred):
-                    await maybe_deferred_to_future(each)
+            opened: object = None
+            try:
+                opened = super().open(spider)
+            finally:
+                # scrapy-redis' scheduler does not return what its dupefilter does, and may raise while that is under way.
+                for each in {opened, crawl.opened}:
+                    if isinstance(each, Deferred):
+                        await maybe_deferred_to_future(each)
             is_open = crawl.stage is not Stage.OPENING
             if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
                 raise asks_nobody(type(self))

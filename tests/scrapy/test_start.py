@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
+import logging
 import os
 import re
 import socketserver
@@ -25,6 +28,7 @@ from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
+from scrapy_redis.queue import PriorityQueue
 
 from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
@@ -580,6 +584,35 @@ def test_a_shared_queue_of_another_type_is_named(
     assert line.startswith(
         "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads"
     )
+
+
+class Refused(PriorityQueue):
+    """Its server answers nothing for a while, and refuses the queue at once."""
+
+    def __init__(self, server: redis.Redis, *arguments: Any, **given: Any) -> None:
+        super().__init__(server, *arguments, **given)
+        server.client_pause(300)
+
+    def __len__(self) -> int:
+        raise redis.ResponseError("WRONGTYPE")
+
+
+def crawl_and_collect(*arguments: Any, **given: Any) -> str:
+    """The log of a crawl whose objects are freed: then errors are logged that nobody has looked at."""
+    log = io.StringIO()
+    crawl.one(*arguments, **given)
+    logging.getLogger().addHandler(logging.StreamHandler(log))
+    gc.collect()
+    return log.getvalue()
+
+
+def test_a_crawl_that_ends_during_the_first_call_leaves_no_error(
+    url: str, name: str, site: str
+) -> None:
+    """scrapy-redis' scheduler opens its queue after the filter, whose first call is under way."""
+    queue = {"SCHEDULER_QUEUE_KEY": f"{name}:requests", "SCHEDULER_QUEUE_CLASS": Refused}
+    settings = {**SCHEDULED, **SHARED, **queue, "REDIS_URL": url, "TBLOOM_KEY": name}
+    assert "" == Forked(crawl_and_collect, "pages", site, settings, pages=[]).result()
 
 
 def test_doctor_looks_at_the_settings_of_each_spider(url: str, tmp_path: Path) -> None:
