@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from multiprocessing.connection import Connection
 from operator import and_, or_, sub, xor
 from pathlib import Path
@@ -118,15 +119,18 @@ def giving_up_soon(seen: Any) -> Iterator[None]:
     pool = getattr(seen, "_seen", seen).client.connection_pool
     connections = [*pool._available_connections, *pool._in_use_connections]
     usual = [connection.socket_timeout for connection in connections]
-    for connection in connections:
-        connection.socket_timeout = 0.1
-        if isinstance(connection, redis.Connection):
-            connection._sock.settimeout(0.1)
-            connection._parser._socket_timeout = 0.1  # to which an older redis-py goes back
+    _wait_for(connections, repeat(0.1))
     yield
-    # A connection that is made anew may be the same object.
-    for connection, timeout in zip(connections, usual, strict=True):
+    # A connection that was made anew meanwhile may be the same object.
+    _wait_for(connections, usual)
+
+
+def _wait_for(connections: Iterable[Any], timeouts: Iterable[float]) -> None:
+    for connection, timeout in zip(connections, timeouts, strict=False):
         connection.socket_timeout = timeout
+        if isinstance(connection, redis.Connection) and connection._sock:
+            connection._sock.settimeout(timeout)
+            connection._parser._socket_timeout = timeout  # to which an older redis-py goes back
 
 
 awaited = Awaited
