@@ -7,6 +7,7 @@
 --     PLACE = QUEUE DEATHS HOST FAILURES   for whom the note is (8 characters), how many sessions have died of the item (1 digit;
 --                                          a BEREFT item has one death more), its host (4 characters), and how often in a row
 --                                          the work on it has failed (1 digit)
+--     NOTE                                 docs/format.md says how it is packed
 --   'h' QUEUE HOST -> SESSION [-]          the owner of a host
 --
 -- sessions   a hash
@@ -87,12 +88,17 @@ local function unindex(index, owner, place, digest)
   return may_be_in and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
 end
 
--- Returns a note, a JSON object, without its last character, and without the failure that history.lua has put there. That stands
--- within the last 200 characters.
-local function before_failure(note)
-  local before = string.sub(note, 1, math.max(0, #note - 200))
-  local last = string.sub(note, #before + 1, -2)
-  return before .. string.gsub(last, ', "_failed": %[[^%]]*%]$', '', 1)
+-- Returns a note without the failure that history.lua has put at its end, within the last 200 characters; and what stands before a
+-- failure: a packed note (a line, and the byte 1), or a JSON object without its last character. nil: it can have none.
+local function without_failure(note)
+  local at = string.find(note, ', "_failed": %[[^%]]*%]}$', math.max(1, #note - 200))
+  if string.find(note, '^[^\n]+\n\1') then
+    local packed = string.sub(note, 1, (at or #note + 1) - 1)
+    return packed, packed
+  end
+  if string.sub(note, -1) ~= '}' or string.sub(note, -2) == '{}' then return note, nil end
+  local open = string.sub(note, 1, (at or #note) - 1)
+  return open .. '}', open
 end
 
 -- Makes an item left, and enters it into the index. The note follows its place.

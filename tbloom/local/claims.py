@@ -38,7 +38,8 @@ from tbloom.bloom.claims.fleet import (
     kept_page,
     queues_by_state,
 )
-from tbloom.bloom.claims.notes import FAILURE, PLACE, History, Note, Taken, with_failure
+from tbloom.bloom.claims.notes import History, Note, Taken, with_failure
+from tbloom.bloom.claims.packed import FAILURE
 from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
@@ -441,7 +442,7 @@ class LocalFleet(KeptPages):
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
         for item, note in self._store.left_in(self._queues[state]):
-            head = f"{LEFT}{0:08x}{note.stored[:PLACE]}".encode()
+            head = f"{LEFT}{0:08x}{note.place}".encode()
             yield kept_page(state, 0, item, head + note.text.encode())
 
     def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:

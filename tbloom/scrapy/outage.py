@@ -198,7 +198,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         slices = check_within(within, self.config.slices)
         self._keep_session()
 
-        def claim(notes: dict[bytes, str], looks: dict[bytes, bytes]) -> dict[bytes, Claim]:
+        def claim(notes: dict[bytes, bytes], looks: dict[bytes, bytes]) -> dict[bytes, Claim]:
             claims = self.run(self._claim_digests([*looks], slices, notes, looks))
             return dict(zip(looks, claims, strict=True))
 
@@ -261,7 +261,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         digests, asked = self.config.digests_of(items), self.config.digests_of(looks)
         slices = check_within(within, self.config.slices)
 
-        def push(notes: dict[bytes, str], looks: dict[bytes, bytes]) -> dict[bytes, Claim]:
+        def push(notes: dict[bytes, bytes], looks: dict[bytes, bytes]) -> dict[bytes, Claim]:
             return self.run(self._claims.push([*looks], slices, notes, looks=looks, again=again))
 
         answers = _in_turn(digests, asked, [note.stored for note in notes], push)
@@ -294,8 +294,8 @@ class CrawlBloom(CrawlStore, TimeBloom):
 def _in_turn(
     digests: list[bytes],
     looks: list[bytes],
-    notes: list[str],
-    ask: Callable[[dict[bytes, str], dict[bytes, bytes]], dict[bytes, Claim]],
+    notes: list[bytes],
+    ask: Callable[[dict[bytes, bytes], dict[bytes, bytes]], dict[bytes, Claim]],
 ) -> list[Claim]:
     """Return the answers for items of which some are asked for in several versions: in the next one if it was seen in the last one."""
     answers, rest = [Claim.SEEN] * len(digests), [*range(len(digests))]

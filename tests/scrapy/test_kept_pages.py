@@ -98,6 +98,22 @@ def test_without_a_link_they_can_be_seen_until_they_are_given_up(
     assert [] == crawl.warnings("parse_article")
 
 
+def test_a_damaged_note_is_listed_and_a_link_frees_its_page(project: Any, open_fleet: Any) -> None:
+    """As one whose callback is gone."""
+    project(Old, **DONE)
+    fleet, claims = open_fleet("shop"), open_fleet("shop")._store.config.keys.claims(0)
+    client = fleet._store.client
+    for page in fleet.kept():
+        client.hset(claims, page.digest, client.hget(claims, page.digest)[:-60])
+    [taken] = project(NewWithoutLinks, **DONE)
+    assert ("z", 5) == (taken.pages, taken.stats["tbloom/failed/unreadable/note"])
+    kept = {(page.state, page.reason, page.tries) for page in fleet.kept()}
+    assert {(FAILED, "unreadable/note", 2)} == kept
+    linked, last = project(New, New, **DONE)
+    assert ["abcde", ""] == [linked.pages, last.pages]
+    assert [] == [*fleet.kept()]
+
+
 def test_retried_pages_are_fetched_by_the_next_crawl_with_their_new_callback(
     project: Any, open_fleet: Any
 ) -> None:

@@ -53,7 +53,8 @@ def test_a_page_is_not_marked_before_its_links_have_their_answers(
     """Else a crawler that dies now would lose the links of a page that nobody fetches again."""
     own = {"size": 9, "fetched_file": str(tmp_path / "fetched")}  # page 1 has one link, to page 8
     with HoldsBack(url, lambda _: None) as proxy:
-        proxy.page, proxy.answers = f"{site}8".encode(), []
+        proxy.page = fingerprint(Request(f"{site}8")).hex().encode()
+        proxy.answers = []
         proxy.ask = partial(marked, "1")
         settings = {"REDIS_URL": proxy.url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 1000}
         ended = start("tree", site, {**DONE, **settings}, **own).result()

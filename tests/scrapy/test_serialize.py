@@ -33,6 +33,7 @@ from scrapy.spiders import CrawlSpider, Rule
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
+from tbloom.bloom.claims.packed import pack, unpack
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
     Unreadable,
@@ -242,9 +243,10 @@ def shape(value: Any) -> tuple[Any, Any]:
 
 
 def restored(request: Request) -> Request:
+    """The request, from its packed note."""
     text = request_to_text(request, SPIDER)
     assert len(text.encode()) <= 65536
-    return request_from_text(text, SPIDER)
+    return read_request(unpack(pack(f"ab\n{text}")), SPIDER)
 
 
 def refusal(request: Request) -> NotSerializable:
@@ -538,6 +540,7 @@ UNREADABLE = {
     "a field that is gone": ({"meta": {"x": {f"!{HERE}:Book": {"author": 1}}}}, "Book"),
     "a member of an Enum that is gone": ({"cookies": {"a": {f"!{HERE}:Color": "BLUE"}}}, "Color"),
     "a kind of a later version": ({"meta": {"x": {"!Fraction": "1/2"}}}, "Fraction"),
+    "a packed note that is cut off": ({"_damaged": "it is cut off"}, "note"),
     "what its class does not take": ({"_class": f"{HERE}:NumberRequest"}, "TypeError"),
 }  # fmt: skip
 

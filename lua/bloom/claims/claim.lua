@@ -15,7 +15,7 @@
 -- ARGV[3]    the client's session, 16 characters, and '+' if the server has known it. LEFT (shared/claims.lua): new items are left,
 --            and each needs a note
 -- ARGV[4]    how long the session counts as alive without another heartbeat (ms)
--- ARGV[5]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
+-- ARGV[5]    the items (shared/blocks.lua), each followed by its digest, 16 bytes; the digests are distinct
 -- ARGV[6]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[7]    for each item, the number of the session's last earlier call whose claim this call replaces, because nobody works on
 --            the item; 8 hexadecimal digits, 0 for none. '': 0 for all. '*', with LEFT: seen items are left, too
@@ -67,6 +67,13 @@ local function is_free_from(owner, place)
   return not is_of_queue or deaths_of(owner, place) == '0'
 end
 
+-- Claims that are written together: replicas and the append-only file get the command and the key's name once.
+local made = {}
+local function write_made()
+  if #made > 0 then redis.call('HSET', claims, unpack(made)) end
+  made = {}
+end
+
 -- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`:
 -- the last call whose claim this call replaces.
 local function claim_one(digest, note, replaces)
@@ -86,7 +93,8 @@ local function claim_one(digest, note, replaces)
   if leaves or is_others then
     leave(claims, index, digest, LEFT, call, note)
   else
-    redis.call('HSET', claims, digest, session .. call .. note)
+    made[#made + 1], made[#made + 2] = digest, session .. call .. note
+    if #made >= 1000 then write_made() end
     if field then own_host(claims, sessions, field, session, now) end
   end
   return is_others and '2' or '1'
@@ -102,6 +110,7 @@ for at = 1, #items, item_bytes do
   answers[answered + 1] = answer
 end
 answers = table.concat(answers)
+write_made()
 
 if any_changed then
   local waits = waits_until > 0

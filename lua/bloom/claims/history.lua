@@ -22,12 +22,6 @@ local claims, index, session, call, histories = KEYS[1], KEYS[2], ARGV[1], ARGV[
 local now = server_time()
 redis.call('ZCARD', index)
 
--- Returns the note with the failure, in place of an earlier one.
-local function with_failure(note, failure)
-  if string.sub(note, -1) ~= '}' or string.sub(note, -2) == '{}' then return note end
-  return before_failure(note) .. ', "_failed": ' .. failure .. '}'
-end
-
 local answers, any_failed = {}, false
 for at = 1, #histories, 26 do
   local digest, failure = string.sub(histories, at, at + 15), ARGV[4 + #answers] or ''
@@ -39,7 +33,8 @@ for at = 1, #histories, 26 do
     local queue, deaths, failures = string.match(histories, '^(........)(.)(.)', at + 16)
     place = place_of(queue, deaths, host, failures)
     if failure ~= '' then
-      note, any_failed = with_failure(note, failure), true
+      local _, before = without_failure(note)
+      note, any_failed = before and before .. ', "_failed": ' .. failure .. '}' or note, true
       redis.call('ZADD', index, 0, member_of(owner, place, digest))
     end
     redis.call('HSET', claims, digest, session .. call .. place .. note)

@@ -27,7 +27,7 @@ for at = 2, #ARGV, 3 do
   if is_same and queue == '' then
     redis.call('HDEL', claims, digest)
   elseif is_same then
-    if new_note == '' then new_note = string.sub(note, -1) == '}' and before_failure(note) .. '}' or note end
+    if new_note == '' then new_note = without_failure(note) end
     local _, _, host = place_parts(place)
     leave(claims, index, digest, LEFT, '00000000', place_of(queue, '0', host, '0') .. new_note)
   end

@@ -64,7 +64,7 @@ def claim(
     reserved: Reserved,
     *,
     ttl_ms: int,
-    notes: Mapping[bytes, str],
+    notes: Mapping[bytes, bytes],
     looks: Mapping[bytes, bytes],
 ) -> Call:
     """Return a call that claims the items, with their notes. The batch must have a lane.
@@ -84,7 +84,7 @@ def push(
     batch: FilterBatch,
     *,
     ttl_ms: int,
-    notes: Mapping[bytes, str],
+    notes: Mapping[bytes, bytes],
     looks: Mapping[bytes, bytes],
     again: bool = False,
 ) -> Call:
@@ -103,7 +103,7 @@ def _claim(
     call: int = 0,
     replaced: str = "",
     ttl_ms: int,
-    notes: Mapping[bytes, str],
+    notes: Mapping[bytes, bytes],
     looks: Mapping[bytes, bytes],
 ) -> Call:
     header, digests = batch.header, batch.digests
@@ -201,10 +201,10 @@ def note_history(
     return _HISTORY.call((claims, left), (session.name, _hex(call), changes, *failures))
 
 
-def requeue(keys: Keys, queue: str, moves: Sequence[tuple[bytes, bytes, str]]) -> Call:
+def requeue(keys: Keys, queue: str, moves: Sequence[tuple[bytes, bytes, bytes]]) -> Call:
     """Return a call that gives kept items to another queue as if they were left for the first time, or for "" ends their claims.
 
-    A move has the item's digest, what was read of its claim before the note, and its new note ("": as before).
+    A move has the item's digest, what was read of its claim before the note, and its new note (b"": as before).
     """
     claims, _, left = keys
     return _REQUEUE.call((claims, left), (queue and short(queue, 8), *chain(*moves)))

@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.flows import bury
-from tbloom.bloom.claims.notes import FAILURE, short
+from tbloom.bloom.claims.notes import short
+from tbloom.bloom.claims.packed import FAILURE, pack, unpack
 from tbloom.bloom.claims.record import LOST, Record, told
 from tbloom.bloom.claims.stored import (
     HEAD,
@@ -331,7 +332,7 @@ class Fleet(KeptPages):
                 yield from (kept_page(state, shard, *each) for each in found)
 
     def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
-        moves = [(page.digest, page.head, new_note(page)) for page in pages]
+        moves = [(page.digest, page.head, pack(new_note(page))) for page in pages]
         call = calls.requeue(calls.keys_in(self._store.config, pages[0].shard), queue, moves)
         [[_, answers]] = self._store.run(request([call]))
         return text(answers).count("1")
@@ -575,7 +576,7 @@ def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flo
 
 def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
     """Return the page of a claim."""
-    note = text(claim[HEAD:])
+    note = unpack(claim[HEAD:])
     page = KeptPage(state, claim[:HEAD], note, digest, shard)
     if failure := FAILURE.search(note):
         with suppress(ValueError):  # of another program

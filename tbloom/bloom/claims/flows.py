@@ -23,6 +23,7 @@ from tbloom.bloom.batch import NO_LOOKS, FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
 from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
+from tbloom.bloom.claims.packed import unpack
 from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Moment, Reserved, Session
 from tbloom.bloom.claims.stored import SUSPECT, session_entries
@@ -115,7 +116,7 @@ class Claims(ResetsInChild):
         reserved: Reserved,
         digests: Iterable[bytes],
         within: int,
-        notes: Mapping[bytes, str],
+        notes: Mapping[bytes, bytes],
         *,
         looks: Mapping[bytes, bytes],
     ) -> Flow[dict[bytes, Claim] | None]:
@@ -266,7 +267,7 @@ class Claims(ResetsInChild):
         self,
         digests: Iterable[bytes],
         within: int,
-        notes: Mapping[bytes, str],
+        notes: Mapping[bytes, bytes],
         *,
         looks: Mapping[bytes, bytes] = NO_LOOKS,
         again: bool = False,
@@ -386,7 +387,7 @@ class Claims(ResetsInChild):
         words = [word for _, _, _, *rest in found.values() for word in rest]
         notes = {
             bytes.fromhex(text(digest)): Note(
-                text(note), queue, deaths=int(deaths), failures=int(failures or 0)
+                unpack(note), queue, deaths=int(deaths), failures=int(failures or 0)
             )
             for digest, deaths, failures, note in zip(*(words[n::4] for n in range(4)), strict=True)
         }

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
 from tbloom.arguments import check_items, check_note
+from tbloom.bloom.claims.packed import FAILURE, pack
 from tbloom.errors import ConfigError
 
-#: How a note ends whose work has failed (``lua/bloom/claims/history.lua``).
-FAILURE = re.compile(r', "_failed": (\[[^\]]*\])\}\Z')
 #: The length of a place (``lua/shared/claims.lua``).
 PLACE = 14
 
@@ -35,14 +33,15 @@ class Note(NamedTuple):
     failures: int = 0
 
     @property
-    def stored(self) -> str:
-        """The note as a claim has it: its place, and the text. A note without a text is none."""
-        if not self.text:
-            return ""
+    def place(self) -> str:
+        """What a claim has before the text."""
         host = owned_host(self.host) if self.one_owner else short(self.host, 4)
-        return (
-            f"{short(self.queue, 8)}{_digit(self.deaths)}{host}{_digit(self.failures)}{self.text}"
-        )
+        return f"{short(self.queue, 8)}{_digit(self.deaths)}{host}{_digit(self.failures)}"
+
+    @property
+    def stored(self) -> bytes:
+        """The note as a claim has it: its place, and the text. A note without a text is none."""
+        return self.place.encode() + pack(self.text) if self.text else b""
 
 
 class History(NamedTuple):
@@ -110,7 +109,7 @@ def owned_host(host: str) -> str:
 
 def stored_notes(
     digests: list[bytes], notes: Iterable[str | Note] | None, argument: str = "notes"
-) -> dict[bytes, str]:
+) -> dict[bytes, bytes]:
     """Return the notes as they are stored, by their items' digests. Raise ConfigError unless there is a valid note for each item."""
     if notes is None:
         return {}
@@ -122,19 +121,11 @@ def stored_notes(
     return dict(zip(reversed(digests), reversed(checked), strict=True))
 
 
-def stored_note(note: str | Note, argument: str = "note") -> str:
+def stored_note(note: str | Note, argument: str = "note") -> bytes:
     """Return the note as it is stored. Raise ConfigError if it can't be."""
     made = note if isinstance(note, Note) else Note(note)
     check_note(made.text, argument)
     return made.stored
-
-
-def read_stored(stored: str, queue: str) -> Note | None:
-    """Return the note that is stored; None: it is for another queue."""
-    deaths, failures, text = stored[8:9], stored[PLACE - 1 : PLACE], stored[PLACE:]
-    if not stored.startswith(short(queue, 8)) or not (deaths + failures).isdecimal():
-        return None
-    return Note(text, queue, deaths=int(deaths), failures=int(failures))
 
 
 def _plain(reason: str) -> str:

@@ -82,7 +82,7 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         slices = check_within(within, self.config.slices)
 
-        def claim(notes: dict[bytes, str]) -> Flow[dict[bytes, Claim]]:
+        def claim(notes: dict[bytes, bytes]) -> Flow[dict[bytes, Claim]]:
             return _by_digest(notes, self._claim_digests(notes, slices, notes))
 
         call = SharedCall(
@@ -269,9 +269,9 @@ class ClaimVerbs(Verbs[Client]):
         return [digest not in taken_over for digest in digests]
 
     def _push(
-        self, digests: list[bytes], notes: Mapping[bytes, str], within: int | None
+        self, digests: list[bytes], notes: Mapping[bytes, bytes], within: int | None
     ) -> Flow[list[bool]]:
-        if "" in notes.values():
+        if b"" in notes.values():
             raise ConfigError("notes", "", "a text that says what to do with the item")
         within = check_within(within, self.config.slices)
         answers = yield from self._claims.push(digests, within, notes)
@@ -282,7 +282,7 @@ class ClaimVerbs(Verbs[Client]):
         self,
         digests: Iterable[bytes],
         within: int,
-        notes: Mapping[bytes, str],
+        notes: Mapping[bytes, bytes],
         looks: Mapping[bytes, bytes] = NO_LOOKS,
     ) -> Flow[list[Claim]]:
         while True:

@@ -201,6 +201,8 @@ def _from_text(text: str, spider: Spider) -> Request:
     if len(text) > _MAX_BYTES:
         raise ValueError(f"expected {_MAX_BYTES} characters or less")
     fields = json.loads(text, object_hook=_read)
+    if why := fields.get("_damaged"):
+        raise Unreadable("note", f"the note is damaged: {why}")
     # Scrapy would import the class of a name.
     fields["_class"] = kind = _find_class(name := fields.get("_class", _name(Request)))
     if not issubclass(kind, Request):

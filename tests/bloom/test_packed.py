@@ -1,0 +1,90 @@
+"""Notes of requests are packed: what comes back, and what else the server may have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbloom import Claim, History, Note, TimeBloom
+from tbloom.bloom.claims.fleet import FAILED, LEFT, Fleet, failed_queue_of
+from tbloom.bloom.claims.notes import with_failure
+from tbloom.bloom.claims.packed import pack, unpack
+
+LINE = f"{bytes(range(20)).hex()} v31\n"
+TEXT = LINE + json.dumps({"url": "https://www.example.com/catalogue/1.html", "callback": "parse"})
+
+FIELDS = st.dictionaries(st.text(max_size=9), st.text() | st.integers() | st.lists(st.text()))
+
+
+@given(FIELDS, st.sampled_from([LINE, f"{'ab' * 32}\n", "", "\n", "a\nb\n"]), st.booleans())
+def test_any_note_comes_back(fields: dict[str, Any], line: str, is_text: bool) -> None:
+    """Also one that is no request, as programs leave it."""
+    text = line + json.dumps(fields, ensure_ascii=False) + "." * is_text
+    stored = pack(text)
+    assert text == unpack(stored)
+    assert (b"\n\x01" in stored) == (line.count("\n") == 1 < len(line) and not is_text)
+
+
+@given(FIELDS)
+def test_an_older_version_takes_no_packed_note_for_an_object(fields: dict[str, Any]) -> None:
+    """It would put a failure into what ends as an object does."""
+    assert not pack(LINE + json.dumps(fields)).endswith(b"}")
+
+
+def test_a_note_is_shorter_by_far() -> None:
+    """Less its fingerprint, which stays as it is."""
+    assert len(pack(TEXT)) - len(LINE) < 0.7 * (len(TEXT) - len(LINE))
+
+
+@pytest.mark.parametrize("cut", [-1, -10, len(LINE) + 1, len(LINE) + 2])
+def test_a_note_that_is_cut_off_says_so(cut: int) -> None:
+    assert unpack(pack(TEXT)[:cut]) == f'{LINE}{{"_damaged": "it is cut off"}}'
+
+
+def test_a_note_that_others_have_written_says_what_is_wrong() -> None:
+    own = pack(TEXT)
+    mark = own.index(1)
+    for foreign in (b"\xff" * 40, own[mark + 1 :][::-1], b"{}"):
+        line, _, note = unpack(own[: mark + 1] + foreign).partition("\n")
+        assert LINE == f"{line}\n"
+        assert json.loads(note)["_damaged"]
+    assert "\ufffd" in unpack(b"\xff not UTF-8 {}")
+
+
+def test_a_note_that_would_fill_the_memory_is_damaged() -> None:
+    assert "it is cut off" in unpack(pack(LINE + json.dumps({"url": "a" * 1_000_000})))
+
+
+@pytest.fixture
+def seen(url: str, name: str) -> Any:
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        yield seen
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_failures_come_and_go_at_the_end_of_a_note(seen: TimeBloom, is_old: bool) -> None:
+    """A note that an older version has written is plain."""
+    texts = {f"{n}": f"{LINE}{json.dumps({'url': f'https://a/{n}', 'n': n})}" for n in range(300)}
+    notes = [Note(text, "shop") for text in texts.values()]
+    assert {Claim.NEW} == {*seen.claim_many(texts, notes=notes)}
+    if is_old:
+        key = seen.config.keys.claims(0)
+        for digest, claim in seen.client.hgetall(key).items():
+            if len(digest) == 16:
+                seen.client.hset(key, digest, claim[:38] + unpack(claim[38:]).encode())
+    fleet, queue = Fleet(seen, "shop"), failed_queue_of("shop")
+    for at in (1, 2):
+        history = History(queue, failures=at, reason="callback/KeyError", failed_at=at)
+        seen.note_history(dict.fromkeys(texts, history))
+        failure = json.dumps([at, "callback/KeyError"])
+        expected = {with_failure(text, failure) for text in texts.values()}
+        assert expected == {page.note for page in fleet.kept([FAILED])}
+    assert (300, 0) == fleet.retry(fleet.kept([FAILED]))
+    assert {*texts.values()} == {page.note for page in fleet.kept([LEFT])}
+    assert {*texts.values()} == {
+        note.text for _ in range(3) for note in seen.take(100, "shop").notes
+    }
