@@ -175,7 +175,7 @@ def _to_text(request: Request, spider: Spider) -> str:
     rules, number = rules_of(spider, fields.get("callback")), request.meta.get("rule")
     if rules and type(number) is int and number in range(len(rules)):
         fields["_rule"] = _names_of(rules[number], spider)
-    text = json.dumps(_Writer().write_fields(fields, "{}"), ensure_ascii=False)
+    text = _JSON.encode(_Writer().write_fields(fields, "{}"))
     if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
         raise NotSerializable(_TOO_LONG)
     return text
@@ -283,12 +283,12 @@ class _Writer:
     def write(self, value: Any) -> Any:
         """Return the value as JSON has it."""
         kind: Any = type(value)
-        if isinstance(value, str) and not isinstance(value, Enum):
+        if kind is not str and isinstance(value, str) and not isinstance(value, Enum):
             value, kind = str(value), str
         self._left -= len(value) if kind is str else 1
         if self._left < 0:
             raise NotSerializable(_TOO_LONG)
-        if kind in (bool, int, float, str, NoneType):
+        if kind in _SCALARS:
             return value
         if kind is list:
             return [*map(self.write, value)]
@@ -319,9 +319,9 @@ class _Writer:
 def _content(value: Any) -> Any:
     """Return the content of a value of a known kind. Raise NotSerializable for what the content leaves out."""
     kind = type(value)
-    if isinstance(value, datetime | time) and value.fold:
+    if kind in (datetime, time) and value.fold:
         raise NotSerializable("is the second of two equal hours (fold=1)")
-    if isinstance(value, time) and value.tzinfo and value.utcoffset() is None:
+    if kind is time and value.tzinfo and value.utcoffset() is None:
         raise NotSerializable(f"is a {_name(kind)} whose time zone has no offset")
     if more := getattr(value, "__dict__", None):  # a Counter and an OrderedDict may have any
         raise NotSerializable(f"is a {_name(kind)} with attributes that are no fields: {min(more)}")
@@ -421,6 +421,8 @@ def _state(value: Any) -> dict[str, Any]:
     return {**(plain or {}), **(slots or {})}
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
+_SCALARS = frozenset((bool, int, float, str, NoneType))
 _NOT_OF_A_NAME = re.compile(r"[^\w.]")
 _TOO_LONG = f"is too long: a text has at most {_MAX_BYTES} bytes"
 #: The fields that Scrapy's constructor takes as they are; to try it takes as long as the rest.
