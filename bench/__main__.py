@@ -43,6 +43,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
         },
         "one": {"pages": 300, "rounds": 1},
         "seen": {"lists": 1, "each": 50, "rounds": 1},
+        "maps": {"urls": 200, "rounds": 1},
+        "waits": {"pages": 200},
     },
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
     "pages": {

@@ -1,4 +1,4 @@
-"""Fleets: one crawler beside Scrapy's own filter, its seen links, eight that share Java's documentation, and eight with one start page."""
+"""Fleets: one crawler beside Scrapy's own filter, its seen links, sitemaps and waiting pages, eight that share Java's documentation, and eight with one start page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bench import javadoc, onecrawler, seenlinks, startpage
+from bench import javadoc, onecrawler, seenlinks, sitemaps, startpage, waiting
 from bench.serving import Server
 from bench.tables import Table
 
@@ -20,11 +20,15 @@ def measure(
     java: Mapping[str, Any] = _USUAL,
     start: Mapping[str, Any] = _USUAL,
     seen: Mapping[str, Any] = _USUAL,
+    maps: Mapping[str, Any] = _USUAL,
+    waits: Mapping[str, Any] = _USUAL,
 ) -> list[Table]:
-    """Measure all four, each with these arguments."""
+    """Measure all six, each with these arguments."""
     return [
         *javadoc.measure(**java),
         startpage.measure(server, **start),
         onecrawler.measure(server, **one),
         seenlinks.measure(server, **seen),
+        sitemaps.measure(server, **maps),
+        waiting.measure(**waits),
     ]

@@ -192,7 +192,9 @@ class Inbox:
 
     def _settle_some(self) -> None:
         """Settle some requests that have their answers. The others follow in the next turn of the event loop."""
-        for _ in range(min(_TURN, len(self._answered))):
+        # What was seen takes little time; and waiting links take memory.
+        turn = _BATCH if self.mostly_seen else _TURN
+        for _ in range(min(turn, len(self._answered))):
             self.settle_late(self._answered.popleft())
             self.settled += 1
         if self._answered:

@@ -295,6 +295,24 @@ def test_a_filter_that_raises_hides_no_entry_before(project: Any, tmp_path: Path
     assert [["/a1", "/a2", "/b1"], ["/a3", "/b2", "/b3"]] == pages
 
 
+def test_links_come_while_a_sitemap_is_read() -> None:
+    """Of 50,000 entries; only what stands twice waits for the end."""
+    body = entries(*(f"{number} 1" for number in range(9)), "3 2").replace(b"SITE", b"http://a")
+    read = list[str]()
+
+    class Noting(SitemapSpider):
+        name = "noting"
+
+        def sitemap_filter(self, entries: Any) -> Any:
+            for entry in entries:
+                read.append(entry["loc"])
+                yield entry
+
+    links = Noting()._parse_sitemap(Response("http://a/map.xml", body=body))
+    found = [(request.url[-1], len(read)) for request in links]
+    assert [*((str(n), n + 1) for n in range(9) if n != 3), ("3", 10)] == found
+
+
 class Trusting(Whole):
     """As in docs/recipes.md."""
 

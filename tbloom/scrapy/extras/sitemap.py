@@ -47,33 +47,39 @@ class SitemapSpider(scrapys.SitemapSpider):
                 if url not in above:
                     yield self._sitemap(url, above)
             return
-        sitemap = read_sitemap(self, response)
+        sitemap, repeated = read_sitemap(self, response)
         kind = getattr(sitemap, "type", None)
         if kind not in ("sitemapindex", "urlset"):
             self.logger.warning("Ignoring invalid sitemap: %s", response)
             return
-        lastmods = dict[str, str]()
-        try:
-            self._read(self.sitemap_filter(sitemap), lastmods)
-        finally:  # also what was read before a filter raises
-            for url, lastmod in lastmods.items():
-                if kind == "urlset":
-                    yield from self._page(url, lastmod)
-                elif url not in above and any(pattern.search(url) for pattern in self._follow):
-                    yield self._sitemap(url, above)
+        for url, lastmod in self._entries(sitemap, repeated):
+            if kind == "urlset":
+                yield from self._page(url, lastmod)
+            elif url not in above and any(pattern.search(url) for pattern in self._follow):
+                yield self._sitemap(url, above)
 
-    def _read(self, entries: Iterable[dict[str, Any]], lastmods: dict[str, str]) -> None:
-        """Note the lastmod of each URL, the later one of two. An alternate link without an entry has that of the first to name it."""
-        others = dict[str, str]()
-        for entry in entries:
-            url, lastmod = entry["loc"], entry.get("lastmod", "")
-            if url:
-                lastmods[url] = _later(lastmods[url], lastmod) if url in lastmods else lastmod
-            if self.sitemap_alternate_links:
-                for other in filter(None, entry.get("alternate", ())):
+    def _entries(self, sitemap: Any, repeated: set[str]) -> Iterator[tuple[str, str]]:
+        """Yield each URL with its lastmod, at once: the event loop would stand still for as long as all are read.
+
+        Of a URL that stands more than once, the later lastmod counts. An alternate link without an entry has that of the first to name
+        it. These come at the end, also if a filter raises.
+        """
+        lastmods, others, failed = dict[str, str](), dict[str, str](), None
+        alternates = self.sitemap_alternate_links
+        try:
+            for entry in self.sitemap_filter(sitemap):
+                url, lastmod = entry["loc"], entry.get("lastmod", "")
+                if url and not (alternates or url in repeated):
+                    yield url, lastmod
+                elif url:
+                    lastmods[url] = _later(lastmods[url], lastmod) if url in lastmods else lastmod
+                for other in filter(None, entry.get("alternate", ()) if alternates else ()):
                     others.setdefault(other, lastmod)
-        for other, lastmod in others.items():
-            lastmods.setdefault(other, lastmod)
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            failed = error
+        yield from {**others, **lastmods}.items()
+        if failed:
+            raise failed
 
     def _sitemap(self, url: str, above: Iterable[str] = ()) -> Request:
         given = {"above": [*above, url]}

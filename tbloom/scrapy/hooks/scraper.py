@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
+from html import unescape
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -16,6 +19,9 @@ from scrapy.spiders import SitemapSpider
 from scrapy.utils.sitemap import Sitemap, sitemap_urls_from_robots
 
 from tbloom.scrapy.hooks.downloader import is_forbidden
+
+#: A URL of a sitemap.
+_LOC = re.compile(rb"loc>\s*(?:<!\[CDATA\[\s*)?([^<\s\]]+)")
 
 
 class OutputWatcher(Protocol):
@@ -153,13 +159,15 @@ def why_no_file(error: BaseException, request: Request, crawler: Crawler) -> str
     return "" if is_refused or isinstance(error, ImageException) else type(error).__name__
 
 
-def read_sitemap(spider: SitemapSpider, response: Response) -> Any:
-    """Return the entries of a sitemap, with its ``type``; None if it is none.
+def read_sitemap(spider: SitemapSpider, response: Response) -> tuple[Any, set[str]]:
+    """Return the entries of a sitemap, with its ``type``, None if it is none; and the URLs that stand in it more than once.
 
     Without it, only Scrapy's own SitemapSpider reads sitemaps.
     """
     body = spider._get_sitemap_body(response)  # noqa: SLF001 - as the docstring says
-    return Sitemap(body) if body else None
+    times = Counter(_LOC.findall(body or b""))
+    repeated = {unescape(url.decode(errors="replace")) for url, count in times.items() if count > 1}
+    return (Sitemap(body) if body else None), repeated
 
 
 def is_of_sitemap(request: Request) -> bool:
