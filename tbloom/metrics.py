@@ -66,6 +66,10 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float | None]]] = {
         "Warnings about the filter; `tbloom info` shows their text.",
         lambda info: len(info.warnings),
     ),
+    "tbloom_lost_timestamp_seconds": (
+        "When the server has lost the filter, if what was seen before would be in the window still; 0: it has not.",
+        lambda info: info.lost_at or 0,
+    ),
 }
 _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float | None]]] = {
     "tbloom_slice_items": ("Items added to the slice.", lambda slice: slice.items),

@@ -4,7 +4,8 @@
 -- Includes   blocks, calls
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the filter's state, a hash: the layout (shared/generations.lua), the number of items in each part, and the lanes
+-- KEYS[2]    the filter's state, a hash: the layout (shared/generations.lua), the number of items in each part, the lanes,
+--            and perhaps "cleared" (clear.lua) and "lost" (open.lua)
 --            (shared/lanes.lua)
 -- KEYS[3]    the chosen part: the newest part of the chosen slice. New items go there
 -- KEYS[4..]  all other parts of live slices, grouped by part size; the newest first in a group

@@ -10,6 +10,8 @@
 -- ARGV[2]    the header (shared/header.lua)
 -- ARGV[3]    0: change nothing; 1: if no parameters are stored, store the client's, until the slice leaves the window
 -- ARGV[4]    the entries of the layout, if the filter begins now; '' or missing: none
+-- ARGV[5]    the generation in which the client has stored what should be remembered still; '' or missing: none. If the filter is of
+--            another one, and was not cleared, the server has lost it: the state gets the field 'lost', the generation and the time
 --
 -- Reply      {0, ''}          the parameters are equal, or none were stored. A shard with this reply has no layout
 --            {1, now}         refused (shared/header.lua); nothing changed
@@ -20,10 +22,17 @@
 local config_key, state, config = KEYS[1], KEYS[2], ARGV[1]
 local begins, ends = read_header(ARGV[2])
 local expires = read_chosen(ARGV[2])
-local store = ARGV[3] == '1'
+local store, known = ARGV[3] == '1', ARGV[5] or ''
 
 local now, refused = refusal(begins, ends, '', '', config_key) -- only by the time: layouts are compared below
 if refused then return refused end
+
+local function note_loss(layout)
+  if known == '' or string.sub(layout, 1, #known) == known then return end
+  if not (redis.call('HGET', state, 'cleared') or redis.call('HGET', state, 'lost')) then
+    redis.call('HSET', state, 'lost', string.format('%s %.0f', known, now))
+  end
+end
 
 local stored = redis.call('GET', config_key)
 if stored and stored ~= config then return {2, stored} end
@@ -31,6 +40,7 @@ local layout = state and redis.call('HGET', state, 'layout')
 if stored and layout then
   if store and lacks_ttl(config_key, expires) then expire_at(config_key, expires) end
   if store and lacks_ttl(state, expires) then expire_at(state, expires) end
+  if store then note_loss(layout) end
   return {5, layout}
 end
 if not store then return {0, ''} end
@@ -42,4 +52,5 @@ if not layout then
   redis.call('HSET', state, 'layout', layout)
   expire_at(state, expires) -- a lane from before the clock was set back may have given it a later time than its parameters have
 end
+note_loss(layout)
 return {5, layout}

@@ -65,17 +65,17 @@ def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:
     )
 
 
-def open_(view: View, shard: int | None, *, store: bool) -> Call:
+def open_(view: View, shard: int | None, *, store: bool, known: str = "") -> Call:
     """Return a call that compares the parameters of a shard. If ``shard`` is None, it compares those at the root key.
 
-    With ``store``, it also stores the parameters if none are stored.
+    With ``store``, it also stores the parameters if none are stored. ``known``: the generation that the client knew.
     """
     keys, config = view.config.keys, view.config
     arguments = config.stored, view.header_without_items(shard), int(store)
     if shard is None:
         return _OPEN.call((keys.root,), arguments)
     entries = view.layout(shard).first_entries(view.labels[0]) if store else ""
-    return _OPEN.call((keys.config(shard), keys.state(shard)), (*arguments, entries))
+    return _OPEN.call((keys.config(shard), keys.state(shard)), (*arguments, entries, known))
 
 
 def set_layout(view: View, shard: int, header: bytes, entries: str) -> Call:

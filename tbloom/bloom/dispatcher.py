@@ -43,6 +43,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: How many sessions waited for work at the last commit whose reply had their number.
         self.waiting: int = 0
         self._layouts: dict[int, Layout] = {}
+        #: By shard, the last call by which this client has stored items: their generation, the view, the age of their slice.
+        self._held: dict[int, tuple[str, View, int]] = {}
+        #: How many shards the server has lost, as far as this client knows.
+        self.lost: int = 0
 
     def batches(self, digests: Iterable[bytes], within: int, age: int = 0) -> list[FilterBatch]:
         """Return batches of the distinct digests. Each batch has one shard, and is sent in one call.
@@ -96,6 +100,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
 
         yield from corrected(self._name, self._correction_cause, attempt)
         self.lanes.free.append(batch.lane)
+        self._held.pop(shard, None)
         self.learn_layout(shard, "")
 
     def _next_step(self, batch: FilterBatch, required: Knowledge) -> Flow[None] | None:
@@ -118,8 +123,9 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             return self._compare_parameters(view, required)
         if required is not Knowledge.STORED:
             return None
-        if not layout.generation:
-            return self._ask_layout(shard, calls.open_(view, shard, store=True))
+        held = self._held.get(shard)
+        if not layout.generation or (held and held[0] != layout.generation):
+            return self._open(view, shard)
         if layout.full is not None and layout.full in view.labels:
             return self._grow(view, shard, layout.full)
         if header.sized_after is not None:
@@ -134,6 +140,16 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         self._learn(batch, reply)
         if batch.answers is not None:
             view.knowledge = required
+
+    def _open(self, view: View, shard: int) -> Flow[None]:
+        """Begin a shard, if it is not stored. If the server has lost it, note so there."""
+        known, held = "", self._held.pop(shard, None)
+        if held and held[1].expires_at(shard, held[2]) > self.clock.now():
+            known = held[0]
+        yield from self._ask_layout(shard, calls.open_(view, shard, store=True, known=known))
+        if known:
+            [lost] = yield from request([Call(("HGET", self.config.keys.state(shard), "lost"))])
+            self.lost += lost is not None
 
     def _ask_layout(self, shard: int, call: Call) -> Flow[None]:
         """Send a call whose reply is the shard's layout."""
@@ -184,6 +200,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         status, payload, *stored = reply
         if status == Status.OK:
             batch.answers = answers = self._answers(batch, payload) if batch.digests else ""
+            if "1" in answers:
+                self._held[batch.shard] = batch.generation, batch.header.view, batch.age
             if len(answers) < len(batch.digests):
                 self._learn_full(batch)
             if stored:

@@ -24,6 +24,12 @@ _SLICES = 8
 #: The field of a part in its shard's state.
 _FIELD = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)?")
 _COUNT = re.compile("[0-9]{1,15}", re.ASCII)
+#: What a client that knew an older filter has noted: the generation, and when it was missing (``lua/bloom/open.lua``).
+_LOSS = re.compile(r"(\d{16}) (\d+)", re.ASCII)
+_LOST = (
+    "the server has lost the filter before {:%Y-%m-%d %H:%M} UTC (a flush, a restart without persistence, evicted keys): what was "
+    "seen before is new again"
+)
 #: The reply of PTTL for a missing key.
 MISSING = -2
 
@@ -75,6 +81,8 @@ class FilterInfo:
     claims: int
     #: See ``TimeBloom.warnings``.
     warnings: tuple[str, ...]
+    #: When the server has lost what the filter had seen (s since the epoch), if that would be in the window still.
+    lost_at: float | None = None
 
     @property
     def items(self) -> int:
@@ -109,6 +117,8 @@ class Overview(NamedTuple):
     claims: int
     #: Warnings about a server that may drop keys, and about slices that it has dropped.
     warnings: list[str]
+    #: When the server has lost a shard (ms), if it would be in the window still.
+    lost_at: int | None
     #: By key, for ``info()``: the memory of each part that exists; None if the server refuses to tell.
     sizes: dict[str, int | None] = {}  # noqa: RUF012 - replaced, never changed
 
@@ -137,7 +147,13 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
         for [state] in replies.values()
     ]
     layouts, now = [text(state.get("layout", "")) for state in states], clock.now()
-    oldest = config.window.live(now)[0].label
+    first = config.window.live(now)[0]
+    oldest = first.label
+    losses = [_LOSS.fullmatch(text(state.get("lost", ""))) for state in states]
+    times = [int(loss[2]) for loss in losses if loss]
+    lost_at = max((time for time in times if time >= first.start), default=None)
+    if lost_at is not None:
+        warnings.append(_LOST.format(from_ms(lost_at)))
     counts: dict[str, int] = {}
     for shard, state in enumerate(states):
         for field, count in state.items():
@@ -154,7 +170,8 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
             heads[part] = counts[part], ttl
         else:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
-    return Overview(now, layouts, heads, sum(count for [count] in claims.values()), warnings)
+    claimed = sum(count for [count] in claims.values())
+    return Overview(now, layouts, heads, claimed, warnings, lost_at)
 
 
 def read_info(
@@ -177,11 +194,15 @@ def read_info(
             }
             reading.append(_slice_info(config, slice, keys, seen, known.get(slice.label)))
         slices += yield from together(*reading)
-    return filter_info(config, slices, seen.claims, seen.warnings)
+    return filter_info(config, slices, seen.claims, seen.warnings, seen.lost_at)
 
 
 def filter_info(
-    config: Config, slices: list[SliceInfo], claims: int = 0, said: Iterable[str] = ()
+    config: Config,
+    slices: list[SliceInfo],
+    claims: int = 0,
+    said: Iterable[str] = (),
+    lost_at: int | None = None,
 ) -> FilterInfo:
     """Return the result of ``info()`` for these parameters and slices."""
     return FilterInfo(
@@ -197,6 +218,7 @@ def filter_info(
         slices=tuple(slices),
         claims=claims,
         warnings=tuple(said),
+        lost_at=None if lost_at is None else lost_at / 1000,
     )
 
 

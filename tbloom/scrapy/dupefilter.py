@@ -224,8 +224,10 @@ class DupeFilter(RFPDupeFilter):
                     if value is not None:
                         stats.set_value(name, value)
         finally:
-            if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
-                self._crawl.count("tbloom/cache_hits", hits)
+            if isinstance(seen, CrawlBloom):
+                for stat, number in ("cache_hits", seen.cache_hits), ("lost", seen.lost):
+                    if number:
+                        self._crawl.count(f"tbloom/{stat}", number)
             try:
                 crawl.close()
             except TBloomError as error:  # a local store's file is gone

@@ -209,6 +209,11 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return self._claims.session.owns(self.config.digest(item))
 
     @property
+    def lost(self) -> int:
+        """How many shards of the filter the server has lost meanwhile."""
+        return self._dispatcher.lost
+
+    @property
     def is_new(self) -> bool:
         """Whether the filter had no items when it was asked last."""
         return not self._dispatcher.has_items

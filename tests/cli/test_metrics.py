@@ -77,6 +77,7 @@ def expected(info: FilterInfo) -> Values:
         ("tbloom_promised_error_ratio", name): info.promised_error_rate,
         ("tbloom_capacity_items", name): info.made_for(info.slices[-1]),
         ("tbloom_warnings", name): len(info.warnings),
+        ("tbloom_lost_timestamp_seconds", name): 0,
     } | {
         (f"tbloom_slice_{what}", name, str(len(info.slices) - 1 - place)): value
         for place, slice in enumerate(info.slices)

@@ -32,9 +32,11 @@ def snapshot(client: redis.Redis, name: str = "", *, lanes: bool = True) -> dict
 
 
 def without_lanes(client: redis.Redis, state: Any) -> dict[str, Any]:
-    """What a filter's state has beside its lanes."""
+    """What a filter's state has beside its lanes, and the time at which it was cleared."""
     fields = {text(field): value for field, value in client.hgetall(state).items()}
-    return {field: value for field, value in fields.items() if not field.startswith("L")}
+    return {
+        field: value for field, value in fields.items() if not field.startswith(("L", "cleared"))
+    }
 
 
 def _has_answers_alone(client: redis.Redis, key: Any) -> bool:

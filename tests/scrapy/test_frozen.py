@@ -188,6 +188,8 @@ def test_a_fleet_whose_redis_comes_back_empty_misses_nothing(fleet: Fleet) -> No
     print([len(fleet.pages("begun", n)) for n in range(3)])
     assert {*range(1, PAGES)} == {*fleet.all_pages("fetched")}
     assert [1] * 3 == [result["log"].count("has lost the filter") for result in results]
+    assert {1} == {result["stats"].get("tbloom/lost", 1) for result in results}
+    assert any("tbloom/lost" in result["stats"] for result in results)
 
 
 class LosesItsSession(crawls.Fetching, scrapy.Spider):

@@ -1,0 +1,92 @@
+"""A server that has lost a filter: whoever knew it says so, and the filter shows it for as long as the window that was lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tbloom import AsyncTimeBloom, TimeBloom
+from tests.helpers.clock import Clockwork
+
+
+@pytest.fixture(params=[1, 3], ids="{} shards".format)
+def opened(request: Any, own_url: str) -> Any:
+    def opened(**more: Any) -> TimeBloom:
+        return TimeBloom.from_url(own_url, "news", shards=request.param, capacity=1000, **more)
+
+    return opened
+
+
+def losses(seen: TimeBloom) -> tuple[int, bool]:
+    """How many warnings of a loss there are, and whether ``info`` knows its time."""
+    info = seen.info()
+    return sum("the server has lost" in each for each in info.warnings), info.lost_at is not None
+
+
+def test_an_emptied_server_is_told_of_by_whoever_adds_next(opened: Any, own: Any) -> None:
+    """Also to clients that know nothing of the older filter, and once: further calls add nothing to it."""
+    with opened() as seen, opened() as other:
+        items = [str(n) for n in range(50)]
+        seen.add_many(items)
+        assert (0, False) == losses(seen)
+        own.flushall()
+        for _ in range(2):
+            seen.add_many(items)
+            assert (1, True) == losses(seen) == losses(other)
+        first = seen.info().lost_at
+        seen.add_many([f"later {n}" for n in range(50)])
+        assert first == other.info().lost_at
+
+
+def test_a_client_that_began_after_the_loss_opens_the_filter_first(opened: Any, own: Any) -> None:
+    with opened() as seen, opened() as other:
+        items = [str(n) for n in range(50)]
+        seen.add_many(items)
+        own.flushall()
+        other.add_many(items)
+        assert (0, False) == losses(other)  # it knows no older one
+        seen.add_many([f"later {n}" for n in range(50)])
+        assert (1, True) == losses(other)
+
+
+def test_evicted_keys_are_a_loss(opened: Any, own: Any) -> None:
+    with opened() as seen:
+        seen.add_many(map(str, range(50)))
+        own.delete(*own.keys("*state"))
+        seen.add_many(map(str, range(50, 100)))
+        assert (1, True) == losses(seen)
+
+
+def test_a_cleared_filter_is_not_lost(opened: Any) -> None:
+    """By this client, or by another one."""
+    with opened() as seen, opened() as other:
+        for clearing in (seen, other):
+            seen.add_many(map(str, range(50)))
+            clearing.clear()
+            seen.add_many(map(str, range(50)))
+            other.add_many(map(str, range(100)))
+            assert (0, False) == losses(seen) == losses(other)
+
+
+@pytest.mark.parametrize(("days", "is_lost"), [(1, True), (3, False)])
+def test_what_has_left_the_window_is_no_loss(
+    clockwork: Clockwork, days: int, is_lost: bool
+) -> None:
+    """Nor does a filter show a loss for longer than that."""
+    seen = TimeBloom(clockwork.client, "news", slices=3, capacity=1000)
+    seen.add("a")
+    clockwork.go_on(86_400 * days)
+    clockwork.client.flushall()
+    assert seen.add("a")
+    assert (int(is_lost), is_lost) == losses(seen)
+    clockwork.go_on(86_400 * 3)
+    assert (0, False) == losses(seen)
+
+
+async def test_an_asynchronous_client_tells_of_it_too(own: Any, own_url: str) -> None:
+    async with AsyncTimeBloom.from_url(own_url, "news", capacity=1000) as seen:
+        await seen.add("a")
+        own.flushall()
+        assert await seen.add("a")
+        assert (await seen.info()).lost_at is not None
