@@ -14,6 +14,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
+from tbloom.scrapy.hooks.queue import hosts_at_work
 from tests.helpers.crawl import start
 from tests.helpers.projects import Project
 from tests.helpers.proxy import Fault, Proxy
@@ -181,3 +182,20 @@ def test_a_request_that_can_not_be_serialised_is_named_and_done(
     assert 1 == result["log"].count("can't be serialised: meta['client'] is a ")
     assert ["0", "1"] == marked("0", "1")
     assert 0 == claims()
+
+
+class AtWork(Project):
+    """Notes, when it has a page, from which hosts its crawler downloads, or has within the delay."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("a")
+
+    def parse(self, response: Any) -> None:
+        self.said += hosts_at_work(self.crawler.engine)
+
+
+@pytest.mark.parametrize("delay", [60, 0])
+def test_a_host_is_at_work_for_as_long_as_its_delay(project: Any, delay: int) -> None:
+    """Whichever clock this version of Scrapy reads: so long TBLOOM_SHARE = "hosts" does not give it away."""
+    [end] = project(AtWork, **DONE, DOWNLOAD_DELAY=delay)
+    assert ["127.0.0.1"] * (delay > 0) == end.said

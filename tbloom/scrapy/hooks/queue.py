@@ -8,6 +8,7 @@ from copy import copy
 from functools import partial
 from typing import Any
 
+import scrapy
 from scrapy import Request, Spider
 from scrapy.spiders import CrawlSpider
 from scrapy.utils.httpobj import urlparse_cached
@@ -75,9 +76,12 @@ def hosts_at_work(engine: Any) -> set[str]:
     Without it, an owner of hosts (``TBLOOM_SHARE = "hosts"``) may give one away during its delay.
     """
     downloader = getattr(engine, "downloader", None)
-    slots, now = getattr(downloader, "slots", {}), time.time()
-    # A delay may be random, up to half longer.
+    slots = getattr(downloader, "slots", {})
+    now = time.monotonic() if scrapy.version_info >= (2, 16) else time.time()
+    # A delay is random, up to half longer if nothing else is set.
     waiting = {
-        host for host, of in slots.items() if of.active or of.lastseen + 1.5 * of.delay > now
+        host
+        for host, of in slots.items()
+        if of.active or of.lastseen + of.delay * (1 + getattr(of, "jitter", 0.5)) > now
     }
     return waiting | {*map(host_of, getattr(downloader, "active", ()))}
