@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +60,7 @@ def test_each_test_runs_once_in_some_fork_whatever_ends_a_fork(tmp_path: Path) -
     said, ran, processes = _run(tmp_path, "--forks=3")
     assert [*range(40)] == sorted(ran)
     assert 4 == len(processes)  # one was killed
-    assert re.search(r"3 failed, 37 passed, 1 warning", said), said
+    assert "3 failed, 37 passed, " in said, said
     for words in ("test_number[5]", "ended with exit code -9", "Timeout", "beware"):
         assert words in said, said
     said, ran, _ = _run(tmp_path, "--forks=3", "--lf")
