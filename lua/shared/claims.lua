@@ -83,9 +83,7 @@ end
 
 -- Takes an item out of the index, if it is in there. Call this before its claim changes. Returns whether it was.
 local function unindex(index, owner, place, digest)
-  local _, _, _, failures = place_parts(place)
-  local may_be_in = is_left(owner) or place ~= '' and failures ~= '0'
-  return may_be_in and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
+  return place ~= '' and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
 end
 
 -- Returns a note without the failure that history.lua has put at its end, within the last 200 characters; and what stands before a

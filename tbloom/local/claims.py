@@ -33,7 +33,6 @@ from tbloom.bloom.claims.fleet import (
     KeptPages,
     NewNote,
     Pages,
-    failed_queue_of,
     given_up_queue_of,
     kept_page,
     queues_by_state,
@@ -53,7 +52,8 @@ except ImportError:  # some builds of Python lack it, and no other store of a cr
 _LEAST_MS = 3_600_000
 #: How long to wait for the lock (seconds): two processes that start in the same moment may each find it taken.
 _TIMEOUT = 0.1
-#: ``owner`` is 0: this process; 1: nobody, a process has left it; 2: nobody, its process has died, which adds 1 to ``deaths``.
+#: ``owner`` is 0: this process; -1: this process, which holds it although the work has failed; 1: nobody, a process has left it;
+#: 2: nobody, its process has died, which adds 1 to ``deaths``.
 _SCHEMA = """
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA auto_vacuum = INCREMENTAL;
@@ -346,10 +346,9 @@ class CrawlLocal(LocalBloom):
 
     def _leave(self, database: sqlite3.Connection, owner: int) -> None:
         """Leave the claims of a process that has ended. It was not at work on those that had failed."""
-        failed = failed_queue_of("")
         database.execute(
-            "UPDATE claims SET owner = CASE WHEN substr(queue, ?) = ? THEN 1 ELSE ? END, expires = ? WHERE owner = 0",
-            (-len(failed), failed, owner, self._expiry()),
+            "UPDATE claims SET owner = CASE owner WHEN 0 THEN ? ELSE 1 END, expires = ? WHERE owner <= 0",
+            (owner, self._expiry()),
         )
 
     def _expiry(self) -> int:
@@ -463,8 +462,8 @@ def _note(database: sqlite3.Connection, item: bytes, history: History) -> None:
     if known:
         text = with_failure(known[0], history.failure) if history.failure else known[0]
         database.execute(
-            "UPDATE claims SET queue = ?, deaths = ?, failures = ?, note = ? WHERE item = ?",
-            (history.queue, history.deaths, history.failures, text, item),
+            "UPDATE claims SET owner = ?, queue = ?, deaths = ?, failures = ?, note = ? WHERE item = ?",
+            (-bool(history.reason), history.queue, history.deaths, history.failures, text, item),
         )
 
 

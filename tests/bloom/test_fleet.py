@@ -29,7 +29,9 @@ from tbloom.bloom.claims.fleet import (
 )
 from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Session
+from tbloom.cli.commands.page import Watched, look_at
 from tbloom.engine.flow import text
+from tests.helpers.keptpages import MAIN, Model, note_of
 
 AT = 1_760_000_000
 FAILED_QUEUE, GIVEN_UP_QUEUE = failed_queue_of("shop"), given_up_queue_of("shop")
@@ -49,10 +51,6 @@ def open_one(
             return opened.enter_context(TimeBloom(client, name, **size, **more))
 
         yield open_one
-
-
-def note_of(url: str, queue: str = "shop", **fields: Any) -> Note:
-    return Note(f"{url.encode().hex()}\n{json.dumps({'url': url, **fields})}", queue)
 
 
 def claimed(seen: TimeBloom, *urls: str, **fields: Any) -> None:
@@ -249,6 +247,22 @@ def test_nobody_has_died_of_a_page_that_was_only_held(open_one: Open) -> None:
     deaths = {page.url: page.deaths for page in Fleet(then, "shop").kept()}
     assert {"http://a/held": 0, "http://a/in work": 1} == deaths
     assert Pages(left=1, failed=1) == counts(Fleet(then, "shop"))
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_failed_page_that_kills_the_next_crawl_counts_its_death(
+    open_one: Open, failures: int
+) -> None:
+    """While its queue is that of failed pages."""
+    first, dies, then = open_one(), open_one(), open_one()
+    claimed(first, "http://a/")
+    first.note_history({"http://a/": failed(failures=failures)})
+    first.end_session()
+    assert 1 == len(dies.take(9, FAILED_QUEUE, main=False).notes)
+    kill(dies)
+    then.take(0, "shop")
+    [page] = Fleet(then, "shop").kept()
+    assert (FAILED, 1, failures) == (page.state, page.deaths, page.tries)
 
 
 def test_only_the_newest_given_up_pages_are_kept(
@@ -459,3 +473,66 @@ def test_owners_of_hosts_are_no_claimed_pages(open_one: Open) -> None:
     numbers = numbers_of(ours)
     assert numbers is not None
     assert 2 == numbers.pages.claimed
+
+
+# Counts and lists
+
+
+def test_a_page_that_is_unreadable_twice_in_a_crawl_is_counted_where_it_stands(
+    open_one: Open, client: Redis
+) -> None:
+    """The second time is no further failure."""
+    ours = open_one()
+    looks = Fleet(ours, "shop")
+    ours.push("http://a/", note_of("http://a/"))
+    for failures in (1, 0):
+        ours.take(100, "shop")
+        ours.note_history({"http://a/": failed("unreadable/parse", failures)})
+        ours.leave_many(["http://a/"])
+        assert [(FAILED, "http://a/", "unreadable/parse")] == shown(looks)
+        assert Pages(failed=1) == counts(looks)
+        assert (1, 0) == looks.retry(looks.kept())
+    assert (1, 0) == looks.drop(looks.kept())
+    assert Pages() == counts(looks)
+    assert 0 == sum(client.zcard(ours.config.keys.left(n)) for n in range(ours.config.shards))
+
+
+@pytest.mark.parametrize("meets", ["retry", "drop"])
+def test_a_member_of_the_index_that_no_claim_has_is_counted_until_it_is_met(
+    open_one: Open, client: Redis, meets: str
+) -> None:
+    """An older version leaves some, and so does a server that has lost the claims."""
+    ours = open_one()
+    looks, urls = Fleet(ours, "shop"), [f"http://a/{n}" for n in range(250)]
+    claimed(ours, *urls)
+    ours.note_history(dict.fromkeys(urls, failed()))
+    for shard in range(ours.config.shards):
+        client.hdel(ours.config.keys.claims(shard), *ours.config.digests_of(urls[1:]))
+    assert 250 == counts(looks).failed
+    assert [urls[0]] == [page.url for page in looks.kept()]
+    assert (0, 0) == getattr(looks, meets)(page for page in looks.kept() if page.url != urls[0])
+    assert Pages(failed=1, held=1) == counts(looks)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_counts_and_lists_agree_whatever_is_done_with_pages(open_one: Open, seed: int) -> None:
+    """As ``queue``, ``metrics``, ``watch`` and ``failed`` show them."""
+    model, ours = Model(seed, str), [open_one(), open_one()]
+    for one in ours:
+        one.take(0, "shop", idle=False)
+        told(one)
+    looks = Fleet(ours[0], "shop")
+    about: dict[str, Any] = {"name": "", "place": "", "title_of": str, "words_of": lambda *_: None}
+    watched = Watched(seen=ours[0], queues=lambda: ["shop"], is_whole=True, **about)
+    for n in range(60):
+        model.step(ours[n % 2], looks)
+        new = [url for url in model.some() if url not in model.known][:1]
+        ours[0].push_many(new, [note_of(url) for url in new])
+        model.known |= dict.fromkeys(new, (MAIN, None, False))
+        assert model.shown() == {page.url: page.state for page in looks.kept()}
+        expected, numbers, look = model.numbers(), numbers_of(ours[0]), look_at(watched)
+        assert numbers is not None
+        assert expected == numbers.pages == look.pages
+        held = expected.failed - model.numbers(is_held=False).failed
+        assert expected._replace(claimed=0, held=held) == counts(looks)._replace(claimed=0)
+        assert expected.failed + expected.given_up == len(look.kept)

@@ -522,9 +522,14 @@ def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
 ) -> None:
     """When it is linked again; a done page is not."""
     more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": pause}
-    counted = times(project(kind, answers={"/a": [503]}, **more))
+    [crawl] = project(kind, answers={"/a": [503]}, **more)
+    counted = times([crawl])
     assert [1] == counted["b"]
     assert counted["a"][0] in asked
+    [warning] = crawl.warnings("have failed")
+    assert (
+        "1 pages have failed, and the next crawl fetches them again (status/503: 1), for" in warning
+    )
 
 
 @MARKS
@@ -535,6 +540,7 @@ def test_a_failed_page_that_is_done_later_in_the_same_crawl_is_done(
     first, second = project(StaysUntilItIsDone, Stays, answers={"/a": [503, 200]}, **more)
     assert [2] == times([first])["a"]
     assert [0, 0] == [times([first, second])[page][1] for page in "ab"]
+    assert [] == first.warnings("have failed")
 
 
 class LinksToASlowPage(Project):

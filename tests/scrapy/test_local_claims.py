@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tbloom.bloom.claims.fleet import Pages, failed_queue_of
 from tbloom.local import claims as local
 from tbloom.local.claims import ClaimsLocked, CrawlLocal, LocalFleet
 from tests.helpers.forked import Forked
+from tests.helpers.keptpages import Model
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A, B, C = b"a" * 20, b"b" * 20, b"c" * 20
@@ -230,6 +232,43 @@ def test_a_dead_process_has_not_died_of_what_had_failed_before(start: Any) -> No
     fleet = LocalFleet(start(), "q")
     assert {"a": 0, "b": 1} == {page.note: page.deaths for page in fleet.kept()}
     assert Pages(left=1, failed=1) == fleet.pages()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_counts_and_lists_agree_whatever_is_done_with_pages(start: Any, seed: int) -> None:
+    """As ``queue`` and ``failed`` show them: of a crawl that has ended."""
+    model, seen = Model(seed, str.encode), start()
+    for n in range(60):
+        model.step(seen, LocalFleet(seen, "shop"))
+        if n % 10 == 9:
+            seen.close()
+            seen = start()
+            model.known = {url: (queue, None, False) for url, (queue, *_) in model.known.items()}
+        fleet = LocalFleet(seen, "shop")
+        assert model.shown(is_held=False) == {page.url: page.state for page in fleet.kept()}
+        assert model.numbers(is_held=False) == fleet.pages()
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_failed_page_that_kills_the_next_crawl_counts_its_death(
+    start: Any, failures: int
+) -> None:
+    """While its queue is that of failed pages. On a server, too (test_fleet)."""
+    failed = failed_queue_of("q")
+
+    def die(*, takes: bool) -> None:
+        seen = start()
+        if not takes:
+            seen.claim_many([A], notes=[Note("a", "q")])
+            seen.note_history({A: History(failed, failures=failures, reason="status/503")})
+        else:
+            assert ["a"] == taken(seen, 9, failed)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for takes in (False, True):
+        in_another_process(partial(die, takes=takes))
+    [page] = LocalFleet(start(), "q").kept()
+    assert ("failed", 1, failures) == (page.state, page.deaths, page.tries)
 
 
 def test_a_page_that_is_tried_again_has_no_failure_any_more(start: Any) -> None:

@@ -1,5 +1,6 @@
 -- requeue: give items to another queue, as if they were left for the first time; or end their claims. They are items that are left,
--- or that their sessions hold although the work has failed.
+-- or that their sessions hold although the work has failed. A member of the index that no claim has leaves it: an older client, or
+-- the loss of the claims, has left it there.
 --
 -- Includes   claims, clock
 --
@@ -8,7 +9,7 @@
 --
 -- ARGV[1]    the queue, 8 characters; '': the claims end
 -- ARGV[2..]  for each item three words: its digest (16 bytes), what the client has read of its claim before the note, and its
---            new note; '': as before, without the failure
+--            new note; '': as before, without the failure. Or, of a member that no claim seems to have: digest, member, ''
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was changed; 0 it is no longer as the client has read it
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
@@ -23,6 +24,7 @@ for at = 2, #ARGV, 3 do
   local digest, head, new_note = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local claim = redis.call('HGET', claims, digest)
   local owner, _, place, note = claim_parts(claim)
+  if #head == 29 and not (place and member_of(owner, place, digest) == head) then redis.call('ZREM', index, head) end
   local is_same = place and string.sub(claim, 1, 38) == head and unindex(index, owner, place, digest)
   if is_same and queue == '' then
     redis.call('HDEL', claims, digest)

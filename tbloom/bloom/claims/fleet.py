@@ -306,6 +306,8 @@ class Fleet(KeptPages):
         super().__init__(queue)
         self._store = store
         self._hashes = _hashes_of(queue)
+        #: Members of the index that no claim has, as they were met, by their shards. Who only looks may not write.
+        self._strays = defaultdict[int, set[bytes]](set)
 
     def crawlers(self) -> list[Crawler]:
         """Return its crawlers, those at work first."""
@@ -328,8 +330,18 @@ class Fleet(KeptPages):
         for shard in range(config.shards):
             start: Any = f"[{queue}"
             while start:
-                start, found = self._store.run(_read(config, shard, queue, start))
+                start, found, strays = self._store.run(_read(config, shard, queue, start))
+                self._strays[shard].update(strays)
                 yield from (kept_page(state, shard, *each) for each in found)
+
+    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
+        moved = super()._move(pages, queue, new_note)
+        while self._strays:
+            shard, strays = self._strays.popitem()
+            keys = calls.keys_in(self._store.config, shard)
+            for some in chunks([(stray[-16:], stray, b"") for stray in strays], _MOVED):
+                self._store.run(request([calls.requeue(keys, "", some)]))
+        return moved
 
     def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
         moves = [(page.digest, page.head, pack(new_note(page))) for page in pages]
@@ -533,21 +545,22 @@ def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
 
 def _read(
     config: Any, shard: int, queue: str, start: Any
-) -> Flow[tuple[Any, list[tuple[bytes, bytes]]]]:
-    """Return where to go on (None: at the end), and the digests and claims of some kept pages of a shard."""
+) -> Flow[tuple[Any, list[tuple[bytes, bytes]], list[bytes]]]:
+    """Return where to go on (None: at the end), the digests and claims of some kept pages of a shard, and members without a claim."""
     claims, _, index = calls.keys_in(config, shard)
     limit = "LIMIT", "0", str(_READ)
     [members] = yield from request([Call(("ZRANGEBYLEX", index, start, f"({queue}:", *limit))])
     if not members:
-        return None, []
+        return None, [], []
     digests = [member[-16:] for member in members]
     [found] = yield from request([Call(("HMGET", claims, *digests))])
-    kept = [
-        (digest, claim)
-        for member, digest, claim in zip(members, digests, found, strict=True)
-        if member_of(claim, digest) == member
-    ]
-    return b"(" + members[-1], kept
+    kept, strays = list[tuple[bytes, bytes]](), list[bytes]()
+    for member, digest, claim in zip(members, digests, found, strict=True):
+        if member_of(claim, digest) == member:
+            kept.append((digest, claim))
+        else:
+            strays.append(member)
+    return b"(" + members[-1], kept, strays
 
 
 def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flow[Any]:

@@ -374,16 +374,14 @@ def _move(
 ) -> None:
     """Move the pages, after a question that says how many they are; say what became of them."""
     ask, done = verbs
-    spider, moved = words_of(fleet.queue), Moved()
-    pages = chosen.of(fleet)
+    spider, pages = words_of(fleet.queue), chosen.of(fleet)
     first = next(pages, None)
-    if first is not None:
-        if not output.is_on("yes"):
-            number = 1 + sum(1 for _ in _counted(pages))
-            what = f"{formats.counted(number, 'page')} of {spider!r}, for example {first.url}"
-            output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")
-            first, pages = None, chosen.of(fleet)
-        moved = move(_counted(chain([first] if first else [], pages)))
+    if first is not None and not output.is_on("yes"):
+        number = 1 + sum(1 for _ in _counted(pages))
+        what = f"{formats.counted(number, 'page')} of {spider!r}, for example {first.url}"
+        output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")
+        first, pages = None, chosen.of(fleet)
+    moved = move(_counted(chain([first] if first else [], pages)))
     shown = f"{done} {formats.counted(moved.moved, 'page')} of {spider!r}"
     if moved.gone:
         shown += f"; {moved.gone:,} were no longer there: a link, or a crawl, came first"

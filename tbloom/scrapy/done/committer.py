@@ -120,7 +120,7 @@ class Committer:
             why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
             self.give_up(first, page.url, page.failures + 1, reason, why)
         else:
-            self._failures.count_failed(page.url, reason)
+            self._failures.count_failed(page, reason)
             if not page.is_list:
                 self._set_history(first, self.failure(page.failures + 1, reason))
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.

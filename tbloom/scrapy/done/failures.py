@@ -83,8 +83,9 @@ class Failures:
         self.pages: dict[str, FailedPage] = {}
         #: Why pages have failed, or were given up, and how often.
         self.reasons: Counter[str] = Counter()
-        self._failed: Counter[str] = Counter()
-        self._urls: list[str] = []
+        #: By their first fingerprints, why pages have failed that are left to the next crawl; and of some of them, what the log says.
+        self._left = dict[str, str]()
+        self._examples = dict[str, str]()
 
     def add(self, page: EndedPage, reason: str) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
@@ -114,12 +115,17 @@ class Failures:
         self._crawl.count(f"tbloom/{stat}", pages)
         self._crawl.count(f"tbloom/{stat}/{reason}", pages)
 
-    def count_failed(self, url: str, reason: str) -> None:
+    def count_failed(self, page: EndedPage, reason: str) -> None:
         """Count a page that has failed, and that the next crawl fetches again."""
-        self._failed[reason] += 1
-        if len(self._urls) < _SHOWN_URLS:
-            self._urls.append(url)
+        self._left[page.first] = reason
+        if page.first in self._examples or len(self._examples) < _SHOWN_URLS:
+            self._examples[page.first] = page.url
         self.count("failed", reason)
+
+    def is_fetched_again(self, first: str) -> None:
+        """Note that a page that has failed is done, or will be fetched in this crawl: it is not left to the next one."""
+        self._left.pop(first, None)
+        self._examples.pop(first, None)
 
     def count_given_up(self, url: str, reason: str, why: str) -> None:
         """Log and count a page that no later crawl takes."""
@@ -129,10 +135,10 @@ class Failures:
         self.count("given_up", reason)
 
     def report(self) -> None:
-        """Log how many pages have failed, why, and the first ones."""
-        if self._failed:
-            message = (
-                "%d pages have failed, and the next crawl fetches them again (%s), for example %s"
-            )
-            reasons = ", ".join(f"{reason}: {n}" for reason, n in self._failed.most_common())
-            logger.warning(message, self._failed.total(), reasons, " ".join(self._urls))
+        """Log how many pages are left to the next crawl, why, and some of them."""
+        if self._left:
+            message = "%d pages have failed, and the next crawl fetches them again (%s)%s"
+            reasons = Counter(self._left.values()).most_common()
+            shown = ", ".join(f"{reason}: {n}" for reason, n in reasons)
+            examples = ", for example " * bool(self._examples) + " ".join(self._examples.values())
+            logger.warning(message, len(self._left), shown, examples)

@@ -164,6 +164,7 @@ class Pages:
                 pending.answer = Claim.BUSY
             else:
                 failed.try_again()
+                self._failures.is_fetched_again(first)
                 # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
                 if pending.answer is Claim.BUSY:
                     pending.item, pending.answer = None, Claim.NEW
@@ -441,6 +442,7 @@ class Pages:
             self.committer.fail(EndedPage.of(page), reason)
         else:
             self._failures.pages.pop(page.first, None)
+            self._failures.is_fetched_again(page.first)
             self.committer.add(page)
         if again is not None:
             again = without(again, DONE, *[] if goes_on else [TOKEN])

@@ -295,6 +295,7 @@ class Taking:
             return False
         # Somebody wants it to be fetched again.
         self._failures.pages.pop(token.fingerprints[0], None)
+        self._failures.is_fetched_again(token.fingerprints[0])
         return True
 
     def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:

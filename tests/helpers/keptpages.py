@@ -1,0 +1,108 @@
+"""A plain model of the pages that a queue keeps, and steps that change them as crawlers and operators do."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tbloom import History, Note
+from tbloom.bloom.claims.fleet import KEPT, KeptPages, Pages, queues_by_state
+
+QUEUES = queues_by_state("shop")
+MAIN, FAILED, GIVEN_UP = QUEUES.values()
+STATES = {queue: state for state, queue in QUEUES.items()}
+
+
+def url_in(note: str) -> str:
+    return str(json.loads(note.partition("\n")[2])["url"])
+
+
+def note_of(url: str, queue: str = MAIN, **fields: Any) -> Note:
+    return Note(f"{url.encode().hex()}\n{json.dumps({'url': url, **fields})}", queue)
+
+
+class Model:
+    """What each page is: its queue, who holds it (None: nobody), and whether it is held because it has failed."""
+
+    def __init__(self, seed: int, item_of: Callable[[str], Any]) -> None:
+        self.known = dict[str, tuple[str, Any, bool]]()
+        #: Pages that were moved while a crawler held them: it does not claim them again before it has taken them.
+        self._moved = set[tuple[str, Any]]()
+        self._chance, self._item_of = random.Random(seed), item_of
+        self._steps: list[Any] = [self._claim, self._fail, self._try_again, self._end_claims]
+        self._steps += [self._take, self._move]
+
+    def step(self, crawler: Any, fleet: KeptPages) -> None:
+        """Does one thing with some pages, as this crawler, or an operator."""
+        self._chance.choice(self._steps)(crawler, fleet, self.some())
+
+    def some(self) -> list[str]:
+        return self._chance.sample([f"http://a/{n}" for n in range(12)], 4)
+
+    def shown(self, *, is_held: bool = True) -> dict[str, str]:
+        """The states of the kept pages; with those or without those that crawlers hold."""
+        return {
+            url: STATES[queue]
+            for url, (queue, owner, has_failed) in self.known.items()
+            if owner is None or (has_failed and is_held)
+        }
+
+    def numbers(self, *, is_held: bool = True) -> Pages:
+        kept = self.shown(is_held=is_held)
+        number = Counter(kept.values())
+        left, failed, given_up = (number[state] for state in KEPT)
+        claimed = (len(self.known) - len(kept)) * is_held
+        return Pages(claimed=claimed, left=left, failed=failed, given_up=given_up)
+
+    def _own(self, crawler: Any, some: list[str]) -> list[str]:
+        return [url for url in some if url in self.known and self.known[url][1] is crawler]
+
+    def _claim(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
+        some = [url for url in some if (url, crawler) not in self._moved]
+        free = [url for url in some if url not in self.known or self.known[url][1] is None]
+        crawler.claim_many(map(self._item_of, some), notes=map(note_of, some))
+        self.known |= dict.fromkeys(free, (MAIN, crawler, False))
+
+    def _fail(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
+        failures = self._chance.randrange(4)
+        queue = GIVEN_UP if failures > 2 else FAILED
+        self._note(crawler, some, History(queue, failures=failures, reason="status/503"))
+
+    def _try_again(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
+        self._note(crawler, some, History(MAIN, failures=self._chance.randrange(3)))
+
+    def _note(self, crawler: Any, some: list[str], history: History) -> None:
+        own = self._own(crawler, some)
+        crawler.note_history(dict.fromkeys(map(self._item_of, own), history))
+        self.known |= dict.fromkeys(own, (history.queue, crawler, bool(history.reason)))
+
+    def _end_claims(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
+        own, leaves = self._own(crawler, some), self._chance.random() < 0.7
+        (crawler.leave_many if leaves else crawler.release_many)([*map(self._item_of, own)])
+        for url in own:
+            queue, *_ = self.known.pop(url)
+            if leaves:
+                self.known[url] = queue, None, False
+
+    def _take(self, crawler: Any, _fleet: Any, _some: Any) -> None:
+        queue = self._chance.choice([*STATES])
+        notes = crawler.take(100, queue, idle=False, main=False).notes
+        left = [
+            url for url, (its, owner, _) in self.known.items() if its == queue and owner is None
+        ]
+        assert sorted(left) == sorted(url_in(note.text) for note in notes)
+        self.known |= dict.fromkeys(left, (queue, crawler, False))
+        self._moved -= {(url, crawler) for url in left}
+
+    def _move(self, _crawler: Any, fleet: KeptPages, some: list[str]) -> None:
+        pages = [page for page in fleet.kept(self._chance.sample(KEPT, 2)) if page.url in some]
+        is_retry = self._chance.random() < 0.5
+        assert (len(pages), 0) == (fleet.retry(pages) if is_retry else fleet.drop(pages))
+        for page in pages:
+            _, owner, _ = self.known.pop(page.url)
+            self._moved.add((page.url, owner))
+            if is_retry:
+                self.known[page.url] = MAIN, None, False
