@@ -86,10 +86,10 @@ local function unindex(index, owner, place, digest)
   return place ~= '' and redis.call('ZREM', index, member_of(owner, place, digest)) == 1
 end
 
--- Returns a note without the failure that history.lua has put at its end, within the last 200 characters; and what stands before a
+-- Returns a note without the failure that history.lua has put at its end, within the last 1500 bytes; and what stands before a
 -- failure: a packed note (a line, and the byte 1), or a JSON object without its last character. nil: it can have none.
 local function without_failure(note)
-  local at = string.find(note, ', "_failed": %[[^%]]*%]}$', math.max(1, #note - 200))
+  local at = string.find(note, ', "_failed": %[[^%]]*%]}$', math.max(1, #note - 1500))
   if string.find(note, '^[^\n]+\n\1') then
     local packed = string.sub(note, 1, (at or #note + 1) - 1)
     return packed, packed

@@ -135,12 +135,36 @@ def test_notes_that_are_no_pages_stay_as_they_are(open_one: Open, written: str) 
 def test_a_reason_can_not_break_a_note(open_one: Open) -> None:
     ours = open_one()
     claimed(ours, "http://a/")
-    reason = 'an "odd" [reason], "_failed": [' + "x" * 100
+    odd = 'an "odd" \\ [reason], "_failed": [' + "\U0001f600" * 400
+    kept = odd.replace("[", "(").replace("]", ")")
     for _ in range(2):
-        ours.note_history({"http://a/": failed(reason)})
-    [page] = Fleet(ours, "shop").kept()
-    assert reason[:80].replace("[", "(").replace("]", ")") == page.reason
-    assert {"url": "http://a/"} == page.fields
+        history = failed(odd)._replace(message=odd, where=f"{odd}a.py:7")
+        ours.note_history({"http://a/": history})
+        [page] = Fleet(ours, "shop").kept()
+        assert (kept[:80], kept[:200]) == (page.reason, page.message)
+        assert "\U0001f600" * 74 + "a.py:7" == page.where
+        assert {"url": "http://a/"} == page.fields
+    assert (1, 0) == Fleet(ours, "shop").retry([page])
+    [note] = ours.take(1, "shop").notes
+    assert note_of("http://a/").text == note.text
+
+
+def test_a_failure_of_an_older_version_is_read(open_one: Open) -> None:
+    """It has no words."""
+    ours = open_one()
+    claimed(ours, "http://a/1", "http://a/2", "http://a/3")
+    words = "message", "where"
+    for n, more in enumerate([(), ("message",), words], 1):
+        about = dict(zip(words, more, strict=False))
+        ours.note_history({f"http://a/{n}": failed()._replace(**about)})
+    kept = {page.url[-1]: page for page in Fleet(ours, "shop").kept()}
+    assert f'"_failed": [{AT}, "status/503"]}}' in kept["1"].note
+    found = {n: (page.reason, page.message, page.where) for n, page in kept.items()}
+    assert {
+        "1": ("status/503", "", ""),
+        "2": ("status/503", "message", ""),
+        "3": ("status/503", "message", "where"),
+    } == found
 
 
 def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> None:

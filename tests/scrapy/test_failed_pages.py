@@ -18,6 +18,7 @@ from scrapy.selector import Selector
 
 from tbloom.bloom.claims.fleet import Pages
 from tbloom.scrapy.crawl import crawl_of
+from tbloom.scrapy.done.page import words_of
 from tests.helpers.crawl import Part
 from tests.helpers.documents import example
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
@@ -96,6 +97,27 @@ def test_the_reason_says_that_the_cache_has_served_the_failure_again(
     assert {f"{reason} from the cache": 1 for reason in first} == second
     [warning] = ends[1].warnings("have failed")
     assert "status/503 from the cache: 1" in warning
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise TypeError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (None, ""),
+        (Mute(), ""),
+        (KeyError("a"), "'a'"),
+        (ValueError("a\n\tb " + "c" * 9_999), f"a b {'c' * 196}"),
+        (ValueError("no redis://:hunter2@h:1/0?password=hunter2, b"), "no redis://***@h:1/0 b"),
+        (ValueError("<GET https://a.example/?key=hunter2> (x)"), "<GET https://a.example/ (x)"),
+        (ValueError("at postgresql://u:hunter2@h/db"), "at postgresql://***"),
+    ],
+)
+def test_the_words_of_an_error_are_one_line_without_secrets(error: Any, message: str) -> None:
+    assert (message, "") == words_of(error)
 
 
 class Banned(Part):

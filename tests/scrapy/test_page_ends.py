@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from tbloom.scrapy.crawl import Stage
 from tbloom.scrapy.done import committer as ending
 from tbloom.scrapy.done import work as module
+from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import EndedPage, Page, Token
 from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.work import Work
@@ -268,8 +269,7 @@ def test_a_page_that_waits_for_a_call_goes_on_if_the_disk_is_full(
     seen: Any = SimpleNamespace(keeps_notes=True, config=SimpleNamespace(slices=1))
     inbox: Any = SimpleNamespace(received=0, settled=0)
     stored: Any = SimpleNamespace(holder_of=lambda _: None, has_lost=lambda _: False, flush=flush)
-    failures: Any = None
-    committer = ending.Committer(crawl, seen, inbox, stored, failures)
+    committer = ending.Committer(crawl, seen, inbox, stored, Failures(crawl))
     request = Request(URL)
     done, waits = (
         Page(first, Token("ab", (first,), deaths), request, request, URL, set())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,75 @@ def test_pages_of_a_renamed_callback_are_listed_and_retried(
     assert {"left": 5} == project.queue()
     assert [f"{page} parse_item" for page in "abcde"] == project.crawl()
     assert {} == project.queue()
+
+
+FAILS = """
+        if response.url.endswith("key"):
+            json.loads('{"title": 1}')["price"]
+        json.loads("x" if response.url.endswith("json") else "1")
+        yield {"price": response.url}
+
+
+class Prices:
+    def process_item(self, item):
+        raise ValueError(f"no price [EUR]\\nat https://user:hunter2@shop.example/?token=hunter2 of {len(item)}")
+"""
+
+
+@STORES
+def test_the_words_of_an_error_and_its_place_are_shown_wherever_its_page_is(
+    make: Callable[..., Project], store: str
+) -> None:
+    """In the log, the lists and the page. The standard library is no place, and a URL's password no word."""
+    project = make(store)
+    project.write(fails=FAILS, ITEM_PIPELINES={"spiders.Prices": 1}, RETRY_ENABLED=False)
+    lines = (project.folder / "spiders.py").read_text().splitlines()
+    key, error, parse = (
+        1 + next(n for n, line in enumerate(lines) if piece in line)
+        for piece in ('["price"]', "raise ValueError", 'json.loads("x"')
+    )
+    failing = [{"url": page, "callback": "parse_item"} for page in ("key", "item", "json")]
+    slow = {"url": "slow", "meta": {"download_timeout": 0.2}}
+    assert [] == project.crawl("flaky", *failing, slow)
+    expected = {
+        "key": ("callback/KeyError", "'price'", f"spiders.py:{key}"),
+        "item": (
+            "pipeline/Prices",
+            "no price (EUR) at https://***@shop.example/ of 1",
+            f"spiders.py:{error}",
+        ),
+        "json": (
+            "callback/JSONDecodeError",
+            "Expecting value: line 1 column 1 (char 0)",
+            f"spiders.py:{parse}",
+        ),
+        "flaky": ("status/503", "Service Unavailable", ""),
+    }
+    listed = [
+        json.loads(line) for line in project.said("failed", "shop", "--json-lines").split("\n")[:-1]
+    ]
+    found = {
+        line["url"].rpartition("/")[2]: (line["_reason"], line["_message"], line["_where"])
+        for line in listed
+    }
+    reason, message, where = found.pop("slow")
+    assert re.fullmatch("download/.*Timeout.*", reason)
+    assert "took longer than 0.2 seconds" in message
+    assert "" == where
+    assert expected == found
+    expected["slow"] = reason, message, where
+    views = [project.said("failed", "shop")]
+    if store != "local":
+        html = project.run("watch", "shop", "--once", "-").stdout
+        views.append(unescape(re.sub("<[^>]*>", "", html)))
+    for view in views:
+        assert [] == [word for each in expected.values() for word in each if word not in view]
+    log = (project.folder / "log").read_text()
+    [warning] = re.findall("5 pages have failed.*", log.replace("[EUR]", "(EUR)"))
+    shown = [f"({' at '.join(filter(None, said))})" in warning for _, *said in expected.values()]
+    assert 3 == shown.count(True)
+    assert all("hunter2" not in view for view in (*views, str(listed), warning))
+    assert f"has failed (callback/KeyError: 'price' at spiders.py:{key})" in log
 
 
 @STORES

@@ -138,6 +138,9 @@ class KeptPage(NamedTuple):
     #: When and why the work has failed (s since the epoch), if it has.
     failed_at: float | None = None
     reason: str = ""
+    #: What the error said, and where it was raised; "": unknown.
+    message: str = ""
+    where: str = ""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -594,8 +597,10 @@ def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
     if failure := FAILURE.search(note):
         with suppress(ValueError):  # of another program
             match json.loads(failure[1]):
-                case [int() | float() as at, str() as reason]:
-                    return page._replace(failed_at=at, reason=reason)
+                case [int() | float() as at, str() as reason, *more]:
+                    message, where = [*map(str, more), "", ""][:2]
+                    about: Any = {"reason": reason, "message": message, "where": where}
+                    return page._replace(failed_at=at, **about)
     # Of an older version of tbloom, or of a page that has not failed.
     unknown = "" if state == LEFT else "unknown"
     return page._replace(reason="deaths" if page.deaths else unknown)

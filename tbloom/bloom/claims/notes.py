@@ -55,6 +55,9 @@ class History(NamedTuple):
     reason: str = ""
     #: When the work has failed (s since the epoch).
     failed_at: int = 0
+    #: What the error said, in at most 200 characters of one line, and where it was raised, in at most 80; "": unknown.
+    message: str = ""
+    where: str = ""
 
     @property
     def stored(self) -> str:
@@ -64,7 +67,12 @@ class History(NamedTuple):
     @property
     def failure(self) -> str:
         """The failure as scripts have it; "": there is none."""
-        return json.dumps([self.failed_at, _plain(self.reason)]) if self.reason else ""
+        if not self.reason:
+            return ""
+        words = [_plain(self.reason, 80), _plain(self.message, 200), _plain(self.where[-80:], 80)]
+        while not words[-1]:
+            words.pop()
+        return json.dumps([self.failed_at, *words], ensure_ascii=False)
 
 
 class Taken(NamedTuple):
@@ -128,9 +136,10 @@ def stored_note(note: str | Note, argument: str = "note") -> bytes:
     return made.stored
 
 
-def _plain(reason: str) -> str:
-    """Return the reason without the characters that would end it for a script."""
-    return reason[:80].translate({ord("["): "(", ord("]"): ")"})
+def _plain(text: str, most: int) -> str:
+    """Return the text in one line, without the characters that would end it for a script. JSON makes at most 4 bytes of each."""
+    kept = "".join(each if each.isprintable() else " " for each in text[:most])
+    return kept.translate({ord("["): "(", ord("]"): ")"})
 
 
 def with_failure(note: str, failure: str) -> str:

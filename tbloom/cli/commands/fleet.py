@@ -110,7 +110,11 @@ def _page_rows(pages: Pages, queue: str) -> list[dict[str, str]]:
 
 
 def _crawler_rows(crawlers: list[Crawler]) -> list[dict[str, str]]:
-    rows = [_crawler_row(each) for each in crawlers]
+    return _said_columns([_crawler_row(each) for each in crawlers])
+
+
+def _said_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the rows without the columns that say nothing."""
     said = {heading for row in rows for heading, cell in row.items() if cell not in ("", "0")}
     return [{heading: cell for heading, cell in row.items() if heading in said} for row in rows]
 
@@ -247,7 +251,8 @@ def _print_lines(pages: Iterator[KeptPage]) -> None:
     for page in pages:
         fields = page.fields
         if "url" in fields:
-            about = {"_state": page.state, "_reason": page.reason, "_tries": page.tries}
+            said = {"_reason": page.reason, "_message": page.message, "_where": page.where}
+            about = {"_state": page.state, **said, "_tries": page.tries}
             line = {**fields, **about, "_failed_at": page.failed_at}
             sys.stdout.write(f"{json.dumps(line)}\n")
         else:
@@ -271,8 +276,9 @@ def _show_failed(fleet: KeptPages, chosen: _Chosen) -> None:
     groups = [_group_row(group, now) for group in grouped(pages)]
     output.line(output.table(groups, left=("state", "reason", "host", "callback")))
     newest = nlargest(_SHOWN, pages, key=lambda page: page.failed_at or 0)
-    rows = [_page_row(page, now) for page in newest]
-    output.line("\n" + output.table(rows, left=("state", "reason", "URL")))
+    rows = _said_columns([_page_row(page, now) for page in newest])
+    left = "state", "reason", "URL", "message", "where"
+    output.line("\n" + output.table(rows, left=left))
     for state in more:
         output.say(f"there are more than {_MOST_READ:,} {state} pages; --json-lines has all")
 
@@ -296,6 +302,8 @@ def _page_row(page: KeptPage, now: float) -> dict[str, str]:
         "reason": page.reason,
         "tries": str(page.tries),
         "URL": page.url,
+        "message": page.message,
+        "where": page.where,
     }
 
 

@@ -19,7 +19,7 @@ from tbloom.arguments import check_keep
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page
+from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page, Why
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
@@ -94,48 +94,50 @@ class Committer:
             message = "meta[%r] of %s: %s; it is kept for the whole window"
             logger.error(message, KEEP, page.request, error)
             ended = ended._replace(keep=None)
+        self._failures.forget(ended.first)
         self._done.append((ended, self._inbox.received))
         self.uncommitted |= dict.fromkeys(ended.items, ended)
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
 
-    def fail_after_end(self, page: Page, reason: str) -> None:
+    def fail_after_end(self, page: Page) -> None:
         """Leave a page that was done, because one of its links could not be scheduled. Do nothing if it is not done."""
         ended = self.uncommitted.get(page.token.items[0])
         waiting = [each for each in self._done if each[0] is not ended]
         if ended and len(waiting) < len(self._done):
             self._done = waiting
-            self.fail(ended, reason)
+            self.fail(ended, Why(page.exception, *page.words))
 
     # A page that is not done
 
-    def fail(self, page: EndedPage, reason: str) -> None:
+    def fail(self, page: EndedPage, why: Why) -> None:
         """Let a page fail: its claim says so, or is released. The page is left to the next crawl when this session ends."""
         for item in page.items:
             self.uncommitted.pop(item, None)
-        self._failures.add(page, reason)
-        first = page.items[0]
+        self._failures.add(page, why)
+        first, history = page.items[0], self.failure(page.failures + 1, why)
         if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
-            why = f"it failed in {page.failures + 1} crawls in a row ({reason})"
-            self.give_up(first, page.url, page.failures + 1, reason, why)
+            times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
+            self.give_up(first, page.url, history, times)
         else:
-            self._failures.count_failed(page, reason)
+            self._failures.count_failed(page, why)
             if not page.is_list:
-                self._set_history(first, self.failure(page.failures + 1, reason))
+                self._set_history(first, history)
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in page.items if page.is_list or item != first)
 
-    def failure(self, failures: int, reason: str) -> History:
-        """Return what the claim of a page says that has failed in so many crawls in a row, now for this reason."""
+    def failure(self, failures: int, why: Why) -> History:
+        """Return what the claim of a page says that has failed in so many crawls in a row, and why it has now."""
         queues = self._crawl.failed_queue, self._crawl.given_up_queue
         queue = queues[failures >= MOST_FAILURES]
-        return History(queue, failures=failures, reason=reason, failed_at=round(time.time()))
+        at = round(time.time())
+        return History(queue, failures=failures, failed_at=at, **why._asdict())
 
-    def give_up(self, item: bytes, url: str, failures: int, reason: str, why: str) -> None:
+    def give_up(self, item: bytes, url: str, history: History, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
-        self._failures.count_given_up(url, reason, why)
-        self._set_history(item, self.failure(max(failures, MOST_FAILURES), reason))
+        self._failures.count_given_up(url, history.reason, why)
+        self._set_history(item, history)
         self._outbox.left.append(item)
         self.soon()
 
@@ -211,7 +213,7 @@ class Committer:
             elif (holder := self._stored.holder_of(page)) is not None:
                 self._unstored[holder].append(page)
             elif self._stored.has_lost(page):
-                self.fail(page, "items")
+                self.fail(page, Why("items"))
             else:
                 ready.append(page)
         try:

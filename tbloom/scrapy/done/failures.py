@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tbloom.scrapy.crawl import Crawl
-from tbloom.scrapy.done.page import EndedPage, Page
+from tbloom.scrapy.done.page import EndedPage, Page, Why
 from tbloom.scrapy.settings import failed_pause
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -37,10 +37,6 @@ class FailedPage:
     def pauses(self) -> bool:
         """Whether a link to the page is not followed yet."""
         return time.monotonic() < self.until
-
-    def try_again(self) -> None:
-        """Follow no further link until the page, to which one is followed now, is done or fails again."""
-        self.until, self.is_held = math.inf, False
 
 
 class Walls:
@@ -87,9 +83,10 @@ class Failures:
         self._left = dict[str, str]()
         self._examples = dict[str, str]()
 
-    def add(self, page: EndedPage, reason: str) -> None:
+    def add(self, page: EndedPage, why: Why) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
-        logger.debug("%s has failed (%s)", page.url, reason)
+        shown = ": ".join(filter(None, (why.reason, why.words)))
+        logger.debug("%s has failed (%s)", page.url, shown)
         if page.is_list:
             return
         before = self.pages.get(page.first)
@@ -98,6 +95,18 @@ class Failures:
         self.pages[page.first] = FailedPage(
             time.monotonic() + pause, 2 * pause, failures, is_held=not page.is_given_up
         )
+
+    def try_again(self, first: str) -> None:
+        """Follow no further link to a page, to which one is followed now, until it is done or fails again."""
+        failed = self.pages[first]
+        self.forget(first)
+        failed.until, failed.is_held = math.inf, False
+        self.pages[first] = failed
+
+    def forget(self, first: str) -> None:
+        """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
+        for known in (self.pages, self._left, self._examples):
+            known.pop(first, None)
 
     @property
     def held(self) -> int:
@@ -115,17 +124,12 @@ class Failures:
         self._crawl.count(f"tbloom/{stat}", pages)
         self._crawl.count(f"tbloom/{stat}/{reason}", pages)
 
-    def count_failed(self, page: EndedPage, reason: str) -> None:
+    def count_failed(self, page: EndedPage, why: Why) -> None:
         """Count a page that has failed, and that the next crawl fetches again."""
-        self._left[page.first] = reason
+        self._left[page.first] = why.reason
         if page.first in self._examples or len(self._examples) < _SHOWN_URLS:
-            self._examples[page.first] = page.url
-        self.count("failed", reason)
-
-    def is_fetched_again(self, first: str) -> None:
-        """Note that a page that has failed is done, or will be fetched in this crawl: it is not left to the next one."""
-        self._left.pop(first, None)
-        self._examples.pop(first, None)
+            self._examples[page.first] = f"{page.url} ({why.words})" if why.words else page.url
+        self.count("failed", why.reason)
 
     def count_given_up(self, url: str, reason: str, why: str) -> None:
         """Log and count a page that no later crawl takes."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import sysconfig
 from collections.abc import Container
 from dataclasses import dataclass, field
+from http.client import responses
+from pathlib import Path
+from traceback import walk_tb
 from typing import NamedTuple, Self
 
+import scrapy
 from scrapy import Request
 
+import tbloom
+from tbloom.engine.urls import without_secrets
 from tbloom.scrapy.hooks.queue import copy_request
 from tbloom.scrapy.meta import HASH
 from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
@@ -22,6 +30,14 @@ FINGERPRINTS = re.compile(rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v({
 _TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) {FINGERPRINTS.pattern}", re.ASCII)
 #: So many crawls in a row may fail to fetch a page.
 MOST_FAILURES = 3
+#: A URL in the words of an error; and so much of these is read, and kept.
+_URL, _READ, _KEPT = re.compile(r"[A-Za-z][\w+.-]*://\S+"), 1_000, 200
+#: What is not the project's: packages, the standard library, and these two, wherever they are.
+_PACKAGES = {"site-packages", "dist-packages"}
+_OTHERS = tuple(
+    f"{folder}{os.sep}"
+    for folder in (sysconfig.get_path("stdlib"), *scrapy.__path__, *tbloom.__path__)
+)
 #: The meta key in which Scrapy counts the retries of a request.
 RETRIES = "retry_times"
 
@@ -83,6 +99,21 @@ def without(request: Request, *keys: str) -> Request:
     return copy_request(request, kept)
 
 
+class Why(NamedTuple):
+    """Why a page has failed."""
+
+    #: As its stat is named.
+    reason: str
+    #: What the error said, in one line without secrets, and the last place in the project at which it was raised; "": unknown.
+    message: str = ""
+    where: str = ""
+
+    @property
+    def words(self) -> str:
+        """The message and the place, as people read them."""
+        return " at ".join(filter(None, self[1:]))
+
+
 @dataclass(slots=True, eq=False)
 class Page:
     """A page in work: from ``next_request`` until the scraper has finished it."""
@@ -108,6 +139,8 @@ class Page:
     is_called: bool = False
     #: The first exception of its callback or errback, of a pipeline, or of a link that could not be queued.
     exception: str = ""
+    #: The message and the place (``Why``) of that exception, or of the download error.
+    words: tuple[str, str] = "", ""
     #: Whether the page is forbidden (robots.txt, offsite), or redirected to a page that is done.
     counts_as_done: bool = False
     #: The request that a downloader middleware returned in place of a response, until the scheduler gets that request.
@@ -117,9 +150,10 @@ class Page:
     #: The feeds and pipelines that have taken its items.
     holders: set[object] = field(default_factory=set)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, error: BaseException | None = None) -> None:
         """Let the page fail at its end, for the first reason that is given."""
-        self.exception = self.exception or reason
+        if not self.exception:
+            self.exception, self.words = reason, words_of(error)
 
 
 def why_failed(page: Page, done_statuses: Container[int]) -> str:
@@ -145,6 +179,13 @@ def why_failed(page: Page, done_statuses: Container[int]) -> str:
     else:  # a spider middleware has refused a response that was for the callback
         reason = "input" if status in _SUCCESS else f"status/{status}"
     return f"{reason} from the cache" if reason and page.is_cached else reason
+
+
+def why_of(page: Page, reason: str) -> Why:
+    """Return why a page has failed for this reason, with the words of its error or its status."""
+    if reason.startswith("status/"):
+        return Why(reason, responses.get(page.status or 0, ""))
+    return Why(reason, *page.words)
 
 
 class EndedPage(NamedTuple):
@@ -178,6 +219,28 @@ class EndedPage(NamedTuple):
     def is_given_up(self) -> bool:
         """Whether the page is given up if it fails now: no later crawl takes it."""
         return not self.is_list and self.failures + 1 >= MOST_FAILURES
+
+
+def words_of(error: BaseException | None) -> tuple[str, str]:
+    """Return the message and the place (``Why``) of an error."""
+    try:
+        said = "" if error is None else str(error)[:_READ]
+    except Exception:  # noqa: BLE001 - of a project's own class
+        said = ""
+    if "://" in said:
+        said = _URL.sub(lambda url: without_secrets(url[0]), said)
+    return " ".join(said.split())[:_KEPT], _where(error)
+
+
+def _where(error: BaseException | None) -> str:
+    """Return the last place in the project's own code at which the error was raised: "shop/spiders/books.py:41"; "": there is none."""
+    where = ""
+    for frame, line in walk_tb(error.__traceback__ if error else None):
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+        parts = Path(file).parts
+        if not (file.startswith(("<", *_OTHERS)) or _PACKAGES.intersection(parts)):
+            where = f"{'/'.join(parts[-1 - module.count('.') :])}:{line}"
+    return where
 
 
 def pipeline_of(error: BaseException | None) -> str:

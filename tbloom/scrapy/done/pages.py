@@ -33,7 +33,7 @@ from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures, Walls
 from tbloom.scrapy.done.giving import Giving
 from tbloom.scrapy.done.hosts import GivingHosts
-from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
+from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, why_of, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.taking import Taking
@@ -114,7 +114,7 @@ class Pages:
 
     def item_lost(self, response: Any, error: BaseException) -> None:
         """Let the page of an item fail whose pipeline was cancelled."""
-        self.work.fail(response, f"pipeline/{type(error).__name__}")
+        self.work.fail(response, f"pipeline/{type(error).__name__}", error)
 
     # 1. A request comes
 
@@ -163,8 +163,7 @@ class Pages:
             if self._crawl.owns_hosts or failed.pauses:
                 pending.answer = Claim.BUSY
             else:
-                failed.try_again()
-                self._failures.is_fetched_again(first)
+                self._failures.try_again(first)
                 # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
                 if pending.answer is Claim.BUSY:
                     pending.item, pending.answer = None, Claim.NEW
@@ -273,11 +272,11 @@ class Pages:
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
         if pending.answer is NoAnswer.WRONG:
-            page.exception = f"link/{pending.answer.value}"
+            page.fail(f"link/{pending.answer.value}")
         elif pending.item is None or not (
             page.token.version or self._walls.lets_through(page, pending.request.url)
         ):
-            page.exception = "redirect"
+            page.fail("redirect")
         else:
             target = self.committer.uncommitted.get(pending.item)
             page.holders.update(target.holders if target else ())
@@ -291,13 +290,13 @@ class Pages:
 
     def _not_settled(self, pending: Pending, error: Exception) -> None:
         """Let the page fail whose link could not be scheduled."""
-        self._lose(pending.source, type(error).__name__)
+        self._lose(pending.source, type(error).__name__, error)
 
-    def _lose(self, source: Page | None, why: str) -> None:
+    def _lose(self, source: Page | None, why: str, error: Exception | None = None) -> None:
         """Let the page fail one of whose links is lost, though it was done."""
         if source:
-            source.fail(f"link/{why}")
-            self.committer.fail_after_end(source, source.exception)
+            source.fail(f"link/{why}", error)
+            self.committer.fail_after_end(source)
 
     # 4. It is queued
 
@@ -309,7 +308,7 @@ class Pages:
         try:
             queued = self.project.settle(pending)
         except Exception as error:
-            self._refused(pending, type(error).__name__)
+            self._refused(pending, type(error).__name__, error)
             raise
         if not queued:
             self._refused(pending, "refused")
@@ -332,7 +331,7 @@ class Pages:
             pending.request.meta[TOKEN] = str(pending.token)
         own_values(pending.request)
 
-    def _refused(self, pending: Pending, why: str) -> None:
+    def _refused(self, pending: Pending, why: str, error: Exception | None = None) -> None:
         """End a request that the project's scheduler has not queued.
 
         The page of a retry or a redirect has failed. A new link, and the URL of a redirect, are released. Any other request keeps its
@@ -341,7 +340,7 @@ class Pages:
         page, token = pending.page, pending.token
         if page and token:
             self.committer.release(item for item in token.items if item not in page.token.items)
-            page.exception = f"queue/{why}"
+            page.fail(f"queue/{why}", error)
             self.work.end(page)
         elif token and pending.item is not None:
             self.committer.release(token.items)
@@ -439,10 +438,8 @@ class Pages:
             self.work.requeued[page.first] = page
         elif reason := why_failed(page, self.work.done_statuses):
             self._asked.pop(page.first, None)
-            self.committer.fail(EndedPage.of(page), reason)
+            self.committer.fail(EndedPage.of(page), why_of(page, reason))
         else:
-            self._failures.pages.pop(page.first, None)
-            self._failures.is_fetched_again(page.first)
             self.committer.add(page)
         if again is not None:
             again = without(again, DONE, *[] if goes_on else [TOKEN])

@@ -25,7 +25,7 @@ from tbloom.bloom.claims.notes import Taken
 from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import MOST_FAILURES, Token
+from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
 from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token, write_note
 from tbloom.scrapy.hooks.engine import is_downloading, wake_engine
 from tbloom.scrapy.meta import look_of
@@ -227,7 +227,7 @@ class Taking:
         """Leave pages as failed ones, before the next link: it may name another callback, or another version of the spider take them."""
         histories = {
             item: self._committer.failure(
-                token.failures + (item not in self._unreadable), f"unreadable/{name}"
+                token.failures + (item not in self._unreadable), Why(f"unreadable/{name}")
             )
             for item, (token, name) in pages.items()
         }
@@ -291,11 +291,11 @@ class Taking:
             return False
         if token.deaths > _MOST_DEATHS:
             why = f"{token.deaths} crawlers have died of it"
-            self._committer.give_up(token.items[0], request.url, token.failures, "deaths", why)
+            history = self._committer.failure(max(token.failures, MOST_FAILURES), Why("deaths"))
+            self._committer.give_up(token.items[0], request.url, history, why)
             return False
         # Somebody wants it to be fetched again.
-        self._failures.pages.pop(token.fingerprints[0], None)
-        self._failures.is_fetched_again(token.fingerprints[0])
+        self._failures.forget(token.fingerprints[0])
         return True
 
     def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:

@@ -19,7 +19,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of
+from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, words_of
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.downloader import is_forbidden, is_offsite
 from tbloom.scrapy.hooks.engine import call_soon
@@ -150,6 +150,7 @@ class Work:
             is_ignored = isinstance(error, IgnoreRequest)
             page.counts_as_done = is_ignored and is_forbidden(error, page.request, self._crawler)
             page.download_error = type(error).__name__
+            page.words = words_of(error if isinstance(error, BaseException) else None)
             own_values(page.request)  # whose meta an errback may copy
         return result
 
@@ -174,16 +175,16 @@ class Work:
     def callback_raised(self, response: Response, error: Exception) -> None:
         """Let the page fail, though a spider middleware may recover. After an HttpError, the status decides."""
         if not isinstance(error, HttpError):
-            self.fail(response, f"callback/{type(error).__name__}")
+            self.fail(response, f"callback/{type(error).__name__}", error)
 
-    def fail(self, source: Any, reason: str) -> None:
+    def fail(self, source: Any, reason: str, error: BaseException | None) -> None:
         """Let the page of a response, if it is one, fail at its end."""
         if page := self.of(source):
-            page.fail(reason)
+            page.fail(reason, error)
 
     def _spider_error(self, failure: Failure, response: Any) -> None:
         """Handle Scrapy's signal: a callback, an errback or a middleware has raised an exception, and none has recovered."""
-        self.fail(response, f"callback/{type(failure.value).__name__}")
+        self.fail(response, f"callback/{type(failure.value).__name__}", failure.value)
 
     def _item_scraped(self, response: Any, item: Any = None) -> None:
         """Handle Scrapy's signal: an item has passed the pipelines. A list of items or requests is no item: these are lost."""
@@ -205,13 +206,13 @@ class Work:
     def _item_error(self, failure: Failure, response: Any) -> None:
         """Handle Scrapy's signal: a pipeline has raised an exception."""
         self._item_dropped(response)
-        self.fail(response, f"pipeline/{pipeline_of(failure.value)}")
+        self.fail(response, f"pipeline/{pipeline_of(failure.value)}", failure.value)
 
     def file_failed(self, response: Any, request: Request, error: Exception, status: int) -> None:
         """Let the page of an item fail whose file or image is not stored, unless a page with its status would be done."""
         why = str(status) if status else why_no_file(error, request, self._crawler)
         if why and status not in self.done_statuses:
-            self.fail(response, f"file/{why}")
+            self.fail(response, f"file/{why}", error)
 
     def scraped(self, request: Request) -> None:
         """End the page of a request that the scraper has finished."""
