@@ -176,7 +176,8 @@ class CrawlLocal(LocalBloom):
         with self._changing() as database:
             for item, history in histories.items():
                 if item in self._claimed:
-                    _note(database, item, history)
+                    at = history.failed_at or int(self.now())
+                    _note(database, item, history._replace(failed_at=at))
 
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
@@ -291,6 +292,10 @@ class CrawlLocal(LocalBloom):
         if item in self._claimed:
             return Claim.BUSY
         return Claim.SEEN if self.contains(look or item) else None
+
+    def now(self) -> float:
+        """Return the time of this machine (s since the epoch)."""
+        return self._protocol.clock() / 1000
 
     @property
     def claimed(self) -> int:
@@ -432,6 +437,10 @@ class LocalFleet(KeptPages):
     def crawlers(self) -> list[Crawler]:
         """Return none."""
         return []
+
+    def now(self) -> float:
+        """Return the time by which its pages have failed (s since the epoch): this machine's."""
+        return self._store.now()
 
     def pages(self, crawlers: Iterable[Crawler] = ()) -> Pages:  # noqa: ARG002 - as of Fleet
         """Return the numbers of its pages."""

@@ -22,7 +22,7 @@ from tbloom.bloom.claims.fleet import Pages, failed_queue_of
 from tbloom.local import claims as local
 from tbloom.local.claims import ClaimsLocked, CrawlLocal, LocalFleet
 from tests.helpers.forked import Forked
-from tests.helpers.keptpages import Model
+from tests.helpers.keptpages import Model, note_of
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A, B, C = b"a" * 20, b"b" * 20, b"c" * 20
@@ -269,6 +269,18 @@ def test_a_failed_page_that_kills_the_next_crawl_counts_its_death(
         in_another_process(partial(die, takes=takes))
     [page] = LocalFleet(start(), "q").kept()
     assert ("failed", 1, failures) == (page.state, page.deaths, page.tries)
+
+
+def test_a_page_has_failed_by_the_clock_of_the_store(start: Any) -> None:
+    """And a program may say another time."""
+    now, failed = DAY * 20_000, History(failed_queue_of("q"), failures=1, reason="status/503")
+    seen = start(now=now)
+    seen.claim_many([A, B], notes=[note_of("a", "q"), note_of("b", "q")])
+    seen.note_history({A: failed, B: failed._replace(failed_at=7)})
+    seen.leave_many([A, B])
+    fleet = LocalFleet(seen, "q")
+    assert now / 1000 == fleet.now()
+    assert {"a": now // 1000, "b": 7} == {page.url: page.failed_at for page in fleet.kept()}
 
 
 def test_a_page_that_is_tried_again_has_no_failure_any_more(start: Any) -> None:

@@ -25,9 +25,11 @@ from tbloom import Claim, History, Note, TimeBloom
 from tbloom.bloom.claims.fleet import KeptPages, failed_queue_of, given_up_queue_of
 from tbloom.bloom.claims.record import Record
 from tbloom.cli.commands import fleet as commands
+from tests.helpers.clock import shifted
 from tests.helpers.commands import refused, tbloom, tbloom_asking, tbloom_in
 from tests.helpers.crawl import SETTINGS
 from tests.helpers.forked import Forked
+from tests.helpers.making import clock_needed
 from tests.helpers.schedulers import DONE
 from tests.helpers.website import Page, served
 
@@ -252,6 +254,35 @@ def test_the_words_of_an_error_and_its_place_are_shown_wherever_its_page_is(
     assert 3 == shown.count(True)
     assert all("hunter2" not in view for view in (*views, str(listed), warning))
     assert f"has failed (callback/KeyError: 'price' at spiders.py:{key})" in log
+
+
+def test_the_times_of_failed_pages_are_the_server_s(
+    make: Callable[..., Project], client: redis.Redis
+) -> None:
+    """With a crawler three hours behind, and an operator five hours ahead."""
+    clock_needed()
+    project = make()
+    project.write(LINKS=[{"url": f"{project.site}flaky/{n}"} for n in range(3)], LOG_ENABLED=False)
+    began, _ = client.time()
+
+    def run(offset: str, *words: str) -> str:
+        environment = {**os.environ, **shifted(offset), "PYTHONDONTWRITEBYTECODE": "1"}
+        own: dict[str, Any] = {"cwd": project.folder, "env": environment}
+        command = [sys.executable, "-m", *words]
+        return subprocess.run(command, **own, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    run("-3h", "scrapy", "crawl", "shop")
+    ended, _ = client.time()
+    listed = run("+5h", "tbloom", "failed", "shop", "--json-lines", "--since", "1h")
+    times = [json.loads(line)["_failed_at"] for line in listed.splitlines()]
+    assert 3 == len([at for at in times if began <= at <= ended])
+    for words in ["failed", "shop", "--since", "1h"], ["watch", "shop", "--once", "-"]:
+        shown = re.sub("<[^>]*>", " ", run("+5h", "tbloom", *words))
+        assert "status/503" in shown
+        assert not re.search(r"\b\d+ h\b", shown)
+    said = run("+5h", "tbloom", "drop", "shop", "--before", "2h", "--yes")
+    assert "Dropped 0 pages of 'shop'\n" == said
+    assert {"failed": 3} == project.queue()
 
 
 @STORES

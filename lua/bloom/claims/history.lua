@@ -9,8 +9,9 @@
 -- ARGV[2]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[3]    for each item, its digest (16 bytes), the queue (8 characters), the number of sessions that have died of it (1 digit),
 --            and how often in a row the work on it has failed (1 digit)
--- ARGV[4..]  for each item, when and why the work on it has failed, a JSON array; '': it has not. A note that is a JSON object
---            gets it as its last field. The item is in the index from now on, and still the session's. May be missing
+-- ARGV[4..]  for each item, when and why the work on it has failed, a JSON array whose first value is the time (s), or 0: now;
+--            '': it has not. A note that is a JSON object gets it as its last field. The item is in the index from now on, and
+--            still the session's. May be missing
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was changed; 0 the session has no claim with a note on it, or a
 --                             later one
@@ -33,6 +34,7 @@ for at = 1, #histories, 26 do
     local queue, deaths, failures = string.match(histories, '^(........)(.)(.)', at + 16)
     place = place_of(queue, deaths, host, failures)
     if failure ~= '' then
+      failure = string.gsub(failure, '^%[0,', string.format('[%.0f,', math.floor(now / 1000)))
       local _, before = without_failure(note)
       note, any_failed = before and before .. ', "_failed": ' .. failure .. '}' or note, true
       redis.call('ZADD', index, 0, member_of(owner, place, digest))

@@ -135,7 +135,7 @@ class KeptPage(NamedTuple):
     note: str
     digest: bytes
     shard: int
-    #: When and why the work has failed (s since the epoch), if it has.
+    #: When, by the server's clock, and why the work has failed (s since the epoch), if it has.
     failed_at: float | None = None
     reason: str = ""
     #: What the error said, and where it was raised; "": unknown.
@@ -261,6 +261,10 @@ class KeptPages(ABC):
         """Return its crawlers, those at work first."""
 
     @abstractmethod
+    def now(self) -> float:
+        """Return the time by which its pages have failed (s since the epoch)."""
+
+    @abstractmethod
     def pages(self, crawlers: Iterable[Crawler]) -> Pages:
         """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
 
@@ -315,6 +319,10 @@ class Fleet(KeptPages):
     def crawlers(self) -> list[Crawler]:
         """Return its crawlers, those at work first."""
         return [each for each in crawlers_of(self._store) if self.has(each)]
+
+    def now(self) -> float:
+        """Return the time by which its pages have failed (s since the epoch): the server's."""
+        return time_of(self._store)
 
     def has(self, crawler: Crawler) -> bool:
         """Return whether a crawler takes pages of this queue."""
@@ -374,6 +382,11 @@ def crawlers_of(store: Any) -> list[Crawler]:
     """Return the crawlers of a filter, those at work first."""
     _, crawlers = store.run(_told(store.config))
     return crawlers  # type: ignore[no-any-return]
+
+
+def time_of(store: Any) -> float:
+    """Return the time of a filter's server (s since the epoch), by which all its pages have failed."""
+    return store.run(server_time(store.config)) / 1000  # type: ignore[no-any-return]
 
 
 def queues_of(store: Any) -> list[str]:

@@ -53,7 +53,7 @@ class History(NamedTuple):
     #: Why the work has failed, in at most 80 characters; "": it has not. Then the item can be seen, and freed by others, while this
     #: session holds it (``Fleet``). It is kept in a note that is a JSON object.
     reason: str = ""
-    #: When the work has failed (s since the epoch).
+    #: When the work has failed (s since the epoch); 0: now, by the clock of the server, or of the machine if there is none.
     failed_at: int = 0
     #: What the error said, in at most 200 characters of one line, and where it was raised, in at most 80; "": unknown.
     message: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
@@ -167,6 +166,8 @@ class _Chosen(NamedTuple):
 
     where: Where
     states: Sequence[str]
+    #: The time (s since the epoch) by the clock by which they have failed.
+    now: float
     #: Whether the command line says which ones.
     is_narrow: bool
 
@@ -188,7 +189,7 @@ def _choosing(function: Callable[..., Any]) -> Any:
         left: bool = False,
         **more: Any,
     ) -> Any:
-        now = time.time()
+        now = target.fleets[0].now()
         where = Where(
             reason=more.pop("reason"),
             host=more.pop("host"),
@@ -197,7 +198,8 @@ def _choosing(function: Callable[..., Any]) -> Any:
             before=0 if before is None else now - before,
         )
         states = [LEFT] * left + [GIVEN_UP] * given_up or [FAILED, GIVEN_UP]
-        return function(target, _Chosen(where, states, bool(where) or given_up or left), **more)
+        is_narrow = bool(where) or given_up or left
+        return function(target, _Chosen(where, states, now, is_narrow), **more)
 
     return _filters(command)
 
@@ -272,11 +274,10 @@ def _show_failed(fleet: KeptPages, chosen: _Chosen) -> None:
             f"no pages are {' or '.join(chosen.states)}" + ", or match" * bool(chosen.where)
         )
         return
-    now = time.time()
-    groups = [_group_row(group, now) for group in grouped(pages)]
+    groups = [_group_row(group, chosen.now) for group in grouped(pages)]
     output.line(output.table(groups, left=("state", "reason", "host", "callback")))
     newest = nlargest(_SHOWN, pages, key=lambda page: page.failed_at or 0)
-    rows = _said_columns([_page_row(page, now) for page in newest])
+    rows = _said_columns([_page_row(page, chosen.now) for page in newest])
     left = "state", "reason", "URL", "message", "where"
     output.line("\n" + output.table(rows, left=left))
     for state in more:

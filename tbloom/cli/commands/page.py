@@ -38,6 +38,7 @@ from tbloom.bloom.claims.fleet import (
     crawlers_of,
     grouped,
     numbers_of,
+    time_of,
 )
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.commands.listing import advice, window_text
@@ -121,6 +122,8 @@ class Look(NamedTuple):
     #: Whether there are more.
     is_cut: bool
     queues: list[str]
+    #: The server's time (s since the epoch).
+    now: float
 
 
 def look_at(watched: Watched, earlier: Look | None = None) -> Look:
@@ -142,7 +145,8 @@ def look_at(watched: Watched, earlier: Look | None = None) -> Look:
             found = [Kept(fleet.queue, page) for page in fleet.kept([state], room + 1)]
             is_cut |= len(found) > room
             kept += found[:room]
-    return Look(seen.info(earlier and earlier.info), crawlers, pages, kept, is_cut, queues)
+    info = seen.info(earlier and earlier.info)
+    return Look(info, crawlers, pages, kept, is_cut, queues, time_of(seen))
 
 
 class Looks:
@@ -196,7 +200,7 @@ def html_of(
         lstrip_blocks=True,
     )
     # An older version of tbloom tells only a hash of its queue.
-    now, known = time.time(), look.queues if look else ()
+    now, known = (look.now, look.queues) if look else (0.0, [])
     environment.filters |= {
         "number": "{:,}".format,
         "size": formats.size,

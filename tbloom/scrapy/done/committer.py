@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -131,8 +130,7 @@ class Committer:
         """Return what the claim of a page says that has failed in so many crawls in a row, and why it has now."""
         queues = self._crawl.failed_queue, self._crawl.given_up_queue
         queue = queues[failures >= MOST_FAILURES]
-        at = round(time.time())
-        return History(queue, failures=failures, failed_at=at, **why._asdict())
+        return History(queue, failures=failures, **why._asdict())
 
     def give_up(self, item: bytes, url: str, history: History, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
