@@ -253,7 +253,7 @@ def test_the_words_of_an_error_and_its_place_are_shown_wherever_its_page_is(
     shown = [f"({' at '.join(filter(None, said))})" in warning for _, *said in expected.values()]
     assert 3 == shown.count(True)
     assert all("hunter2" not in view for view in (*views, str(listed), warning))
-    assert f"has failed (callback/KeyError: 'price' at spiders.py:{key})" in log
+    assert f"has failed (callback/KeyError): 'price' at spiders.py:{key}" in log
 
 
 def test_the_times_of_failed_pages_are_the_server_s(

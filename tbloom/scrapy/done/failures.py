@@ -85,8 +85,8 @@ class Failures:
 
     def add(self, page: EndedPage, why: Why) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
-        shown = ": ".join(filter(None, (why.reason, why.words)))
-        logger.debug("%s has failed (%s)", page.url, shown)
+        words = f": {why.words}" if why.words else ""
+        logger.debug("%s has failed (%s)%s", page.url, why.reason, words)
         if page.is_list:
             return
         before = self.pages.get(page.first)
