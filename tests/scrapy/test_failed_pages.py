@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -118,6 +119,39 @@ class Mute(Exception):
 )
 def test_the_words_of_an_error_are_one_line_without_secrets(error: Any, message: str) -> None:
     assert (message, "") == words_of(error)
+
+
+class Raises(Project):
+    """Each of its methods raises an exception."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("a", callback=self.generates)
+        yield self.request("b", callback=self.awaits)
+        yield self.request("503", errback=self.errback)
+
+    def generates(self, _response: Response) -> Iterator[Any]:
+        yield {}
+        raise LookupError("generates")
+
+    async def awaits(self, _response: Response) -> Any:
+        await asyncio.sleep(0)
+        raise LookupError("awaits")
+
+    def errback(self, _failure: Any) -> None:
+        raise LookupError("errback")
+
+
+@MARKS
+def test_an_exception_is_named_with_its_place_whatever_method_raised_it(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    [crawl] = project(Raises, answers={"/503": [503]}, **marked(mark, tmp_path))
+    [warning] = crawl.warnings("3 pages have failed", "callback/LookupError: 3")
+    found = re.findall(r"\((\w+) at tests/scrapy/test_failed_pages\.py:(\d+)\)", warning)
+    lines = Path(__file__).read_text().splitlines()
+    raised = sorted((message, lines[int(line) - 1].strip()) for message, line in found)
+    names = "awaits", "errback", "generates"
+    assert [(name, f'raise LookupError("{name}")') for name in names] == raised
 
 
 class Banned(Part):
