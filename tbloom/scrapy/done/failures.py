@@ -99,9 +99,9 @@ class Failures:
     def try_again(self, first: str) -> None:
         """Follow no further link to a page, to which one is followed now, until it is done or fails again."""
         failed = self.pages[first]
-        self.forget(first)
         failed.until, failed.is_held = math.inf, False
-        self.pages[first] = failed
+        self._left.pop(first, None)
+        self._examples.pop(first, None)
 
     def forget(self, first: str) -> None:
         """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
