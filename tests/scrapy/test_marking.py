@@ -190,7 +190,7 @@ class AtWork(Project):
     def links(self) -> Iterator[Any]:
         yield self.request("a")
 
-    def parse(self, response: Any) -> None:
+    def parse(self, _: Any) -> None:
         self.said += hosts_at_work(self.crawler.engine)
 
 
