@@ -166,7 +166,7 @@ def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
             seen.note_history({queue: failed()._replace(queue=f"{queue}\nfailed")})
         html = once(url, name)
         assert "failed 3" in text_of(html)
-        for words in ("shop", "shop -a country=de", "project:news"):
+        for words in ("shop --no-arguments", "shop -a country=de", "project:news --no-arguments"):
             line = f"tbloom retry {words} -s TBLOOM_KEY={name} --url {url} --reason status/503 --host '?'"
             assert line in commands(html)
             done = tbloom(*shlex.split(line)[1:], "--yes")

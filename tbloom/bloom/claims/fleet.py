@@ -14,6 +14,7 @@ silent for so long that others took its pages; it goes on as another session), o
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,6 +70,13 @@ def given_up_queue_of(queue: str) -> str:
     return f"{queue}\ngiven up"
 
 
+def queue_in(name: str) -> str:
+    """Return the queue of whose kept pages this is the name, in any state."""
+    for suffix in (failed_queue_of(""), given_up_queue_of("")):
+        name = name.removesuffix(suffix)
+    return name
+
+
 def queues_by_state(queue: str) -> dict[str, str]:
     """Return the queues of a queue's kept pages, by the states of these."""
     names = queue, failed_queue_of(queue), given_up_queue_of(queue)
@@ -114,6 +122,14 @@ class Pages(NamedTuple):
     suspects: int = 0
 
 
+class View(NamedTuple):
+    """What is known of one queue."""
+
+    queue: str
+    crawlers: list[Crawler]
+    pages: Pages
+
+
 class Numbers(NamedTuple):
     """The numbers of a whole filter, of all its queues."""
 
@@ -124,6 +140,8 @@ class Numbers(NamedTuple):
     #: How many pages were done, and how many have failed, by kind of reason, since the filter began.
     done: int
     failed: Mapping[str, int]
+    #: How many pages a minute its crawlers finish now.
+    per_minute: int
 
 
 class KeptPage(NamedTuple):
@@ -317,10 +335,8 @@ class Fleet(KeptPages):
 
     def pages(self, crawlers: Iterable[Crawler]) -> Pages:
         """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
-        crawlers = [*crawlers]
-        counted: Pages = self._store.run(_count(self._store.config, self._hashes))
-        claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
-        return counted._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
+        [counted] = self._store.run(_count(self._store.config, [self._hashes]))
+        return _with_claims(counted, [*crawlers])
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
         """Yield the kept pages of one state, those of a host together."""
@@ -348,8 +364,8 @@ class Fleet(KeptPages):
 
     def trim(self) -> int:
         """Drop the oldest given-up pages, if there are a tenth more than ``MOST_GIVEN_UP``; return how many."""
-        given_up = self._store.run(_count(self._store.config, self._hashes)).given_up
-        if given_up < MOST_GIVEN_UP + MOST_GIVEN_UP // 10:
+        [counted] = self._store.run(_count(self._store.config, [self._hashes]))
+        if counted.given_up < MOST_GIVEN_UP + MOST_GIVEN_UP // 10:
             return 0
         pages = sorted(self._in_state(GIVEN_UP), key=lambda page: page.failed_at or 0)
         return self.drop(pages[:-MOST_GIVEN_UP]).moved
@@ -359,6 +375,11 @@ def crawlers_of(store: Any) -> list[Crawler]:
     """Return the crawlers of a filter, those at work first."""
     _, crawlers = store.run(_told(store.config))
     return crawlers  # type: ignore[no-any-return]
+
+
+def views_of(store: Any, queues: Sequence[str]) -> tuple[list[View], int]:
+    """Return what is known of these queues of a filter, and how many pages of all its queues were done since it began."""
+    return store.run(_views(store.config, queues))  # type: ignore[no-any-return]
 
 
 def queues_of(store: Any) -> list[str]:
@@ -393,7 +414,7 @@ def forget_old_records(config: Any) -> Flow[None]:
         elif text(name).startswith("queue:"):
             queues[text(value)] = name
     for queue in queues.keys() - named:
-        pages = yield from _count(config, _hashes_of(queue))
+        [pages] = yield from _count(config, [_hashes_of(queue)])
         if not any(pages):
             old.append(queues[queue])
     if old:
@@ -451,7 +472,33 @@ def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
     for name, session in sessions.items():
         if session.queue:
             found.append(_crawler(name, 0, Record(queue=session.queue), session, now))
-    return records, sorted(found, key=lambda each: (CRAWLERS.index(each.state), each.place))
+    return records, sorted(found, key=order)
+
+
+def order(crawler: Crawler) -> Any:
+    """Return what crawlers are sorted by: what works first, what has ended last before what ended earlier, and numbers as numbers."""
+    place = [
+        (text, int(number or 0)) for text, number in re.findall("([^0-9]*)([0-9]*)", crawler.place)
+    ]
+    ended_for = crawler.beat or 0 if crawler.state == ENDED else 0
+    return CRAWLERS.index(crawler.state), ended_for, place
+
+
+def _views(config: Any, queues: Sequence[str]) -> Flow[tuple[list[View], int]]:
+    hashes = {queue: _hashes_of(queue) for queue in queues}
+    (records, crawlers), counted = yield from together(
+        _told(config), _count(config, [*hashes.values()])
+    )
+    own = {queue: list[Crawler]() for queue in queues}
+    names = {name: queue for queue in queues for name in (queue, hashes[queue][LEFT])}
+    for each in crawlers:
+        if each.record.queue in names:
+            own[names[each.record.queue]].append(each)
+    views = [
+        View(queue, own[queue], _with_claims(pages, own[queue]))
+        for queue, pages in zip(hashes, counted, strict=True)
+    ]
+    return views, int(_named("total:", records).get("done", 0))
 
 
 def _numbers(config: Any) -> Flow[Numbers | None]:
@@ -491,6 +538,7 @@ def _numbers(config: Any) -> Flow[Numbers | None]:
         ),
         done=int(totals.pop("done", 0)),
         failed={name.removeprefix("failed:"): int(value) for name, value in totals.items()},
+        per_minute=per_minute(crawlers),
     )
 
 
@@ -511,24 +559,38 @@ def _crawler(name: str, at: int, record: Record, session: SessionEntry | None, n
     return Crawler(name, state, record, age)
 
 
+def per_minute(crawlers: Iterable[Crawler]) -> int:
+    """Return how many pages a minute these crawlers finish now."""
+    return sum(each.record.per_minute for each in crawlers if each.state == WORKS)
+
+
+def _with_claims(pages: Pages, crawlers: list[Crawler]) -> Pages:
+    """Return the numbers of kept pages with those of pages that these crawlers have."""
+    claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
+    return pages._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
+
+
 def _hashes_of(queue: str) -> dict[str, str]:
     """Return the hashes of the queues of a queue's kept pages, by the states of these."""
     return {state: short(name, 8) for state, name in queues_by_state(queue).items()}
 
 
-def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
-    left, failed, given_up = (hashes[state] for state in KEPT)
-    suspects = f"{left}{SUSPECT}"
-    ranges = left, suspects, failed, f"{failed}9", given_up
+def _count(config: Any, queues: Sequence[Mapping[str, str]]) -> Flow[list[Pages]]:
+    """Return the numbers of kept pages of queues, which are given by their hashes."""
+    names = "left", "suspects", "failed", "held", "given_up"
+    ranges = []
+    for hashes in queues:
+        left, failed, given_up = (hashes[state] for state in KEPT)
+        ranges += [left, f"{left}{SUSPECT}", failed, f"{failed}9", given_up]
     counted = yield from request_all(
         [
             Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}:"))
-            for shard in range(config.shards)
             for first in ranges
+            for shard in range(config.shards)
         ]
     )
-    names = "left", "suspects", "failed", "held", "given_up"
-    return Pages(**{name: sum(counted[n :: len(names)]) for n, name in enumerate(names)})
+    numbers = [sum(some) for some in chunks(counted, config.shards)]
+    return [Pages(**dict(zip(names, some, strict=True))) for some in chunks(numbers, len(names))]
 
 
 def _read(

@@ -28,16 +28,18 @@ from tbloom.bloom.claims.fleet import (
     FAILED,
     GIVEN_UP,
     LIVING,
-    WORKS,
     Crawler,
     Fleet,
     Group,
     KeptPage,
     Pages,
+    View,
     Where,
     crawlers_of,
     grouped,
     numbers_of,
+    order,
+    per_minute,
 )
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.commands.listing import advice, window_text
@@ -82,8 +84,8 @@ class Watched:
     #: The filter and its server.
     place: str
     seen: Any
-    #: Returns the queues.
-    queues: Callable[[], Sequence[str]]
+    #: Returns what is known of the queues.
+    look: Callable[[], Sequence[View]]
     #: Whether these are all queues of the filter.
     is_whole: bool
     #: Returns the name of a queue, as people read it.
@@ -125,23 +127,22 @@ class Look(NamedTuple):
 
 def look_at(watched: Watched, earlier: Look | None = None) -> Look:
     """Return what the server tells. The result of an ``earlier`` look saves it the counting of what has not changed."""
-    seen, queues = watched.seen, [*watched.queues()]
-    fleets = [Fleet(seen, queue) for queue in queues]
-    crawlers = crawlers_of(seen)
+    seen, views = watched.seen, watched.look()
     if watched.is_whole:
-        numbers = numbers_of(seen)
+        crawlers, numbers = crawlers_of(seen), numbers_of(seen)
         pages = numbers.pages if numbers else Pages()
     else:
-        crawlers = [each for each in crawlers if any(fleet.has(each) for fleet in fleets)]
-        counted = [fleet.pages(filter(fleet.has, crawlers)) for fleet in fleets]
-        pages = Pages(*map(sum, zip(*counted, strict=True)))
+        crawlers = sorted((each for view in views for each in view.crawlers), key=order)
+        pages = Pages(*map(sum, zip(*(view.pages for view in views), strict=True)))
     kept, is_cut = list[Kept](), False
-    for fleet in fleets if pages.failed or pages.given_up else ():
-        for state in LISTED:
+    for view in views:
+        fleet = Fleet(seen, view.queue)
+        for state in LISTED if view.pages.failed or view.pages.given_up else ():
             room = min(MOST_PAGES - len(kept), MOST_PAGES // len(LISTED))
             found = [Kept(fleet.queue, page) for page in fleet.kept([state], room + 1)]
             is_cut |= len(found) > room
             kept += found[:room]
+    queues = [view.queue for view in views]
     return Look(seen.info(earlier and earlier.info), crawlers, pages, kept, is_cut, queues)
 
 
@@ -246,7 +247,7 @@ def _shown(watched: Watched, look: Look, query: Query) -> dict[str, Any]:
         "has_queues": len(look.queues) > 1,
         "living": len(living),
         "states": ", ".join(f"{n:,} {state}" for state, n in states_of_crawlers.items()),
-        "per_minute": sum(each.record.per_minute for each in living if each.state == WORKS),
+        "per_minute": per_minute(look.crawlers),
         "crawlers": look.crawlers[:MOST_CRAWLERS],
         "rows": rows[:MOST_GROUPS],
         "number_of_rows": len(rows),

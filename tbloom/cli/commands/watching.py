@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,8 +14,8 @@ import click
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.claims.fleet import queues_of
-from tbloom.cli.commands.targets import Target, of_fleet, options_of, words_in, words_of
+from tbloom.bloom.claims.queues import arguments_in
+from tbloom.cli.commands.targets import WITHOUT, Target, of_fleet, options_of, words_of
 from tbloom.cli.kit import filters, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -157,30 +156,29 @@ def _watched(target: Target) -> Watched:
     if not isinstance(seen, TimeBloom):
         expected = "expected a filter on a server ('tbloom failed' shows this one)"
         raise CommandError(f"{target.place}: {expected}")
-    spider, arguments, given = asked["spider"], asked["arguments"], asked["given"]
-    is_whole = target.spider is None and spider == target.name and not arguments
-    own = [fleet.queue for fleet in target.fleets]
-    words = [spider, *options_of(arguments)]
-    where = _words_of_settings(given)
+    given = asked["given"]
+    is_whole = target.spider is None and target.asked == target.name and target.arguments is None
+    # Outside its project, a spider may have another filter.
+    named = {"TBLOOM_KEY": target.name, **given} if is_whole else given
     has_scrapy = find_spec("scrapy") is not None
 
     def title_of(queue: str) -> str:
         return words_of(queue) if has_scrapy else queue.replace("\n", " ")
 
     def words_of_queue(queue: str, queues: int) -> list[str] | None:
-        if not has_scrapy:  # tbloom retry needs it
+        arguments = arguments_in(queue)
+        if arguments is None or not has_scrapy:  # tbloom retry needs it
             return None
-        if queues == 1:
-            return words + where
-        of_queue = words_in(queue)
-        named = {"TBLOOM_KEY": target.name, **given} if is_whole else given
-        return None if of_queue is None else of_queue + _words_of_settings(named)
+        if queues == 1 and target.arguments is None:
+            return [target.asked, *_words_of_settings(given)]
+        spider = target.asked if target.spider else queue.partition("\n")[0]
+        return [spider, *(options_of(arguments) or [WITHOUT]), *_words_of_settings(named)]
 
     return Watched(
-        name=shlex.join(words),
+        name=target.words(target.queues()) if target.arguments else target.asked,
         place=target.place,
         seen=seen,
-        queues=(lambda: queues_of(seen)) if is_whole else lambda: own,
+        look=lambda: target.look()[0],
         is_whole=is_whole,
         title_of=title_of,
         words_of=words_of_queue,
