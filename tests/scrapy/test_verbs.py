@@ -287,7 +287,8 @@ def test_a_killed_crawler_is_shown_dead_with_its_pages_until_they_are_taken(
     assert {} == project.queue()
     [row] = [line for line in project.said("queue", "shop").splitlines() if "  dead  " in line]
     assert "21" not in row.split()
-    assert "ended (finished)" in project.said("queue", "shop")
+    assert "1 ended (--all shows them)" in project.said("queue", "shop")
+    assert "ended (finished)" in project.said("queue", "shop", "--all")
 
 
 def test_listed_pages_are_pushed_as_they_were(make: Callable[..., Project], server: Any) -> None:
@@ -553,10 +554,11 @@ def test_crawlers_are_shown_as_they_have_told(kept: Filter, said: Any, name: str
     kept.tell(
         name, failed={"status/503": 48, "callback/KeyError": 13, "a": 2, "b": 1}, ended="shutdown"
     )
-    shown = said("queue")
+    shown = said("queue", "--all")
     assert "ended (shutdown)" in shown
     assert "64  status/503 48, callback/KeyError 13, a 2" in shown
     assert "pages" not in shown
+    assert "25,110 done in this filter, 0 a minute; 0 claimed or left\n\n1 ended (" in said("queue")
     [crawler] = json.loads(said("queue", "--json"))["queues"][0]["crawlers"]
     assert ("crawl-01", "ended", 48) == (
         crawler["host"],

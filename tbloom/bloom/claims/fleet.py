@@ -476,12 +476,14 @@ def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
 
 
 def order(crawler: Crawler) -> Any:
-    """Return what crawlers are sorted by: what works first, what has ended last before what ended earlier, and numbers as numbers."""
-    place = [
-        (text, int(number or 0)) for text, number in re.findall("([^0-9]*)([0-9]*)", crawler.place)
-    ]
+    """Return what crawlers are sorted by: what works first, and what has ended last before what ended earlier."""
     ended_for = crawler.beat or 0 if crawler.state == ENDED else 0
-    return CRAWLERS.index(crawler.state), ended_for, place
+    return CRAWLERS.index(crawler.state), ended_for, natural(crawler.place)
+
+
+def natural(text: str) -> list[tuple[str, int]]:
+    """Return what a text is sorted by if its numbers are to be sorted as numbers."""
+    return [(word, int(digits or 0)) for word, digits in re.findall("([^0-9]*)([0-9]*)", text)]
 
 
 def _views(config: Any, queues: Sequence[str]) -> Flow[tuple[list[View], int]]:
@@ -577,20 +579,29 @@ def _hashes_of(queue: str) -> dict[str, str]:
 
 def _count(config: Any, queues: Sequence[Mapping[str, str]]) -> Flow[list[Pages]]:
     """Return the numbers of kept pages of queues, which are given by their hashes."""
-    names = "left", "suspects", "failed", "held", "given_up"
-    ranges = []
-    for hashes in queues:
-        left, failed, given_up = (hashes[state] for state in KEPT)
-        ranges += [left, f"{left}{SUSPECT}", failed, f"{failed}9", given_up]
+    kept = yield from _count_in(config, [hashes[state] for hashes in queues for state in KEPT])
+    found = [Pages(left=n[0], failed=n[1], given_up=n[2]) for n in chunks(kept, len(KEPT))]
+    # Most queues have neither.
+    parts = {
+        (n, "suspects"): f"{queues[n][LEFT]}{SUSPECT}" for n, each in enumerate(found) if each.left
+    }
+    parts |= {(n, "held"): f"{queues[n][FAILED]}9" for n, each in enumerate(found) if each.failed}
+    counted = yield from _count_in(config, [*parts.values()])
+    for (n, name), number in zip(parts, counted, strict=True):
+        found[n] = found[n]._replace(**{name: number})
+    return found
+
+
+def _count_in(config: Any, names: Sequence[str]) -> Flow[list[int]]:
+    """Return how many kept pages the index has under each of these names, from it on to the end of its queue."""
     counted = yield from request_all(
         [
-            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}:"))
-            for first in ranges
+            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{name}", f"({name[:8]}:"))
+            for name in names
             for shard in range(config.shards)
         ]
     )
-    numbers = [sum(some) for some in chunks(counted, config.shards)]
-    return [Pages(**dict(zip(names, some, strict=True))) for some in chunks(numbers, len(names))]
+    return [sum(some) for some in chunks(counted, config.shards)]
 
 
 def _read(

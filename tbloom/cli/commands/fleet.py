@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -36,7 +37,9 @@ from tbloom.bloom.claims.fleet import (
     Where,
     grouped,
     kept_note,
+    natural,
     order,
+    per_minute,
 )
 from tbloom.cli.commands.targets import Target, arguments_of, of_fleet, shortened, words_of
 from tbloom.cli.kit import errors, formats, numbers, options, output, progress
@@ -56,6 +59,24 @@ _MOST_READ, _SHOWN = 10_000, 10
 _REASONS = 3
 #: So many queues are shown without --all, and these numbers of their pages.
 _MOST_SETS, _COUNTED = 20, ("claimed", LEFT, FAILED, GIVEN_UP)
+#: The columns of crawlers that a narrow terminal does without, the most important first.
+_LEAST = (
+    *(
+        "claimed",
+        "done",
+        "a minute",
+        FAILED,
+        "arguments",
+        "spider",
+        "why",
+        "beat",
+        "started",
+        "given",
+        "taken",
+    ),
+)
+#: How crawls end without an error.
+_WELL = re.compile("finished|shutdown|cancelled|closespider_(?!errorcount).*")
 
 
 # queue
@@ -63,7 +84,12 @@ _MOST_SETS, _COUNTED = 20, ("claimed", LEFT, FAILED, GIVEN_UP)
 
 @click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
 @of_fleet()
-@click.option("--all", "everything", is_flag=True, help="all arguments")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="also crawlers that have ended within the hour, and all arguments",
+)
 @options.as_json
 def queue(target: Target, *, everything: bool) -> None:
     """Show a Scrapy spider's pages by state, and its crawlers.
@@ -82,26 +108,49 @@ def queue(target: Target, *, everything: bool) -> None:
         for each in views
     ]
     value = {"filter": target.name, "server": target.server, "done": done, "queues": queues}
-    output.show(value, lambda: _queue_text(target, views, everything=everything))
+    output.show(value, lambda: _queue_text(target, views, done, everything=everything))
 
 
 _NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
 
 
-def _queue_text(target: Target, views: list[View], *, everything: bool) -> str:
+def _queue_text(target: Target, views: list[View], done: int | None, *, everything: bool) -> str:
     words, names = target.words([each.queue for each in views]), _names_of(views)
     pages = Pages(*map(sum, zip(*(each.pages for each in views), strict=True)))
-    crawlers = sorted(
-        ((crawler, names[each.queue]) for each in views for crawler in each.crawlers),
-        key=lambda each: order(each[0]),
-    )
-    tables = [
-        output.table(_page_rows(pages, words), left=("pages", "")),
-        _sets_text(views, names, everything=everything),
-        output.table(_crawler_rows(crawlers), left=("crawler", *_APART, "is", "why")),
+    crawlers = [crawler for each in views for crawler in each.crawlers]
+    ended = [] if everything else [each for each in crawlers if each.state == ENDED]
+    rows = [
+        (crawler, names[each.queue])
+        for each in views
+        for crawler in each.crawlers
+        if everything or crawler.state != ENDED
     ]
-    shown = [table for table in tables if table] or [_NOTHING]
-    return "\n\n".join([_title(target, words), *shown])
+    rows.sort(key=lambda row: order(row[0]))
+    shown = [
+        output.sentence(_progress(pages, crawlers, done)),
+        output.table(_page_rows(pages, words), left=("pages", ""), least=[""]),
+        _sets_text(views, names, everything=everything),
+        output.table(_crawler_rows(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
+        _ended_text(ended),
+    ]
+    if not (crawlers or any(pages)):
+        shown.append(_NOTHING)
+    return "\n\n".join([_title(target, words), *filter(None, shown)])
+
+
+def _progress(pages: Pages, crawlers: list[Crawler], done: int | None) -> str:
+    """Return how far the crawls are."""
+    if not done:  # nobody has told
+        return ""
+    waiting = pages.claimed + pages.left + pages.orphaned
+    rate = per_minute(crawlers)
+    return f"{done:,} done in this filter, {rate:,} a minute; {waiting:,} claimed or left"
+
+
+def _ended_text(ended: list[Crawler]) -> str:
+    errors = sum(not _WELL.fullmatch(each.record.ended) for each in ended)
+    by_errors = f", {errors:,} of them by errors" * bool(errors)
+    return f"{len(ended):,} ended{by_errors} (--all shows them)" if ended else ""
 
 
 def _title(target: Target, words: str) -> str:
@@ -133,11 +182,13 @@ def _sets_text(views: list[View], names: dict[str, dict[str, str]], *, everythin
             "crawlers": f"{living[each.queue]:,}",
             **{name: f"{getattr(each.pages, name.replace(' ', '_')):,}" for name in _COUNTED},
         }
-        for each in sorted(views, key=lambda each: (-living[each.queue], -sum(each.pages)))
+        for each in sorted(
+            views, key=lambda each: (-living[each.queue], -sum(each.pages), natural(each.queue))
+        )
     ]
     shown = rows if everything else rows[:_MOST_SETS]
     more = f"\n{len(rows) - len(shown):,} more: --all shows them" * (len(rows) > len(shown))
-    return output.table(shown, left=_APART) + more
+    return output.table(shown, left=_APART, least=["crawlers", *_COUNTED]) + more
 
 
 def _page_rows(pages: Pages, words: str) -> list[dict[str, str]]:
@@ -321,11 +372,14 @@ def _show_failed(target: Target, chosen: _Chosen) -> None:
     groups = [(group, names[queue]) for queue in pages for group in grouped(pages[queue])]
     groups.sort(key=lambda each: -each[0].number)
     rows = [{**name, **_group_row(group, now)} for group, name in groups]
-    output.line(output.table(rows, left=(*_APART, "state", "reason", "host", "callback")))
+    left = *_APART, "state", "reason", "host", "callback"
+    least = [*_APART, "host", "newest", "oldest", "callback"]
+    output.line(output.table(rows, left=left, least=least))
     every = [(page, names[queue]) for queue in pages for page in pages[queue]]
     newest = nlargest(_SHOWN, every, key=lambda each: each[0].failed_at or 0)
     rows = [{**_page_row(page, now), **name, "URL": page.url} for page, name in newest]
-    output.line("\n" + output.table(rows, left=("state", "reason", *_APART, "URL")))
+    least = ["reason", *_APART, "newest", "state", "tries"]
+    output.line("\n" + output.table(rows, left=(*left, "URL"), least=least))
     for state in more:
         output.say(f"there are more than {_MOST_READ:,} {state} pages; --json-lines has all")
 
