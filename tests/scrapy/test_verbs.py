@@ -701,3 +701,64 @@ def test_a_push_into_a_full_server_says_how_far_it_came(
         left = client.zcard(f"{{{project.settings['TBLOOM_KEY']}}}:left")
     said = refused(done, "memory is full", "before that: ")
     assert f"{(left - 1) // 1000 * 1000:,} lines: {(left - 1) // 1000 * 1000:,} new" in said
+
+
+#: Commands that take the name of a filter or a spider, in the words before and after it.
+_NAMING = (
+    *(("info",), ("clear", "--yes"), ("check",), ("queue",), ("failed",)),
+    *(("retry", "--all", "--yes"), ("drop", "--all", "--yes")),
+)
+
+
+def test_commands_about_a_filter_know_the_project(
+    make: Callable[..., Project], kept: Filter, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server, and its spiders; a name that one takes, the others take. In place of a wrong one, a near one is named."""
+    project = make()
+    project.crawl("a")
+    monkeypatch.setenv("TBLOOM_URL", "redis://127.0.0.1:1/0")
+    kept.keep("other", "http://a/")
+    assert f"{name}: 7 slices" in project.said("info", "shop")
+    assert f"{name}: 7 slices" in project.said("info", "shop", "--url", url)
+    assert f"{name}:tbloom" in project.said("list")
+    for verb, *words in _NAMING:
+        for known in "shop", f"{name}:tbloom":
+            kept.keep("other", f"http://{verb}/")
+            project.crawl(verb)
+            assert project.run(verb, known, *words).returncode == (verb == "check")
+        kept.keep("other", f"http://{verb}/2")
+        hint = f"(did you mean '{name}:tbloom'?)"
+        refused(project.run(verb, f"{name}:tblom", *words), hint)
+        refused(project.run(verb, "shopp", *words), "(did you mean 'shop'?)")
+    refused(project.run("push", "shp"), "did you mean 'shop'?")
+    local = make("local")
+    refused(local.run("info", "shop"), "TBLOOM_STORE", "tbloom queue shop")
+    refused(local.run("queue", "shp"), "shop")
+
+
+def test_a_wrong_name_is_answered_with_the_nearest_one(kept: Filter, url: str, name: str) -> None:
+    kept.keep("other", "http://a/")
+    for verb, *words in _NAMING[:3]:
+        refused(tbloom(verb, name, *words, "--url", url), f"(did you mean '{name}:tbloom'?)")
+    for verb, *words in _NAMING[3:]:
+        done = tbloom(verb, f"{name}:tbloo", *words, "--url", url)
+        refused(done, f"(did you mean '{name}:tbloom'?)")
+
+
+def test_the_doctor_takes_settings(make: Callable[..., Project]) -> None:
+    done = make().run("doctor", "-s", "TBLOOM_SLICES=0")
+    assert (1, True) == (done.returncode, "TBLOOM_SLICES" in done.stdout), done
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_missing_password_is_named(
+    make: Callable[..., Project], own: redis.Redis, own_url: str, *, is_inside: bool
+) -> None:
+    """In our words: Redis' own are of its protocol."""
+    own.config_set("requirepass", "hunter2")
+    project = make()
+    project.write(REDIS_URL=own_url)
+    words = "queue", "shop", *(() if is_inside else ("--url", own_url))
+    error = refused(project.run(*words) if is_inside else tbloom(*words), "wants a password")
+    assert "Authentication" not in error
+    assert "NOAUTH" not in error

@@ -10,6 +10,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from tbloom.bloom.claims.fleet import Fleet, KeptPages, View, queues_of, views_of
 from tbloom.bloom.claims.queues import arguments_in, queue_of
@@ -18,6 +19,7 @@ from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.urls import address_of
+from tbloom.errors import ConfigError
 from tbloom.local.claims import CrawlLocal, LocalFleet
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ def _named_values(flag: str, name: str, help: str) -> options.Decorator:
     )
 
 
-settings: options.Decorator = _named_values(
+given_settings: options.Decorator = _named_values(
     "-s", "given", "a setting, as of scrapy crawl, such as REDIS_URL; may be repeated"
 )
 _options = options.all_of(
@@ -153,7 +155,7 @@ _options = options.all_of(
         "an argument of the spider, as of scrapy crawl; may be repeated (crawls with any)",
     ),
     click.option(WITHOUT, "plain", is_flag=True, help="only the crawl without arguments"),
-    settings,
+    given_settings,
     click.option("--url", metavar="URL", help="the server, in place of the setting REDIS_URL"),
     click.option(
         "--prefix",
@@ -223,19 +225,25 @@ def open_target(
     from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
 
     settings = settings_of(given, here)
-    if here is not None and (of_project or spider in spider_names(settings)):
+    spiders = [] if here is None else spider_names(settings)
+    if of_project or spider in spiders:
         with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
             plain, seen = queue.plain, queue.seen
             known = partial(_known, seen, lambda name: name == plain)
             yield Target(spider, seen, queue.place, known, plain, arguments, queue)
         return
+    if settings.get("TBLOOM_STORE") == "local" and spiders:
+        raise ConfigError(
+            "SPIDER", spider, f"the name of a spider of this project ({', '.join(spiders)})"
+        )
     if settings.get("TBLOOM_STORE") == "local":
         with _local_target(settings, spider, arguments) as target:
             yield target
     else:
-        with _server(settings) as server:
+        with server_of(settings) as server:
             # The project's own TBLOOM_KEY is that of its spiders.
             names = _names(settings_of(given, None), spider)
+            server.others = spiders
             yield _stored_target(server, names, spider, arguments)
 
 
@@ -253,14 +261,16 @@ def _local_target(
 
 
 @contextmanager
-def _server(settings: Any) -> Iterator[Server]:
+def server_of(settings: Any) -> Iterator[Server]:
     """Yield the server that the settings name, or else the environment."""
     from tbloom.scrapy.options import REDIS, make_client, server_settings  # noqa: PLC0415 - needs Scrapy
 
     if any(settings.get(name) for name in REDIS if name != "REDIS_URL"):
         client, _ = make_client(settings)
         with closing(client):
-            yield Server(server_settings(settings), client, "-s", _prefix(settings))
+            server = Server(server_settings(settings), client, "-s", _prefix(settings))
+            with server.named():
+                yield server
         return
     with _server_at(settings) as server:
         yield server
@@ -274,6 +284,39 @@ def _server_at(settings: Any) -> Iterator[Server]:
     option, found = next((option, url) for option, url in known.items() if url)
     with filters.connect(found, option or "--url", _prefix(settings)) as server, server.named():
         yield server
+
+
+def as_here(function: Callable[..., Any]) -> Any:
+    """Let a command about a server, or about a filter on it, know the project in whose folder it runs.
+
+    There, its server is the project's, unless the command line names one, and NAME may be a spider.
+    """
+
+    @wraps(function)
+    def command(*, server: Server, **more: Any) -> Any:
+        here, context = settings_if_here(), click.get_current_context()
+        if here is None:
+            return function(server=server, **more)
+        from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
+        from tbloom.scrapy.extras.pushing import filter_of, spider_names  # noqa: PLC0415 - the same
+
+        places = {
+            "server": ("REDIS_URL", server.url),
+            "prefix": ("TBLOOM_KEY_PREFIX", server.prefix),
+        }
+        given = dict(
+            place
+            for option, place in places.items()
+            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+        )
+        settings = settings_of(given, here)
+        if more.get("name") in (spiders := spider_names(settings)):
+            settings, more["name"] = filter_of(settings, more["name"])
+        with server_of(settings) as found:
+            found.others = spiders
+            return function(server=found, **more)
+
+    return command
 
 
 def _prefix(settings: Any) -> str:
@@ -300,10 +343,7 @@ def _stored_target(
     """Return the queues of the first of these filters that is stored on the server."""
     name = next((name for name in names if server.kind(name) is not None), None)
     if name is None:
-        either = " or ".join(map(repr, names))
-        raise CommandError(
-            f"no filter {either} on {server.place} ('tbloom list' shows the filters)"
-        )
+        raise server.unknown(*names)
     seen, is_spiders = server.filter(name), name == names[0]
     plain = spider if is_spiders else name.removesuffix(":tbloom")
 

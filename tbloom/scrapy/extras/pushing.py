@@ -44,6 +44,7 @@ from tbloom.scrapy.hooks.downloader import make_fingerprinter
 from tbloom.scrapy.hooks.queue import rules_of
 from tbloom.scrapy.meta import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
+    DEFAULT_KEY,
     error_line,
     make_store,
     naming_redis,
@@ -381,6 +382,17 @@ def spider_names(settings: Settings) -> list[str]:
         raise TBloomError(f"a spider can't be imported: {_why(error)}") from None
 
 
+def filter_of(settings: Settings, name: str) -> tuple[Settings, str]:
+    """Return the settings of the project's spider with this name, and the name of its filter. Raise ConfigError if it is on no server."""
+    _, crawler = _make_spider(settings, name, None, is_asked=True)
+    known = crawler.settings
+    if (store := STORE.value(known)) == "local":
+        raise ConfigError(
+            STORE.name, store, f"a filter on a server ('tbloom queue {name}' shows this one)"
+        )
+    return known, expand(FILTER["name"], FILTER["name"].value(known) or DEFAULT_KEY, spider=name)
+
+
 def _make_spider(
     settings: Settings, name: str, arguments: Mapping[str, str] | None, *, is_asked: bool
 ) -> tuple[Spider, Crawler]:
@@ -390,6 +402,8 @@ def _make_spider(
     """
     if name not in (names := spider_names(settings)):
         among = ", ".join(names) or "there is none in SPIDER_MODULES"
+        if near := get_close_matches(name, names, 1):
+            among += f"; did you mean {near[0]!r}?"
         raise ConfigError("SPIDER", name, f"the name of a spider of this project ({among})")
     loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
     try:
