@@ -269,14 +269,14 @@ def error_line(
     if is_servers and not str(error).startswith("WRONGTYPE"):
         place = server_settings(settings)
     if isinstance(error, AuthenticationError):
-        return f"{place}: {_password_line(settings)}"
+        return f"{place}: {_password_line(error, settings)}"
     return f"{place}: {error}"  # of a file, of a server, or of another program's data
 
 
-def _password_line(settings: BaseSettings) -> str:
+def _password_line(error: Exception, settings: BaseSettings) -> str:
     """Return what the server says to the password, or to none, and where one is read."""
     if "password" in _params(settings) or "@" in (settings.get("REDIS_URL") or ""):
-        return "the server refuses the password"
+        return f"the server refuses the password ({error})"
     if settings.get("REDIS_PASSWORD"):
         remedy = "REDIS_PASSWORD has no effect: put it into REDIS_PARAMS, as 'password'"
     else:

@@ -721,6 +721,7 @@ def test_commands_about_a_filter_know_the_project(
     assert f"{name}: 7 slices" in project.said("info", "shop")
     assert f"{name}: 7 slices" in project.said("info", "shop", "--url", url)
     assert f"{name}:tbloom" in project.said("list")
+    assert f"tbloom queue {name} " in project.said("queue")
     for verb, *words in _NAMING:
         for known in "shop", f"{name}:tbloom":
             kept.keep("other", f"http://{verb}/")
@@ -734,6 +735,7 @@ def test_commands_about_a_filter_know_the_project(
     local = make("local")
     refused(local.run("info", "shop"), "TBLOOM_STORE", "tbloom queue shop")
     refused(local.run("queue", "shp"), "shop")
+    refused(local.run("queue"), "expected SPIDER")
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_one(kept: Filter, url: str, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import sys
 import time
 from collections import Counter
@@ -16,9 +17,11 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
+import redis
 from click.core import ParameterSource
 
 from tbloom.bloom.claims.fleet import (
+    CRAWLERS,
     DEAD,
     ELSEWHERE,
     ENDED,
@@ -38,13 +41,15 @@ from tbloom.bloom.claims.fleet import (
     grouped,
     kept_note,
     natural,
+    numbers_of,
     order,
     per_minute,
 )
 from tbloom.cli.commands.targets import Target, arguments_of, of_fleet, shortened, words_of
-from tbloom.cli.kit import errors, formats, numbers, options, output, progress
+from tbloom.cli.kit import errors, filters, formats, numbers, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filters import Server
 from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
@@ -82,8 +87,64 @@ _WELL = re.compile("finished|shutdown|cancelled|closespider_(?!errorcount).*")
 # queue
 
 
+class FleetLine(NamedTuple):
+    """What is shown of a filter with crawlers, where all are shown."""
+
+    filter: str
+    #: The state of its liveliest crawler.
+    state: str
+    #: How many crawlers live.
+    crawlers: int
+    done: int
+    failed: int
+    per_minute: int
+
+
+def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
+    """Yield the filters that have, or had, crawlers: those at work first, each with its name, or with the error that it raises."""
+    found = list[FleetLine]()
+    for name in server.names(filters.WITH_SLICES):
+        try:
+            numbers = numbers_of(server.filter(name))
+        except (TBloomError, CommandError, redis.ResponseError) as error:
+            yield name, error
+            continue
+        if numbers and (numbers.crawlers or numbers.done or any(numbers.pages)):
+            states = [state for state in CRAWLERS if numbers.crawlers.get(state)] or [ENDED]
+            living = sum(numbers.crawlers.get(state, 0) for state in LIVING)
+            failed = numbers.pages.failed + numbers.pages.given_up
+            about = states[0], living, numbers.done, failed, numbers.per_minute
+            found.append(FleetLine(name, *about))
+    found.sort(key=lambda each: (CRAWLERS.index(each.state), natural(each.filter)))
+    yield from ((each.filter, each) for each in found)
+
+
+def _overview(server: Server, words: list[str], **_: Any) -> int:
+    """Show all fleets of a server."""
+    found, code = output.readable(fleets_of(server))
+    rows = [
+        {
+            "fleet": f"tbloom queue {shlex.quote(each.filter)}",
+            "is": each.state,
+            "crawlers": f"{each.crawlers:,}",
+            "done": f"{each.done:,}",
+            FAILED: f"{each.failed:,}",
+            "a minute": f"{each.per_minute:,}",
+        }
+        for each in found
+    ]
+    least = ["done", "a minute", FAILED, "crawlers"]
+    where = f"; each with {shlex.join(words)}" * bool(words)
+    shown = formats.printable(f"{formats.counted(len(rows), 'fleet')} on {server.place}{where}")
+    table = output.table(rows, left=("fleet", "is"), least=least)
+    output.show(
+        [each._asdict() for each in found], lambda: "\n\n".join(filter(None, [shown, table]))
+    )
+    return code
+
+
 @click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
-@of_fleet()
+@of_fleet(overview=_overview)
 @click.option(
     "--all",
     "everything",
@@ -95,7 +156,7 @@ def queue(target: Target, *, everything: bool) -> None:
     """Show a Scrapy spider's pages by state, and its crawlers.
 
     SPIDER is a spider of the project in whose folder you are. Elsewhere, it is a filter, or a spider whose filter has the default
-    name; -s or --url name the server. A crawler has the pages that it fetches and those that it has queued. What it has failed
+    name. Without one, all filters with crawlers are shown; -s or --url name the server. A crawler has the pages that it fetches and those that it has queued. What it has failed
     and done are those of its session. To see it live: watch -n 5 tbloom queue SPIDER.
     """
     views, done = target.look()

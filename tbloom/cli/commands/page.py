@@ -42,6 +42,7 @@ from tbloom.bloom.claims.fleet import (
     per_minute,
 )
 from tbloom.bloom.info import FilterInfo
+from tbloom.cli.commands.fleet import FleetLine
 from tbloom.cli.commands.listing import advice, window_text
 from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import CommandError, one_line
@@ -84,14 +85,26 @@ class Watched:
     #: The filter and its server.
     place: str
     seen: Any
-    #: Returns what is known of the queues.
-    look: Callable[[], Sequence[View]]
+    #: Returns what is known of the queues, and how many pages were done in the filter.
+    look: Callable[[], tuple[Sequence[View], int | None]]
     #: Whether these are all queues of the filter.
     is_whole: bool
     #: Returns the name of a queue, as people read it.
     title_of: Callable[[str], str]
     #: Returns the words that name a queue on a command line; None: there are none. The number is that of the fleet's queues.
     words_of: Callable[[str, int], list[str] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A page about all fleets of a server."""
+
+    place: str
+    #: Returns them.
+    fleets: Callable[[], list[FleetLine]]
+    #: The options that name the server.
+    words: list[str]
+    name: str = "Fleets"
 
 
 class Kept(NamedTuple):
@@ -118,6 +131,8 @@ class Look(NamedTuple):
     info: FilterInfo
     crawlers: list[Crawler]
     pages: Pages
+    #: How many pages were done in the filter.
+    done: int
     #: The failed pages, or those that were read of them.
     kept: list[Kept]
     #: Whether there are more.
@@ -125,9 +140,11 @@ class Look(NamedTuple):
     queues: list[str]
 
 
-def look_at(watched: Watched, earlier: Look | None = None) -> Look:
+def look_at(watched: Watched | Overview, earlier: Any = None) -> Look | list[FleetLine]:
     """Return what the server tells. The result of an ``earlier`` look saves it the counting of what has not changed."""
-    seen, views = watched.seen, watched.look()
+    if isinstance(watched, Overview):
+        return watched.fleets()
+    seen, (views, done) = watched.seen, watched.look()
     if watched.is_whole:
         crawlers, numbers = crawlers_of(seen), numbers_of(seen)
         pages = numbers.pages if numbers else Pages()
@@ -142,22 +159,22 @@ def look_at(watched: Watched, earlier: Look | None = None) -> Look:
             found = [Kept(fleet.queue, page) for page in fleet.kept([state], room + 1)]
             is_cut |= len(found) > room
             kept += found[:room]
-    queues = [view.queue for view in views]
-    return Look(seen.info(earlier and earlier.info), crawlers, pages, kept, is_cut, queues)
+    queues, info = [view.queue for view in views], seen.info(earlier and earlier.info)
+    return Look(info, crawlers, pages, done or 0, kept, is_cut, queues)
 
 
 class Looks:
     """Looks at a fleet that all viewers share, at most one in so many seconds."""
 
-    def __init__(self, watched: Watched, every: float) -> None:
+    def __init__(self, watched: Watched | Overview, every: float) -> None:
         self.watched = watched
         self.every = every
         self._lock = threading.Lock()
-        self._look: Look | None = None
+        self._look: Look | list[FleetLine] | None = None
         self._error: Exception | None = None
         self._again_at = 0.0
 
-    def look(self) -> Look:
+    def look(self) -> Look | list[FleetLine]:
         """Return the newest look. Raise what the server's answer was, if it was an error."""
         with self._lock:
             if time.monotonic() >= self._again_at:
@@ -173,8 +190,8 @@ class Looks:
 
 
 def html_of(
-    watched: Watched,
-    look: Look | None,
+    watched: Watched | Overview,
+    look: Look | list[FleetLine] | None,
     query: Query | None = None,
     *,
     refresh: int = 0,
@@ -197,7 +214,7 @@ def html_of(
         lstrip_blocks=True,
     )
     # An older version of tbloom tells only a hash of its queue.
-    now, known = time.time(), look.queues if look else ()
+    now = time.time()
     environment.filters |= {
         "number": "{:,}".format,
         "size": formats.size,
@@ -206,15 +223,23 @@ def html_of(
         "counted": formats.counted,
         "age": lambda seconds: "" if seconds is None else formats.age(seconds),
         "since": lambda at: "" if at is None else formats.age(max(0, now - at)),
-        "words": lambda queue: watched.title_of(queue) if queue in known else "",
         "why": lambda failed: ", ".join(f"{reason} {n:,}" for reason, n in failed.items()),
+        "words": str,
+        "way": list,
         "without_userinfo": lambda url: _USERINFO.sub(r"\1", url),
     }
-    shown = _shown(watched, look, query or {}) if look else {}
+    shown = dict[str, Any](look=None, fleets=None)
+    if isinstance(watched, Overview):
+        words = watched.words
+        environment.filters["way"] = lambda name: ["tbloom", "watch", shlex.quote(name), *words]
+        shown["fleets"] = look
+    elif isinstance(look, Look):
+        title_of, known = watched.title_of, look.queues
+        environment.filters["words"] = lambda queue: title_of(queue) if queue in known else ""
+        shown |= {"look": look, **_shown(watched, look, query or {})}
     html = environment.get_template("watch.html").render(
         name=watched.name,
         place=watched.place,
-        look=look,
         refresh=refresh,
         trouble=trouble,
         made=datetime.now(UTC),

@@ -18,7 +18,7 @@ from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.engine.urls import address_of
+from tbloom.engine.urls import address_of, without_secrets
 from tbloom.errors import ConfigError
 from tbloom.local.claims import CrawlLocal, LocalFleet
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The settings that an option gives, too.
 _PLACES = {"REDIS_URL", "TBLOOM_KEY_PREFIX"}
+#: The settings that name a filter.
+_OF_FILTER = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX"
 #: The option that names the crawl without arguments.
 WITHOUT = "--no-arguments"
 #: So many of many are named in a line.
@@ -148,7 +150,6 @@ given_settings: options.Decorator = _named_values(
     "-s", "given", "a setting, as of scrapy crawl, such as REDIS_URL; may be repeated"
 )
 _options = options.all_of(
-    click.argument("spider", type=options.text_of),
     _named_values(
         "-a",
         "arguments",
@@ -165,17 +166,20 @@ _options = options.all_of(
 )
 
 
-def of_fleet(*, of_project: bool = False) -> options.Decorator:
+def of_fleet(
+    *, of_project: bool = False, overview: Callable[..., Any] | None = None
+) -> options.Decorator:
     """Give a command SPIDER, and the options that say where its fleet is; it gets a ``Target`` as its first argument.
 
-    ``of_project``: it needs the project of the spider, and a filter on a server.
+    ``of_project``: it needs the project of the spider, and a filter on a server. ``overview``: what is called in its place, with the
+    server and the words that name it, where no SPIDER is given.
     """
 
     def with_target(function: Callable[..., Any]) -> Any:
         @wraps(function)
         def command(
             *,
-            spider: str,
+            spider: str | None,
             arguments: dict[str, str],
             plain: bool,
             given: dict[str, str],
@@ -192,12 +196,43 @@ def of_fleet(*, of_project: bool = False) -> options.Decorator:
             # Others, such as scrapyd's _job, say nothing of the crawl.
             own = {name: value for name, value in arguments.items() if name[:1] != "_"}
             asked = own if arguments or plain else None
+            if spider is None:
+                assert overview is not None  # noqa: S101 - else SPIDER is required
+                with open_server(given) as server:
+                    return overview(server, words_of_settings(given), **more)
             with open_target(spider, asked, given, of_project=of_project) as target:
                 return function(target, **more)
 
-        return _options(command)
+        needed = click.argument("spider", type=options.text_of, required=overview is None)
+        return options.all_of(needed, _options)(command)
 
     return with_target
+
+
+@contextmanager
+def open_server(given: Mapping[str, str]) -> Iterator[Server]:
+    """Yield the server that the given settings name, or else those of the project in whose folder this is, or the environment."""
+    here = settings_if_here()
+    if here is None and given.keys() <= _PLACES:
+        with _server_at(given) as server:
+            yield server
+        return
+    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
+
+    settings = settings_of(given, here)
+    if settings.get("TBLOOM_STORE") == "local":
+        raise CommandError("expected SPIDER, because the filters of this project are on no server")
+    with server_of(settings) as server:
+        yield server
+
+
+def words_of_settings(given: Mapping[str, str]) -> list[str]:
+    """Return options with the settings that name a filter, but for a URL with a password."""
+    words = [
+        word for name in _OF_FILTER if name in given for word in ("-s", f"{name}={given[name]}")
+    ]
+    url = given.get("REDIS_URL", "")
+    return [*words, *(("--url", url) if url and without_secrets(url) == url else ())]
 
 
 @contextmanager

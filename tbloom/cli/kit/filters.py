@@ -73,8 +73,8 @@ def _named(url: str, option: str) -> Iterator[None]:
     names = f"{option}, or {VARIABLES[0]}," if option == "--url" else option
     try:
         yield
-    except redis.AuthenticationError:
-        has = "refuses the password" if "@" in url else "wants a password"
+    except redis.AuthenticationError as error:
+        has = f"refuses the password ({error})" if "@" in url else "wants a password"
         raise CommandError(
             f"{without_secrets(url)} {has}; {names} may have one: "
             "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
