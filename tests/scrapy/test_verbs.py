@@ -731,7 +731,7 @@ def test_commands_about_a_filter_know_the_project(
         hint = f"(did you mean '{name}:tbloom'?)"
         refused(project.run(verb, f"{name}:tblom", *words), hint)
         refused(project.run(verb, "shopp", *words), "(did you mean 'shop'?)")
-    refused(project.run("push", "shp"), "did you mean 'shop'?")
+    refused(project.run("push", "shp"), "a spider of this project (shop)")
     local = make("local")
     refused(local.run("info", "shop"), "TBLOOM_STORE", "tbloom queue shop")
     refused(local.run("queue", "shp"), "shop")

@@ -123,7 +123,7 @@ def test_the_page_has_the_crawls_of_all_arguments(asked: Asked) -> None:
 
 @pytest.mark.parametrize("store", ["bloom"])
 def test_pages_are_pushed_for_one_crawl(make: Callable[..., Project], store: str) -> None:  # noqa: F811
-    """That without arguments, and a remark says if none is known. What was pushed for a crawl that never ran is seen, too."""
+    """That without arguments, and a remark says if none is known; there, they are seen, too."""
     project = make(store)
     assert "1 line: 1 new\n" == project.said("push", "shop", stdin=f"{project.site}a")
     project.crawl(country="de")

@@ -402,8 +402,6 @@ def _make_spider(
     """
     if name not in (names := spider_names(settings)):
         among = ", ".join(names) or "there is none in SPIDER_MODULES"
-        if near := get_close_matches(name, names, 1):
-            among += f"; did you mean {near[0]!r}?"
         raise ConfigError("SPIDER", name, f"the name of a spider of this project ({among})")
     loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
     try:
