@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -531,6 +532,11 @@ def test_several_queues_are_shown_and_one_is_changed(kept: Filter, said: Any, na
     kept.keep(name, "http://a/plain", reason="status/503", failures=1)
     words = "retry", "--no-arguments", "--all", "--yes"
     assert f"Retried 1 page of '{name}'\n" == said(*words)
+    dropped = said("drop", "--left", "--all", "--yes", spider=f"{name}:tbloom")
+    assert dropped.startswith(f"Dropped 3 pages of '{name}:tbloom': 1 of ")
+    assert {"other", name, f"{name} -a country=de"} == {
+        *re.findall(r"1 of (.*?)(?:, |\n)", dropped)
+    }
 
 
 def test_crawlers_are_shown_as_they_have_told(kept: Filter, said: Any, name: str) -> None:

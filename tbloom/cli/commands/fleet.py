@@ -29,6 +29,7 @@ from tbloom.bloom.claims.fleet import (
     GIVEN_UP,
     LEFT,
     LIVING,
+    WORKS,
     Crawler,
     Group,
     KeptPage,
@@ -156,8 +157,8 @@ def queue(target: Target, *, everything: bool) -> None:
     """Show a Scrapy spider's pages by state, and its crawlers.
 
     SPIDER is a spider of the project in whose folder you are. Elsewhere, it is a filter, or a spider whose filter has the default
-    name. Without one, all filters with crawlers are shown; -s or --url name the server. A crawler has the pages that it fetches and those that it has queued. What it has failed
-    and done are those of its session. To see it live: watch -n 5 tbloom queue SPIDER.
+    name. Without one, all filters with crawlers are shown; -s or --url name the server. A crawler has the pages that it fetches and
+    those that it has queued. What it has failed and done are those of its session. To see it live: watch -n 5 tbloom queue SPIDER.
     """
     views, done = target.look()
     queues = [
@@ -291,7 +292,7 @@ def _crawler_row(crawler: Crawler, name: dict[str, str]) -> dict[str, str]:
         "beat": "" if beat is None else formats.age(beat),
         "claimed": number(crawler.claimed, shown=is_known and has_pages),
         "done": number(record.done),
-        "a minute": number(record.per_minute, shown=is_known and is_living),
+        "a minute": number(record.per_minute, shown=is_known and crawler.state == WORKS),
         "taken": number(record.taken),
         "given": number(record.given),
         "failed": number(sum(record.failed.values())),
@@ -559,7 +560,6 @@ def _move(
     """Move the pages, after a question that says how many they are; say what became of them."""
     ask, done = verbs
     fleets = target.fleets()
-    spider = target.words([fleet.queue for fleet in fleets])
     if not output.is_on("yes"):
         numbers, example = Counter[str](), ""
         for fleet in fleets:
@@ -567,12 +567,12 @@ def _move(
                 numbers[fleet.queue] += 1
                 example = example or page.url
         if numbers:
-            what = f"{_numbered(numbers, spider)}, for example {example}"
+            what = f"{_numbered(target, fleets, numbers)}, for example {example}"
             output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")
     found = {fleet.queue: move(fleet, _counted(chosen.of(fleet))) for fleet in fleets}
     numbers = Counter({queue: each.moved for queue, each in found.items() if each.moved})
     moved, gone = numbers.total(), sum(each.gone for each in found.values())
-    shown = f"{done} {_numbered(numbers, spider)}"
+    shown = f"{done} {_numbered(target, fleets, numbers)}"
     if gone:
         shown += f"; {gone:,} were no longer there: a link, or a crawl, came first"
     if not moved + gone:
@@ -584,13 +584,13 @@ def _move(
     output.show({"moved": moved, "gone": gone}, lambda: formats.printable(shown))
 
 
-def _numbered(numbers: Counter[str], spider: str) -> str:
+def _numbered(target: Target, fleets: list[KeptPages], numbers: Counter[str]) -> str:
     """Return how many pages these are, also of each queue if they are of several ones."""
-    total = f"{formats.counted(numbers.total(), 'page')} of {spider!r}"
-    if len(numbers) == 1:
-        return f"{formats.counted(numbers.total(), 'page')} of {words_of(next(iter(numbers)))!r}"
-    parts = shortened(f"{n:,} of {arguments_of(queue)}" for queue, n in numbers.most_common())
-    return f"{total}: {parts}" if numbers else total
+    words = target.words([*numbers] or [fleet.queue for fleet in fleets])
+    total = f"{formats.counted(numbers.total(), 'page')} of {words!r}"
+    names = _names_of(fleets)
+    parts = shortened(f"{n:,} of {''.join(names[q].values())}" for q, n in numbers.most_common())
+    return f"{total}: {parts}" if len(numbers) > 1 else total
 
 
 def _counted(pages: Iterator[KeptPage]) -> Iterator[KeptPage]:

@@ -64,10 +64,11 @@ class Target(NamedTuple):
 
     def words(self, queues: Sequence[str]) -> str:
         """Return the words that name these queues on a command line: the spider, with its arguments if there is one queue."""
-        if len(queues) == 1:
-            return words_of(queues[0])
-        spiders = {queue.partition("\n")[0] for queue in queues}
-        return spiders.pop() if len(spiders) == 1 else self.asked
+        # In its project, a spider has its own name, though a filter that projects share has it with the project's.
+        spiders = {self.asked if self.spider else queue.partition("\n")[0] for queue in queues}
+        if len(queues) > 1:
+            return spiders.pop() if len(spiders) == 1 else self.asked
+        return words_of("\n".join([*spiders, *queues[0].split("\n", 1)[1:]]))
 
     def queues(self) -> list[str]:
         """Return the queues that are meant; at least one."""
