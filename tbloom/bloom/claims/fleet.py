@@ -335,7 +335,7 @@ class Fleet(KeptPages):
 
     def pages(self, crawlers: Iterable[Crawler]) -> Pages:
         """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
-        [counted] = self._store.run(_count(self._store.config, [self._hashes]))
+        counted = self._store.run(_count(self._store.config, self._hashes))
         return _with_claims(counted, [*crawlers])
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
@@ -364,8 +364,8 @@ class Fleet(KeptPages):
 
     def trim(self) -> int:
         """Drop the oldest given-up pages, if there are a tenth more than ``MOST_GIVEN_UP``; return how many."""
-        [counted] = self._store.run(_count(self._store.config, [self._hashes]))
-        if counted.given_up < MOST_GIVEN_UP + MOST_GIVEN_UP // 10:
+        given_up = self._store.run(_count(self._store.config, self._hashes)).given_up
+        if given_up < MOST_GIVEN_UP + MOST_GIVEN_UP // 10:
             return 0
         pages = sorted(self._in_state(GIVEN_UP), key=lambda page: page.failed_at or 0)
         return self.drop(pages[:-MOST_GIVEN_UP]).moved
@@ -414,7 +414,7 @@ def forget_old_records(config: Any) -> Flow[None]:
         elif text(name).startswith("queue:"):
             queues[text(value)] = name
     for queue in queues.keys() - named:
-        [pages] = yield from _count(config, [_hashes_of(queue)])
+        pages = yield from _count(config, _hashes_of(queue))
         if not any(pages):
             old.append(queues[queue])
     if old:
@@ -488,19 +488,45 @@ def natural(text: str) -> list[tuple[str, int]]:
 
 def _views(config: Any, queues: Sequence[str]) -> Flow[tuple[list[View], int]]:
     hashes = {queue: _hashes_of(queue) for queue in queues}
-    (records, crawlers), counted = yield from together(
-        _told(config), _count(config, [*hashes.values()])
-    )
+    (records, crawlers), sizes = yield from together(_told(config), _sizes(config))
     own = {queue: list[Crawler]() for queue in queues}
     names = {name: queue for queue in queues for name in (queue, hashes[queue][LEFT])}
     for each in crawlers:
         if each.record.queue in names:
             own[names[each.record.queue]].append(each)
-    views = [
-        View(queue, own[queue], _with_claims(pages, own[queue]))
-        for queue, pages in zip(hashes, counted, strict=True)
-    ]
+
+    def pages_of(queue: str) -> Pages:
+        left, failed, given_up = (sizes.get(hashes[queue][state], {}) for state in KEPT)
+        suspects = sum(number for rank, number in left.items() if rank >= f"{SUSPECT}")
+        totals = (sum(each.values()) for each in (left, failed, given_up))
+        kept = dict(zip(("left", "failed", "given_up"), totals, strict=True))
+        return _with_claims(Pages(**kept, suspects=suspects, held=failed.get("9", 0)), own[queue])
+
+    views = [View(queue, own[queue], pages_of(queue)) for queue in queues]
     return views, int(_named("total:", records).get("done", 0))
+
+
+def _sizes(config: Any) -> Flow[dict[str, Counter[str]]]:
+    """Return the number of kept pages by the hash of their queue, and by the character that follows it in the index.
+
+    The index is read, because there may be thousands of queues. Of those with many pages, the rest is counted.
+    """
+    sizes = defaultdict[str, Counter[str]](Counter)
+    for shard in range(config.shards):
+        index, start, members = config.keys.left(shard), b"-", [b""]
+        while members:
+            limit = "LIMIT", "0", str(_READ)
+            [members] = yield from request([Call(("ZRANGEBYLEX", index, start, "+", *limit))])
+            for member in members:
+                sizes[text(member[:8])][text(member[8:9])] += 1
+            if members:
+                start, run = b"(" + members[-1], members[-1][:9]
+            if len(members) == _READ and members[0][:9] == run:
+                end = b"[" + run[:8] + bytes([run[8] + 1])
+                [rest] = yield from request([Call(("ZLEXCOUNT", index, start, end))])
+                sizes[text(run[:8])][text(run[8:])] += rest
+                start = end
+    return sizes
 
 
 def _numbers(config: Any) -> Flow[Numbers | None]:
@@ -577,31 +603,19 @@ def _hashes_of(queue: str) -> dict[str, str]:
     return {state: short(name, 8) for state, name in queues_by_state(queue).items()}
 
 
-def _count(config: Any, queues: Sequence[Mapping[str, str]]) -> Flow[list[Pages]]:
-    """Return the numbers of kept pages of queues, which are given by their hashes."""
-    kept = yield from _count_in(config, [hashes[state] for hashes in queues for state in KEPT])
-    found = [Pages(left=n[0], failed=n[1], given_up=n[2]) for n in chunks(kept, len(KEPT))]
-    # Most queues have neither.
-    parts = {
-        (n, "suspects"): f"{queues[n][LEFT]}{SUSPECT}" for n, each in enumerate(found) if each.left
-    }
-    parts |= {(n, "held"): f"{queues[n][FAILED]}9" for n, each in enumerate(found) if each.failed}
-    counted = yield from _count_in(config, [*parts.values()])
-    for (n, name), number in zip(parts, counted, strict=True):
-        found[n] = found[n]._replace(**{name: number})
-    return found
-
-
-def _count_in(config: Any, names: Sequence[str]) -> Flow[list[int]]:
-    """Return how many kept pages the index has under each of these names, from it on to the end of its queue."""
+def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
+    left, failed, given_up = (hashes[state] for state in KEPT)
+    suspects = f"{left}{SUSPECT}"
+    ranges = left, suspects, failed, f"{failed}9", given_up
     counted = yield from request_all(
         [
-            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{name}", f"({name[:8]}:"))
-            for name in names
+            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}:"))
             for shard in range(config.shards)
+            for first in ranges
         ]
     )
-    return [sum(some) for some in chunks(counted, config.shards)]
+    names = "left", "suspects", "failed", "held", "given_up"
+    return Pages(**{name: sum(counted[n :: len(names)]) for n, name in enumerate(names)})
 
 
 def _read(
