@@ -35,6 +35,7 @@ from tbloom.bloom.claims.fleet import (
     Pages,
     given_up_queue_of,
     kept_page,
+    queue_in,
     queues_by_state,
 )
 from tbloom.bloom.claims.notes import History, Note, Taken, with_failure
@@ -217,9 +218,10 @@ class CrawlLocal(LocalBloom):
             )
 
     def queues(self) -> list[str]:
-        """Return the queues of all claims."""
+        """Return the queues of all claims, whatever their states are."""
         with self._changing() as database:
-            return [queue for (queue,) in database.execute("SELECT DISTINCT queue FROM claims")]
+            found = database.execute("SELECT DISTINCT queue FROM claims")
+            return sorted({queue_in(name) for (name,) in found})
 
     def count_left(self, queue: str) -> tuple[int, int]:
         """Return how many requests are left in the queue, and of how many of them processes have died twice or more."""

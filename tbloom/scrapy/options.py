@@ -268,15 +268,20 @@ def error_line(
     is_servers = isinstance(error, RedisError | RedisClusterException | ServerTooOld)
     if is_servers and not str(error).startswith("WRONGTYPE"):
         place = server_settings(settings)
-    return f"{place}: {error}{_password_remedy(error, settings)}"  # of a file, of a server, or of another program's data
+    if isinstance(error, AuthenticationError):
+        return f"{place}: {_password_line(error, settings)}"
+    return f"{place}: {error}"  # of a file, of a server, or of another program's data
 
 
-def _password_remedy(error: Exception, settings: BaseSettings) -> str:
-    """Return what to do if the server wants a password, and the only one is in a setting that nobody reads."""
-    is_given = "password" in _params(settings) or "@" in (settings.get("REDIS_URL") or "")
-    if isinstance(error, AuthenticationError) and settings.get("REDIS_PASSWORD") and not is_given:
-        return " (REDIS_PASSWORD has no effect: put it into REDIS_PARAMS, as 'password')"
-    return ""
+def _password_line(error: Exception, settings: BaseSettings) -> str:
+    """Return what the server says to the password, or to none, and where one is read."""
+    if "password" in _params(settings) or "@" in (settings.get("REDIS_URL") or ""):
+        return f"the server refuses the password ({error})"
+    if settings.get("REDIS_PASSWORD"):
+        remedy = "REDIS_PASSWORD has no effect: put it into REDIS_PARAMS, as 'password'"
+    else:
+        remedy = "REDIS_URL may have one: redis://:PASSWORD@host:6379/0"
+    return f"the server wants a password ({remedy})"
 
 
 def _kind_line(error: ConfigMismatch, table: Mapping[str, Setting]) -> str:

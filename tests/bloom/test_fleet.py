@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tbloom.bloom.claims.fleet import (
     numbers_of,
     project_of,
     queues_of,
+    views_of,
 )
 from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Session
@@ -473,6 +475,25 @@ def test_more_pages_than_one_call_reads_are_listed_and_retried(open_one: Open) -
     assert Pages(left=3_000) == counts(looks)
 
 
+def test_many_queues_are_counted_as_each_one_is(open_one: Open) -> None:
+    """Also those with more pages than one call reads; suspects, and pages that crawlers at work hold, too."""
+    ours, queues = open_one(), [f"shop\n[('n', {n})]" for n in range(12)]
+    for n, queue in enumerate(queues):
+        for state, name in enumerate((queue, failed_queue_of(queue), given_up_queue_of(queue))):
+            for deaths in range(4):
+                number = (0, 3, 1, 700 if n < 4 else 0)[(n + state + deaths) % 4]
+                urls = [f"http://{n}/{state}/{deaths}/{page}" for page in range(number)]
+                ours.push_many(urls, [Note(f"{'0' * 40}\n{{}}", name, deaths=deaths)] * number)
+    held = f"http://held/{queues[0]}"
+    assert Claim.NEW is ours.claim(held, note=Note(f"{'0' * 40}\n{{}}", queues[0]))
+    ours.note_history({held: failed()._replace(queue=failed_queue_of(queues[0]))})
+    views, _ = views_of(ours, queues)
+    assert [counts(Fleet(ours, queue)) for queue in queues] == [view.pages for view in views]
+    total = Pages(*map(sum, zip(*(view.pages for view in views), strict=True)))
+    assert total.held == 1
+    assert min(total.suspects, total.left - total.suspects, total.given_up) > 1000
+
+
 def test_the_index_of_kept_pages_never_lacks_a_ttl(open_one: Open, client: Redis) -> None:
     """Though the only page leaves it for a moment."""
     ours = open_one()
@@ -547,7 +568,8 @@ def test_counts_and_lists_agree_whatever_is_done_with_pages(open_one: Open, seed
         told(one)
     looks = Fleet(ours[0], "shop")
     about: dict[str, Any] = {"name": "", "place": "", "title_of": str, "words_of": lambda *_: None}
-    watched = Watched(seen=ours[0], queues=lambda: ["shop"], is_whole=True, **about)
+    about["look"] = partial(views_of, ours[0], ["shop"])
+    watched = Watched(seen=ours[0], is_whole=True, **about)
     for n in range(60):
         model.step(ours[n % 2], looks)
         new = [url for url in model.some() if url not in model.known][:1]

@@ -26,7 +26,7 @@ from tbloom.bloom.claims.fleet import Fleet
 from tbloom.cli.kit import formats
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.helpers.browser import in_browser
-from tests.helpers.commands import Serving, refused, tbloom, tbloom_in
+from tests.helpers.commands import Serving, refused, screen, tbloom, tbloom_in
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import missing, needed
 
@@ -128,7 +128,10 @@ def fleet(url: str, name: str) -> Iterator[TimeBloom]:
 def test_the_fleet_is_shown(url: str, fleet: TimeBloom) -> None:
     html = once(url, fleet.name)
     text = text_of(html)
-    assert "claimed 5 left 0 of dead crawlers 17 failed 5 given up 1 pages a minute 56" in text
+    assert (
+        "claimed 5 left 0 of dead crawlers 17 failed 5 given up 1 done in the filter 1,234 pages a minute 56"
+        in text
+    )
     assert "Crawlers 1 works, 1 waits, 1 dead" in text
     assert re.search(
         r"crawl-01:7 works 2 h \d+ s 5 1,234 56 0 0 4 status/503 3, callback/KeyError 1", text
@@ -139,6 +142,54 @@ def test_the_fleet_is_shown(url: str, fleet: TimeBloom) -> None:
     assert "The newest 6 of 6" in text
     assert "http://[::1]:80/a b'$(c)" in text
     assert f"<title>{fleet.name}: 2 crawlers, 5 failed</title>" in html
+
+
+def test_all_fleets_of_a_server_are_shown_where_none_is_named(
+    own: redis.Redis, own_url: str
+) -> None:
+    """What works comes first, each with the way to it, on the page and in a terminal; a filter without crawlers is left out."""
+    own.flushall()
+    with ExitStack() as stack:
+        for name, about in (
+            ("a-ended:tbloom", {"ended": "finished"}),
+            ("b 2:tbloom", {"per_minute": 1218}),
+            ("b 10:tbloom", {"per_minute": 7}),
+        ):
+            seen = stack.enter_context(TimeBloom.from_url(own_url, name, session_ttl=3600))
+            seen.take(0, "shop", idle=False)
+            told(seen, done=1234, ttl=3600, **about)
+            claimed(seen, "http://a.example/")
+            seen.note_history({"http://a.example/": failed()})
+        TimeBloom(own, "plain").add("a")
+        own.set("{bad}:config", "mine")
+        done = tbloom("queue", TBLOOM_URL=own_url)
+        assert (1, 1) == (done.returncode, done.stderr.count("\n"))
+        own.delete("{bad}:config")
+        lines = screen("queue", TBLOOM_URL=own_url)
+        expected = [
+            "tbloom queue 'b 2:tbloom'      works         1  1,234       1     1,218",
+            "tbloom queue 'b 10:tbloom'     works         1  1,234       1         7",
+            "tbloom queue a-ended:tbloom    ended         0  1,234       1         0",
+        ]
+        assert f"3 fleets on {own_url}" == lines[0]
+        assert [re.sub(" +", " ", each) for each in expected] == [
+            re.sub(" +", " ", each).strip() for each in lines[3:]
+        ]
+        for line in expected:
+            words = shlex.split(line.split("   ")[0])[1:]
+            assert "1,234 done in this filter" in tbloom(*words, TBLOOM_URL=own_url).stdout
+        assert f"each with --url {own_url}\n" in tbloom("queue", "--url", own_url).stdout
+        found = json.loads(tbloom("queue", "--json", "--url", own_url).stdout)
+        assert ["works", "works", "ended"] == [each["state"] for each in found]
+        html = tbloom("watch", "--once", "-", "--url", own_url).stdout
+        assert "b 2:tbloom works 1 1,234 1 1,218 tbloom watch 'b 2:tbloom'" in text_of(html)
+        for line in commands(html):
+            words = shlex.split(line)[1:]
+            assert "done in the filter 1,234" in text_of(tbloom(*words, "--once", "-").stdout)
+        with Page("--url", own_url) as page:
+            assert "b 10:tbloom" in page.html()
+    own.flushall()
+    assert "0 fleets on" in tbloom("queue", "--url", own_url).stdout
 
 
 def test_the_command_of_a_group_frees_its_pages(url: str, fleet: TimeBloom) -> None:
@@ -166,7 +217,7 @@ def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
             seen.note_history({queue: failed()._replace(queue=f"{queue}\nfailed")})
         html = once(url, name)
         assert "failed 3" in text_of(html)
-        for words in ("shop", "shop -a country=de", "project:news"):
+        for words in ("shop --no-arguments", "shop -a country=de", "project:news --no-arguments"):
             line = f"tbloom retry {words} -s TBLOOM_KEY={name} --url {url} --reason status/503 --host '?'"
             assert line in commands(html)
             done = tbloom(*shlex.split(line)[1:], "--yes")

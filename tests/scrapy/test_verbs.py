@@ -389,7 +389,8 @@ def test_a_killed_crawler_is_shown_dead_with_its_pages_until_they_are_taken(
     assert {} == project.queue()
     [row] = [line for line in project.said("queue", "shop").splitlines() if "  dead  " in line]
     assert "21" not in row.split()
-    assert "ended (finished)" in project.said("queue", "shop")
+    assert "1 ended (--all shows them)" in project.said("queue", "shop")
+    assert "ended (finished)" in project.said("queue", "shop", "--all")
 
 
 def test_listed_pages_are_pushed_as_they_were(make: Callable[..., Project], server: Any) -> None:
@@ -601,18 +602,16 @@ def test_settings_and_a_server_go_over_those_of_the_project(
     kept.tell(name)
     kept.keep(name, "http://a/2")
     assert f"{name} at '{name}:tbloom', " in project.said("queue", name, "--url", url)
-    refused(
-        project.run("queue", name), "SPIDER: expected the name of a spider of this project (shop)"
-    )
+    refused(project.run("queue", name), "127.0.0.1:1")
+    error = "SPIDER: expected the name of a spider of this project (shop)"
+    refused(project.run("push", name, "--url", url), error)
     refused(
         project.run("queue", "shop", "-s", "TBLOOM_RETRY_FOR=0"),
         "REDIS_URL is redis://127.0.0.1:1/0",
     )
 
 
-def test_several_queues_are_shown_and_one_is_changed(
-    kept: Filter, said: Any, name: str, url: str
-) -> None:
+def test_several_queues_are_shown_and_one_is_changed(kept: Filter, said: Any, name: str) -> None:
     others = (
         f"{name}\n[('country', 'de')]",
         f"{name}\n[('n', 1), ('when', datetime.date(2026, 1, 1))]",
@@ -623,20 +622,22 @@ def test_several_queues_are_shown_and_one_is_changed(
         kept.tell(queue)
         kept.keep(queue, f"http://a/{len(queue)}", reason="status/503", failures=1)
     shown = said("queue")
-    assert [f"{name} -a country=de", f"{name} [('n', 1), ('when', datetime.date(2026, 1, 1))]"] == [
-        line.partition(" at ")[0] for line in shown.splitlines() if " at " in line
-    ]
+    assert shown.startswith(f"{name} at ")
+    assert "\n-a country=de " in shown
+    assert "\n[('n', 1), ('when', datetime.date(2026, 1, 1))] " in shown
     assert "other" not in shown
-    assert "other at " in said("queue", spider=f"{name}:tbloom")
-    assert 1 == said("failed", "-a", "country=de").count(" at ")
-    error = refused(
-        tbloom("retry", name, "--all", "--yes", "--url", url), "has 2 queues", "country=de"
-    )
-    assert "give -a NAME=VALUE" in error
-    assert "Retried 1 page of" in said("retry", "-a", "country=de", "--all", "--yes")
+    assert "\nother " in said("queue", spider=f"{name}:tbloom")
+    words = "retry", "-a", "country=de", "--all", "--yes"
+    assert f"Retried 1 page of '{name} -a country=de'\n" == said(*words)
     kept.tell(name)
     kept.keep(name, "http://a/plain", reason="status/503", failures=1)
-    assert f"Retried 1 page of '{name}'\n" == said("retry", "--all", "--yes")
+    words = "retry", "--no-arguments", "--all", "--yes"
+    assert f"Retried 1 page of '{name}'\n" == said(*words)
+    dropped = said("drop", "--left", "--all", "--yes", spider=f"{name}:tbloom")
+    assert dropped.startswith(f"Dropped 3 pages of '{name}:tbloom': 1 of ")
+    assert {"other", name, f"{name} -a country=de"} == {
+        *re.findall(r"1 of (.*?)(?:, |\n)", dropped)
+    }
 
 
 def test_crawlers_are_shown_as_they_have_told(kept: Filter, said: Any, name: str) -> None:
@@ -660,10 +661,11 @@ def test_crawlers_are_shown_as_they_have_told(kept: Filter, said: Any, name: str
     kept.tell(
         name, failed={"status/503": 48, "callback/KeyError": 13, "a": 2, "b": 1}, ended="shutdown"
     )
-    shown = said("queue")
+    shown = said("queue", "--all")
     assert "ended (shutdown)" in shown
     assert "64  status/503 48, callback/KeyError 13, a 2" in shown
     assert "pages" not in shown
+    assert "25,110 done in this filter, 0 a minute; 0 claimed or left\n\n1 ended (" in said("queue")
     [crawler] = json.loads(said("queue", "--json"))["queues"][0]["crawlers"]
     assert ("crawl-01", "ended", 48) == (
         crawler["host"],
@@ -710,7 +712,14 @@ def test_failed_pages_are_grouped_and_the_newest_are_shown(
     assert (15, 1) == (found("--reason", "status"), found("--given-up"))
     assert (11, 1) == (found("--since", "10.5min"), found("--before", "2d"))
     assert (2, 1) == (found("--match", "*/1?", "--since", "11.5min"), found("--host", "b.*"))
-    assert "no pages are given up, or match\n" in said("failed", "--given-up", "--host", "none")
+    none = "no pages are given up, or match"
+    assert f"{none}; they have the hosts b.example\n" in said("failed", "--given-up", "--host", "c")
+    assert f"{none}; they have the reasons callback/KeyError\n" in said(
+        *("failed", "--given-up", "--reason", "status")
+    )
+    assert f"{none}; --match is a whole URL: '*b.ex*' matches a part\n" in said(
+        *("failed", "--given-up", "--match", "b.ex")
+    )
     monkeypatch.setattr(commands, "_MOST_READ", 5)
     done = tbloom("failed", name, "--url", url)
     assert "there are more than 5 failed pages; --json-lines has all\n" == done.stderr
@@ -726,10 +735,11 @@ def test_without_a_filter_or_a_yes_nothing_is_changed(
     """oban#1104, django-rq#179: all that match, after a question."""
     kept.keep(name, "http://a/1", "http://a/2", reason="status/503", failures=1)
     for command in "retry", "drop":
-        words = "expected a filter, such as --reason status/503 or --host, or --all"
+        words = "expected a choice, such as --reason status/503 or --host, or --all"
         refused(tbloom(command, name, "--yes", "--url", url), words)
         refused(tbloom(command, name, "--all", "--url", url), "--yes: needed where standard input")
-        assert f"0 pages of '{name}'\n" in said(command, "--host", "none")
+        none = "no pages are failed or given up, or match; they have the hosts a"
+        assert said(command, "--host", "none").endswith(f"0 pages of '{name}': {none}\n")
     question = f"Drop 2 pages of '{name}', for example http://a/"
     for answer in "n\n", "\n":
         done = tbloom_asking(answer, "drop", name, "--all", "--url", url)
@@ -798,3 +808,66 @@ def test_a_push_into_a_full_server_says_how_far_it_came(
         left = client.zcard(f"{{{project.settings['TBLOOM_KEY']}}}:left")
     said = refused(done, "memory is full", "before that: ")
     assert f"{(left - 1) // 1000 * 1000:,} lines: {(left - 1) // 1000 * 1000:,} new" in said
+
+
+#: Commands that take the name of a filter or a spider, in the words before and after it.
+_NAMING = (
+    *(("info",), ("clear", "--yes"), ("check",), ("queue",), ("failed",)),
+    *(("retry", "--all", "--yes"), ("drop", "--all", "--yes")),
+)
+
+
+def test_commands_about_a_filter_know_the_project(
+    make: Callable[..., Project], kept: Filter, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server, and its spiders; a name that one takes, the others take. In place of a wrong one, a near one is named."""
+    project = make()
+    project.crawl("a")
+    monkeypatch.setenv("TBLOOM_URL", "redis://127.0.0.1:1/0")
+    kept.keep("other", "http://a/")
+    assert f"{name}: 7 slices" in project.said("info", "shop")
+    assert f"{name}: 7 slices" in project.said("info", "shop", "--url", url)
+    assert f"{name}:tbloom" in project.said("list")
+    assert f"tbloom queue {name} " in project.said("queue")
+    for verb, *words in _NAMING:
+        for known in "shop", f"{name}:tbloom":
+            kept.keep("other", f"http://{verb}/")
+            project.crawl(verb)
+            assert project.run(verb, known, *words).returncode == (verb == "check")
+        kept.keep("other", f"http://{verb}/2")
+        hint = f"(did you mean '{name}:tbloom'?)"
+        refused(project.run(verb, f"{name}:tblom", *words), hint)
+        refused(project.run(verb, "shopp", *words), "(did you mean 'shop'?)")
+    refused(project.run("push", "shp"), "a spider of this project (shop)")
+    local = make("local")
+    refused(local.run("info", "shop"), "TBLOOM_STORE", "tbloom queue shop")
+    refused(local.run("queue", "shp"), "shop")
+    refused(local.run("queue"), "expected SPIDER")
+
+
+def test_a_wrong_name_is_answered_with_the_nearest_one(kept: Filter, url: str, name: str) -> None:
+    kept.keep("other", "http://a/")
+    for verb, *words in _NAMING[:3]:
+        refused(tbloom(verb, name, *words, "--url", url), f"(did you mean '{name}:tbloom'?)")
+    for verb, *words in _NAMING[3:]:
+        done = tbloom(verb, f"{name}:tbloo", *words, "--url", url)
+        refused(done, f"(did you mean '{name}:tbloom'?)")
+
+
+def test_the_doctor_takes_settings(make: Callable[..., Project]) -> None:
+    done = make().run("doctor", "-s", "TBLOOM_SLICES=0")
+    assert (1, True) == (done.returncode, "TBLOOM_SLICES" in done.stdout), done
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_missing_password_is_named(
+    make: Callable[..., Project], own: redis.Redis, own_url: str, *, is_inside: bool
+) -> None:
+    """In our words: Redis' own are of its protocol."""
+    own.config_set("requirepass", "hunter2")
+    project = make()
+    project.write(REDIS_URL=own_url)
+    words = "queue", "shop", *(() if is_inside else ("--url", own_url))
+    error = refused(project.run(*words) if is_inside else tbloom(*words), "wants a password")
+    assert "Authentication" not in error
+    assert "NOAUTH" not in error

@@ -14,6 +14,7 @@ silent for so long that others took its pages; it goes on as another session), o
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,6 +70,13 @@ def given_up_queue_of(queue: str) -> str:
     return f"{queue}\ngiven up"
 
 
+def queue_in(name: str) -> str:
+    """Return the queue of whose kept pages this is the name, in any state."""
+    for suffix in (failed_queue_of(""), given_up_queue_of("")):
+        name = name.removesuffix(suffix)
+    return name
+
+
 def queues_by_state(queue: str) -> dict[str, str]:
     """Return the queues of a queue's kept pages, by the states of these."""
     names = queue, failed_queue_of(queue), given_up_queue_of(queue)
@@ -114,6 +122,14 @@ class Pages(NamedTuple):
     suspects: int = 0
 
 
+class View(NamedTuple):
+    """What is known of one queue."""
+
+    queue: str
+    crawlers: list[Crawler]
+    pages: Pages
+
+
 class Numbers(NamedTuple):
     """The numbers of a whole filter, of all its queues."""
 
@@ -124,6 +140,8 @@ class Numbers(NamedTuple):
     #: How many pages were done, and how many have failed, by kind of reason, since the filter began.
     done: int
     failed: Mapping[str, int]
+    #: How many pages a minute its crawlers finish now.
+    per_minute: int
 
 
 class KeptPage(NamedTuple):
@@ -330,10 +348,8 @@ class Fleet(KeptPages):
 
     def pages(self, crawlers: Iterable[Crawler]) -> Pages:
         """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
-        crawlers = [*crawlers]
-        counted: Pages = self._store.run(_count(self._store.config, self._hashes))
-        claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
-        return counted._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
+        counted = self._store.run(_count(self._store.config, self._hashes))
+        return _with_claims(counted, [*crawlers])
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
         """Yield the kept pages of one state, those of a host together."""
@@ -387,6 +403,11 @@ def crawlers_of(store: Any) -> list[Crawler]:
 def time_of(store: Any) -> float:
     """Return the time of a filter's server (s since the epoch), by which all its pages have failed."""
     return store.run(server_time(store.config)) / 1000  # type: ignore[no-any-return]
+
+
+def views_of(store: Any, queues: Sequence[str]) -> tuple[list[View], int]:
+    """Return what is known of these queues of a filter, and how many pages of all its queues were done since it began."""
+    return store.run(_views(store.config, queues))  # type: ignore[no-any-return]
 
 
 def queues_of(store: Any) -> list[str]:
@@ -479,7 +500,61 @@ def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
     for name, session in sessions.items():
         if session.queue:
             found.append(_crawler(name, 0, Record(queue=session.queue), session, now))
-    return records, sorted(found, key=lambda each: (CRAWLERS.index(each.state), each.place))
+    return records, sorted(found, key=order)
+
+
+def order(crawler: Crawler) -> Any:
+    """Return what crawlers are sorted by: what works first, and what has ended last before what ended earlier."""
+    ended_for = crawler.beat or 0 if crawler.state == ENDED else 0
+    return CRAWLERS.index(crawler.state), ended_for, natural(crawler.place)
+
+
+def natural(text: str) -> list[tuple[str, int]]:
+    """Return what a text is sorted by if its numbers are to be sorted as numbers."""
+    return [(word, int(digits or 0)) for word, digits in re.findall("([^0-9]*)([0-9]*)", text)]
+
+
+def _views(config: Any, queues: Sequence[str]) -> Flow[tuple[list[View], int]]:
+    hashes = {queue: _hashes_of(queue) for queue in queues}
+    (records, crawlers), sizes = yield from together(_told(config), _sizes(config))
+    own = {queue: list[Crawler]() for queue in queues}
+    names = {name: queue for queue in queues for name in (queue, hashes[queue][LEFT])}
+    for each in crawlers:
+        if each.record.queue in names:
+            own[names[each.record.queue]].append(each)
+
+    def pages_of(queue: str) -> Pages:
+        left, failed, given_up = (sizes.get(hashes[queue][state], {}) for state in KEPT)
+        suspects = sum(number for rank, number in left.items() if rank >= f"{SUSPECT}")
+        totals = (sum(each.values()) for each in (left, failed, given_up))
+        kept = dict(zip(("left", "failed", "given_up"), totals, strict=True))
+        return _with_claims(Pages(**kept, suspects=suspects, held=failed.get("9", 0)), own[queue])
+
+    views = [View(queue, own[queue], pages_of(queue)) for queue in queues]
+    return views, int(_named("total:", records).get("done", 0))
+
+
+def _sizes(config: Any) -> Flow[dict[str, Counter[str]]]:
+    """Return the number of kept pages by the hash of their queue, and by the character that follows it in the index.
+
+    The index is read, because there may be thousands of queues. Of those with many pages, the rest is counted.
+    """
+    sizes = defaultdict[str, Counter[str]](Counter)
+    for shard in range(config.shards):
+        index, start, members = config.keys.left(shard), b"-", [b""]
+        while members:
+            limit = "LIMIT", "0", str(_READ)
+            [members] = yield from request([Call(("ZRANGEBYLEX", index, start, "+", *limit))])
+            for member in members:
+                sizes[text(member[:8])][text(member[8:9])] += 1
+            if members:
+                start, run = b"(" + members[-1], members[-1][:9]
+            if len(members) == _READ and members[0][:9] == run:
+                end = b"[" + run[:8] + bytes([run[8] + 1])
+                [rest] = yield from request([Call(("ZLEXCOUNT", index, start, end))])
+                sizes[text(run[:8])][text(run[8:])] += rest
+                start = end
+    return sizes
 
 
 def _numbers(config: Any) -> Flow[Numbers | None]:
@@ -519,6 +594,7 @@ def _numbers(config: Any) -> Flow[Numbers | None]:
         ),
         done=int(totals.pop("done", 0)),
         failed={name.removeprefix("failed:"): int(value) for name, value in totals.items()},
+        per_minute=per_minute(crawlers),
     )
 
 
@@ -537,6 +613,17 @@ def _crawler(name: str, at: int, record: Record, session: SessionEntry | None, n
         age = min(age, max(0.0, (now - session.until) / 1000 + record.ttl))
         state = SILENT if age > record.ttl / 2 else state
     return Crawler(name, state, record, age)
+
+
+def per_minute(crawlers: Iterable[Crawler]) -> int:
+    """Return how many pages a minute these crawlers finish now."""
+    return sum(each.record.per_minute for each in crawlers if each.state == WORKS)
+
+
+def _with_claims(pages: Pages, crawlers: list[Crawler]) -> Pages:
+    """Return the numbers of kept pages with those of pages that these crawlers have."""
+    claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
+    return pages._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
 
 
 def _hashes_of(queue: str) -> dict[str, str]:

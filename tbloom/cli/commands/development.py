@@ -8,13 +8,15 @@ import click
 from click.shell_completion import shell_complete
 
 from tbloom.cli.commands.project import settings_here
+from tbloom.cli.commands.targets import given_settings
 from tbloom.cli.kit import formats, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED
 
 
 @click.command(cls=Command, extra="scrapy", example="tbloom doctor")
-def doctor() -> int:
+@given_settings
+def doctor(given: dict[str, str]) -> int:
     """Say what is wrong with a Scrapy project's settings.
 
     Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
@@ -25,9 +27,10 @@ def doctor() -> int:
     settings = settings_here()
 
     from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - the same
     from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - the same
 
-    faults, notes = examine(settings)
+    faults, notes = examine(settings_of(given, settings))
     for note in [*untested_versions(), *notes]:
         output.line(formats.printable(f"note: {note}"))
     for fault in faults:

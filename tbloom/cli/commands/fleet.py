@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
+import redis
 from click.core import ParameterSource
 
 from tbloom.bloom.claims.fleet import (
+    CRAWLERS,
     DEAD,
     ELSEWHERE,
     ENDED,
@@ -23,6 +28,7 @@ from tbloom.bloom.claims.fleet import (
     GIVEN_UP,
     LEFT,
     LIVING,
+    WORKS,
     Crawler,
     Group,
     KeptPage,
@@ -30,14 +36,20 @@ from tbloom.bloom.claims.fleet import (
     Moved,
     NewNote,
     Pages,
+    View,
     Where,
     grouped,
     kept_note,
+    natural,
+    numbers_of,
+    order,
+    per_minute,
 )
-from tbloom.cli.commands.targets import Target, of_fleet, words_of
-from tbloom.cli.kit import errors, formats, numbers, options, output, progress
+from tbloom.cli.commands.targets import Target, arguments_of, of_fleet, shortened, words_of
+from tbloom.cli.kit import errors, filters, formats, numbers, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filters import Server
 from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
@@ -50,50 +62,199 @@ _BATCH = 1_000
 _MOST_READ, _SHOWN = 10_000, 10
 #: The most reasons of a crawler's failures that ``queue`` shows.
 _REASONS = 3
+#: So many queues are shown without --all, and these numbers of their pages.
+_MOST_SETS, _COUNTED = 20, ("claimed", LEFT, FAILED, GIVEN_UP)
+#: The columns of crawlers that a narrow terminal does without, the most important first.
+_LEAST = (
+    *(
+        "claimed",
+        "done",
+        "a minute",
+        FAILED,
+        "arguments",
+        "spider",
+        "why",
+        "beat",
+        "started",
+        "given",
+        "taken",
+    ),
+)
+#: How crawls end without an error.
+_WELL = re.compile("finished|shutdown|cancelled|closespider_(?!errorcount).*")
 
 
 # queue
 
 
+class FleetLine(NamedTuple):
+    """What is shown of a filter with crawlers, where all are shown."""
+
+    filter: str
+    #: The state of its liveliest crawler.
+    state: str
+    #: How many crawlers live.
+    crawlers: int
+    done: int
+    failed: int
+    per_minute: int
+
+
+def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
+    """Yield the filters that have, or had, crawlers: those at work first, each with its name, or with the error that it raises."""
+    found = list[FleetLine]()
+    for name in server.names(filters.WITH_SLICES):
+        try:
+            numbers = numbers_of(server.filter(name))
+        except (TBloomError, CommandError, redis.ResponseError) as error:
+            yield name, error
+            continue
+        if numbers and (numbers.crawlers or numbers.done or any(numbers.pages)):
+            states = [state for state in CRAWLERS if numbers.crawlers.get(state)] or [ENDED]
+            living = sum(numbers.crawlers.get(state, 0) for state in LIVING)
+            failed = numbers.pages.failed + numbers.pages.given_up
+            about = states[0], living, numbers.done, failed, numbers.per_minute
+            found.append(FleetLine(name, *about))
+    found.sort(key=lambda each: (CRAWLERS.index(each.state), natural(each.filter)))
+    yield from ((each.filter, each) for each in found)
+
+
+def _overview(server: Server, words: list[str], **_: Any) -> int:
+    """Show all fleets of a server."""
+    found, code = output.readable(fleets_of(server))
+    rows = [
+        {
+            "fleet": f"tbloom queue {shlex.quote(each.filter)}",
+            "is": each.state,
+            "crawlers": f"{each.crawlers:,}",
+            "done": f"{each.done:,}",
+            FAILED: f"{each.failed:,}",
+            "a minute": f"{each.per_minute:,}",
+        }
+        for each in found
+    ]
+    least = ["done", "a minute", FAILED, "crawlers"]
+    where = f"; each with {shlex.join(words)}" * bool(words)
+    shown = formats.printable(f"{formats.counted(len(rows), 'fleet')} on {server.place}{where}")
+    table = output.table(rows, left=("fleet", "is"), least=least)
+    output.show(
+        [each._asdict() for each in found], lambda: "\n\n".join(filter(None, [shown, table]))
+    )
+    return code
+
+
 @click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
-@of_fleet()
+@of_fleet(overview=_overview)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="also crawlers that have ended within the hour, and all arguments",
+)
 @options.as_json
-def queue(target: Target) -> None:
+def queue(target: Target, *, everything: bool) -> None:
     """Show a Scrapy spider's pages by state, and its crawlers.
 
     SPIDER is a spider of the project in whose folder you are. Elsewhere, it is a filter, or a spider whose filter has the default
-    name; -s or --url name the server. A crawler has the pages that it fetches and those that it has queued. What it has failed
-    and done are those of its session. To see it live: watch -n 5 tbloom queue SPIDER.
+    name. Without one, all filters with crawlers are shown; -s or --url name the server. A crawler has the pages that it fetches and
+    those that it has queued. What it has failed and done are those of its session. To see it live: watch -n 5 tbloom queue SPIDER.
     """
-    found = [
-        (fleet, crawlers := fleet.crawlers(), fleet.pages(crawlers)) for fleet in target.fleets
-    ]
-    if len(found) > 1:
-        found = [
-            (fleet, crawlers, pages) for fleet, crawlers, pages in found if crawlers or any(pages)
-        ]
+    views, done = target.look()
     queues = [
-        {"queue": fleet.queue, "pages": pages._asdict(), "crawlers": [*map(_as_json, crawlers)]}
-        for fleet, crawlers, pages in found
+        {
+            **each._asdict(),
+            "pages": each.pages._asdict(),
+            "crawlers": [*map(_as_json, each.crawlers)],
+        }
+        for each in views
     ]
-    value = {"filter": target.name, "server": target.server, "queues": queues}
-    texts = [_queue_text(target, *each) for each in found]
-    output.show(value, lambda: "\n\n".join(texts) or f"{target.place}: {_NOTHING}")
+    value = {"filter": target.name, "server": target.server, "done": done, "queues": queues}
+    output.show(value, lambda: _queue_text(target, views, done, everything=everything))
 
 
+#: So many characters of an error's message stand in a table; --json-lines has all.
+_MESSAGE = 50
 _NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
 
 
-def _queue_text(target: Target, fleet: KeptPages, crawlers: list[Crawler], pages: Pages) -> str:
-    tables = [
-        output.table(_page_rows(pages, fleet.queue), left=("pages", "")),
-        output.table(_crawler_rows(crawlers), left=("crawler", "is", "why")),
+def _queue_text(target: Target, views: list[View], done: int | None, *, everything: bool) -> str:
+    words, names = target.words([each.queue for each in views]), _names_of(views)
+    pages = Pages(*map(sum, zip(*(each.pages for each in views), strict=True)))
+    crawlers = [crawler for each in views for crawler in each.crawlers]
+    ended = [] if everything else [each for each in crawlers if each.state == ENDED]
+    rows = [
+        (crawler, names[each.queue])
+        for each in views
+        for crawler in each.crawlers
+        if everything or crawler.state != ENDED
     ]
-    shown = [table for table in tables if table] or [_NOTHING]
-    return "\n\n".join([formats.printable(target.title(fleet)), *shown])
+    rows.sort(key=lambda row: order(row[0]))
+    shown = [
+        output.sentence(_progress(pages, crawlers, done)),
+        output.table(_page_rows(pages, words), left=("pages", ""), least=[""]),
+        _sets_text(views, names, everything=everything),
+        output.table(_crawler_rows(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
+        _ended_text(ended),
+    ]
+    if not (crawlers or any(pages)):
+        shown.append(_NOTHING)
+    return "\n\n".join([_title(target, words), *filter(None, shown)])
 
 
-def _page_rows(pages: Pages, queue: str) -> list[dict[str, str]]:
+def _progress(pages: Pages, crawlers: list[Crawler], done: int | None) -> str:
+    """Return how far the crawls are."""
+    if not done:  # nobody has told
+        return ""
+    waiting = pages.claimed + pages.left + pages.orphaned
+    rate = per_minute(crawlers)
+    return f"{done:,} done in this filter, {rate:,} a minute; {waiting:,} claimed or left"
+
+
+def _ended_text(ended: list[Crawler]) -> str:
+    errors = sum(not _WELL.fullmatch(each.record.ended) for each in ended)
+    by_errors = f", {errors:,} of them by errors" * bool(errors)
+    return f"{len(ended):,} ended{by_errors} (--all shows them)" if ended else ""
+
+
+def _title(target: Target, words: str) -> str:
+    return formats.printable(f"{words} at {target.place}")
+
+
+#: The headings of what tells queues apart.
+_APART = _ARGUMENTS, _SPIDER = "arguments", "spider"
+
+
+def _names_of(views: Iterable[View | KeptPages]) -> dict[str, dict[str, str]]:
+    """Return the cell that tells each queue from the others, by its heading; none, if there is one queue."""
+    queues = [each.queue for each in views]
+    if len(queues) == 1:
+        return {queues[0]: {}}
+    if len({queue.partition("\n")[0] for queue in queues}) == 1:
+        return {queue: {_ARGUMENTS: arguments_of(queue)} for queue in queues}
+    return {queue: {_SPIDER: words_of(queue)} for queue in queues}
+
+
+def _sets_text(views: list[View], names: dict[str, dict[str, str]], *, everything: bool) -> str:
+    """Return a line for each of several queues, those with the most crawlers and pages first."""
+    if len(views) == 1:
+        return ""
+    living = {each.queue: sum(one.state in LIVING for one in each.crawlers) for each in views}
+    rows = [
+        {
+            **names[each.queue],
+            "crawlers": f"{living[each.queue]:,}",
+            **{name: f"{getattr(each.pages, name.replace(' ', '_')):,}" for name in _COUNTED},
+        }
+        for each in sorted(
+            views, key=lambda each: (-living[each.queue], -sum(each.pages), natural(each.queue))
+        )
+    ]
+    shown = rows if everything else rows[:_MOST_SETS]
+    more = f"\n{len(rows) - len(shown):,} more: --all shows them" * (len(rows) > len(shown))
+    return output.table(shown, left=_APART, least=["crawlers", *_COUNTED]) + more
+
+
+def _page_rows(pages: Pages, words: str) -> list[dict[str, str]]:
     held = f"; {pages.held:,} held by crawlers at work" if pages.held else ""
     suspects = (
         f"; {pages.suspects:,} alone, because crawlers have died of them" if pages.suspects else ""
@@ -103,13 +264,13 @@ def _page_rows(pages: Pages, queue: str) -> list[dict[str, str]]:
         (LEFT, pages.left, f"for the next crawler that has nothing to fetch{suspects}"),
         ("of dead crawlers", pages.orphaned, "left, as soon as a crawler asks for pages"),
         (FAILED, pages.failed, f"for the next crawl that starts{held}"),
-        (GIVEN_UP, pages.given_up, f"for a link, or: tbloom retry {words_of(queue)} --given-up"),
+        (GIVEN_UP, pages.given_up, f"for a link, or: tbloom retry {words} --given-up"),
     ]
     return [{"pages": name, "number": f"{n:,}", "": remark} for name, n, remark in rows if n]
 
 
-def _crawler_rows(crawlers: list[Crawler]) -> list[dict[str, str]]:
-    return _said_columns([_crawler_row(each) for each in crawlers])
+def _crawler_rows(crawlers: list[tuple[Crawler, dict[str, str]]]) -> list[dict[str, str]]:
+    return _said_columns([_crawler_row(each, name) for each, name in crawlers])
 
 
 def _said_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -118,7 +279,7 @@ def _said_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{heading: cell for heading, cell in row.items() if heading in said} for row in rows]
 
 
-def _crawler_row(crawler: Crawler) -> dict[str, str]:
+def _crawler_row(crawler: Crawler, name: dict[str, str]) -> dict[str, str]:
     record, beat = crawler.record, crawler.beat
     is_living, is_known = crawler.state in LIVING, bool(record.host)
     reasons = Counter(record.failed).most_common(_REASONS)
@@ -130,12 +291,13 @@ def _crawler_row(crawler: Crawler) -> dict[str, str]:
 
     return {
         "crawler": crawler.place,
+        **name,
         "is": ended,
         "started": "" if beat is None or not is_known else formats.age(record.up + beat),
         "beat": "" if beat is None else formats.age(beat),
         "claimed": number(crawler.claimed, shown=is_known and has_pages),
         "done": number(record.done),
-        "a minute": number(record.per_minute, shown=is_known and is_living),
+        "a minute": number(record.per_minute, shown=is_known and crawler.state == WORKS),
         "taken": number(record.taken),
         "given": number(record.given),
         "failed": number(sum(record.failed.values())),
@@ -189,7 +351,7 @@ def _choosing(function: Callable[..., Any]) -> Any:
         left: bool = False,
         **more: Any,
     ) -> Any:
-        now = target.fleets[0].now()
+        now = target.fleets()[0].now()
         where = Where(
             reason=more.pop("reason"),
             host=more.pop("host"),
@@ -221,7 +383,7 @@ _filters = options.all_of(
     click.option("--given-up", "given_up", is_flag=True, help="only those that are given up"),
 )
 _left = click.option("--left", is_flag=True, help="those that are left, in place of failed ones")
-_all = click.option("--all", "everything", is_flag=True, help="all of them, without a filter")
+_all = click.option("--all", "everything", is_flag=True, help="all of them")
 
 
 @click.command(cls=Command, extra="scrapy", example="tbloom failed shop --reason status --since 2h")
@@ -241,11 +403,9 @@ def failed(target: Target, chosen: _Chosen, *, as_lines: bool) -> None:
     tbloom retry. SPIDER is as of tbloom queue. Without --json-lines, at most 10,000 pages of each state are shown.
     """
     if as_lines:
-        _print_lines(chain.from_iterable(map(chosen.of, target.fleets)))
-        return
-    for n, fleet in enumerate(target.fleets):
-        output.line("\n" * bool(n) + formats.printable(target.title(fleet)) + "\n")
-        _show_failed(fleet, chosen)
+        _print_lines(chain.from_iterable(map(chosen.of, target.fleets())))
+    else:
+        _show_failed(target, chosen)
 
 
 def _print_lines(pages: Iterator[KeptPage]) -> None:
@@ -263,25 +423,55 @@ def _print_lines(pages: Iterator[KeptPage]) -> None:
         output.say(f"{formats.counted(others, 'note')} of another program: no request")
 
 
-def _show_failed(fleet: KeptPages, chosen: _Chosen) -> None:
-    pages, more = list[KeptPage](), list[str]()
+def _show_failed(target: Target, chosen: _Chosen) -> None:
+    fleets, more = target.fleets(), list[str]()
+    names, pages = _names_of(fleets), {fleet.queue: list[KeptPage]() for fleet in fleets}
     for state in chosen.states:
-        found = [*islice(chosen.of(fleet, state), _MOST_READ + 1)]
-        more += [state] * (len(found) > _MOST_READ)
-        pages += found[:_MOST_READ]
-    if not pages:
-        output.line(
-            f"no pages are {' or '.join(chosen.states)}" + ", or match" * bool(chosen.where)
-        )
+        room = _MOST_READ
+        for fleet in fleets:
+            found = [*islice(chosen.of(fleet, state), room + 1)]
+            pages[fleet.queue] += found[:room]
+            if len(found) > room:
+                more.append(state)
+                break
+            room -= len(found)
+    output.line(_title(target, target.words([*pages])) + "\n")
+    if not any(pages.values()):
+        output.line(_none_found(fleets, chosen))
         return
-    groups = [_group_row(group, chosen.now) for group in grouped(pages)]
-    output.line(output.table(groups, left=("state", "reason", "host", "callback")))
-    newest = nlargest(_SHOWN, pages, key=lambda page: page.failed_at or 0)
-    rows = _said_columns([_page_row(page, chosen.now) for page in newest])
-    left = "state", "reason", "URL", "message", "where"
-    output.line("\n" + output.table(rows, left=left))
+    groups = [(group, names[queue]) for queue in pages for group in grouped(pages[queue])]
+    groups.sort(key=lambda each: -each[0].number)
+    rows = [{**name, **_group_row(group, chosen.now)} for group, name in groups]
+    left = *_APART, "state", "reason", "host", "callback"
+    least = [*_APART, "host", "newest", "oldest", "callback"]
+    output.line(output.table(rows, left=left, least=least))
+    every = [(page, names[queue]) for queue in pages for page in pages[queue]]
+    newest = nlargest(_SHOWN, every, key=lambda each: each[0].failed_at or 0)
+    rows = _said_columns(
+        [{**_page_row(page, chosen.now), **name, **_said(page)} for page, name in newest]
+    )
+    least = ["reason", "message", *_APART, "where", "newest", "state", "tries"]
+    output.line("\n" + output.table(rows, left=(*left, "URL", "message", "where"), least=least))
     for state in more:
         output.say(f"there are more than {_MOST_READ:,} {state} pages; --json-lines has all")
+
+
+def _none_found(fleets: list[KeptPages], chosen: _Chosen) -> str:
+    """Return that no pages are meant, and what is right if a host, a reason or a URL is none of theirs."""
+    none, where = f"no pages are {' or '.join(chosen.states)}", chosen.where
+    if not where:
+        return none
+    every = chosen._replace(where=Where())
+    pages = [*islice(chain.from_iterable(map(every.of, fleets)), _MOST_READ)]
+    none += ", or match" * bool(pages)
+    for word in "host", "reason":
+        given = getattr(where, word)
+        if given and pages and not any(map(replace(Where(), **{word: given}).has, pages)):
+            known = sorted({getattr(page, word) for page in pages})
+            none += f"; they have the {word}s {shortened(known)}"
+    if where.url and not {*where.url} & {*"*?"}:
+        none += f"; --match is a whole URL: '*{where.url}*' matches a part"
+    return none
 
 
 def _group_row(group: Group, now: float) -> dict[str, str]:
@@ -302,10 +492,19 @@ def _page_row(page: KeptPage, now: float) -> dict[str, str]:
         "state": page.state,
         "reason": page.reason,
         "tries": str(page.tries),
+    }
+
+
+def _said(page: KeptPage) -> dict[str, str]:
+    return {
         "URL": page.url,
-        "message": page.message,
+        "message": _cut(page.message),
         "where": page.where,
     }
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _MESSAGE else f"{message[: _MESSAGE - 3]}..."
 
 
 def _ago(at: float | None, now: float) -> str:
@@ -333,11 +532,11 @@ def retry(target: Target, chosen: _Chosen, callback: str, *, everything: bool) -
     """Give a Scrapy spider's failed pages to its crawlers.
 
     A crawler takes them once it has nothing else to fetch: one that runs, or else the next one that starts. The tries of a page
-    begin again. Without a filter or --all, nothing is done. SPIDER is as of tbloom queue.
+    begin again. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
-    _expect_filter(chosen, everything=everything)
-    fleet, new_note = target.one(), _new_note(target, callback)
-    _move(fleet, chosen, ("Retry", "Retried"), partial(fleet.retry, new_note=new_note))
+    _expect_choice(chosen, everything=everything)
+    new_note = _new_note(target, callback)
+    _move(target, chosen, ("Retry", "Retried"), lambda fleet, pages: fleet.retry(pages, new_note))
 
 
 def _new_note(target: Target, callback: str) -> NewNote:
@@ -362,39 +561,58 @@ def _new_note(target: Target, callback: str) -> NewNote:
 def drop(target: Target, chosen: _Chosen, *, everything: bool) -> None:
     """Forget a Scrapy spider's failed pages.
 
-    Each is new to the next link. Without a filter or --all, nothing is done. SPIDER is as of tbloom queue.
+    Each is new to the next link. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
-    _expect_filter(chosen, everything=everything)
-    fleet = target.one()
-    _move(fleet, chosen, ("Drop", "Dropped"), fleet.drop)
+    _expect_choice(chosen, everything=everything)
+    _move(target, chosen, ("Drop", "Dropped"), lambda fleet, pages: fleet.drop(pages))
 
 
-def _expect_filter(chosen: _Chosen, *, everything: bool) -> None:
+def _expect_choice(chosen: _Chosen, *, everything: bool) -> None:
     """Raise CommandError unless the command says which pages are meant."""
     if not (chosen.is_narrow or everything):
-        raise CommandError("expected a filter, such as --reason status/503 or --host, or --all")
+        raise CommandError("expected a choice, such as --reason status/503 or --host, or --all")
 
 
 def _move(
-    fleet: KeptPages,
+    target: Target,
     chosen: _Chosen,
     verbs: tuple[str, str],
-    move: Callable[[Iterator[KeptPage]], Moved],
+    move: Callable[[KeptPages, Iterator[KeptPage]], Moved],
 ) -> None:
     """Move the pages, after a question that says how many they are; say what became of them."""
     ask, done = verbs
-    spider, pages = words_of(fleet.queue), chosen.of(fleet)
-    first = next(pages, None)
-    if first is not None and not output.is_on("yes"):
-        number = 1 + sum(1 for _ in _counted(pages))
-        what = f"{formats.counted(number, 'page')} of {spider!r}, for example {first.url}"
-        output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")
-        first, pages = None, chosen.of(fleet)
-    moved = move(_counted(chain([first] if first else [], pages)))
-    shown = f"{done} {formats.counted(moved.moved, 'page')} of {spider!r}"
-    if moved.gone:
-        shown += f"; {moved.gone:,} were no longer there: a link, or a crawl, came first"
-    output.show({"moved": moved.moved, "gone": moved.gone}, lambda: formats.printable(shown))
+    fleets = target.fleets()
+    if not output.is_on("yes"):
+        numbers, example = Counter[str](), ""
+        for fleet in fleets:
+            for page in _counted(chosen.of(fleet)):
+                numbers[fleet.queue] += 1
+                example = example or page.url
+        if numbers:
+            what = f"{_numbered(target, fleets, numbers)}, for example {example}"
+            output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")
+    found = {fleet.queue: move(fleet, _counted(chosen.of(fleet))) for fleet in fleets}
+    numbers = Counter({queue: each.moved for queue, each in found.items() if each.moved})
+    moved, gone = numbers.total(), sum(each.gone for each in found.values())
+    shown = f"{done} {_numbered(target, fleets, numbers)}"
+    if gone:
+        shown += f"; {gone:,} were no longer there: a link, or a crawl, came first"
+    if not moved + gone:
+        shown += f": {_none_found(fleets, chosen)}" * bool(chosen.where)
+    if done == "Dropped" and LEFT not in chosen.states and not chosen.is_narrow:
+        left = sum(each.pages.left for each in target.look()[0])
+        stay = "stay" if left != 1 else "stays"
+        shown += f"; {formats.counted(left, 'left page')} {stay} (--left: those)" * bool(left)
+    output.show({"moved": moved, "gone": gone}, lambda: formats.printable(shown))
+
+
+def _numbered(target: Target, fleets: list[KeptPages], numbers: Counter[str]) -> str:
+    """Return how many pages these are, also of each queue if they are of several ones."""
+    words = target.words([*numbers] or [fleet.queue for fleet in fleets])
+    total = f"{formats.counted(numbers.total(), 'page')} of {words!r}"
+    names = _names_of(fleets)
+    parts = shortened(f"{n:,} of {''.join(names[q].values())}" for q, n in numbers.most_common())
+    return f"{total}: {parts}" if len(numbers) > 1 else total
 
 
 def _counted(pages: Iterator[KeptPage]) -> Iterator[KeptPage]:
@@ -443,6 +661,13 @@ def push(target: Target, file: BinaryIO, old_key: str | None, *, again: bool) ->
     assert target.spider is not None  # noqa: S101 - of_fleet has looked
     if old_key is None:
         _push_lines(target.spider, file, again=again)
+        known = target.known()
+        if target.arguments is None and known and target.plain not in known:
+            others = shortened(map(arguments_of, known))
+            output.say(
+                f"only crawls of {target.asked!r} with arguments are known ({others}): "
+                "these pages wait for one without any"
+            )
         return 0
     source = click.get_current_context().get_parameter_source("file")
     if source is ParameterSource.COMMANDLINE or again:

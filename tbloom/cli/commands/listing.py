@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tbloom.bloom.info import FilterInfo, SliceInfo
+from tbloom.cli.commands.targets import as_here
 from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.filters import Info, Server
@@ -24,6 +25,7 @@ _NEARLY_FULL = 0.95
 @click.command(cls=Command, example="tbloom list")
 @options.server
 @options.as_json
+@as_here
 def list_filters(server: Server) -> int:
     """Show the filters on a server.
 
@@ -45,10 +47,11 @@ def list_filters(server: Server) -> int:
 @options.name
 @options.server
 @options.as_json
+@as_here
 def info(name: str, server: Server) -> None:
     """Show a filter, slice by slice.
 
-    An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
+    NAME is a filter, or a spider of the project in whose folder you are. An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
     """
     found = server.any_filter(name).info()
     output.show(as_dict(found), lambda: as_text(found))
@@ -58,6 +61,7 @@ def info(name: str, server: Server) -> None:
 @options.name
 @options.server
 @options.yes
+@as_here
 def clear(name: str, server: Server) -> None:
     """Forget all items of a filter.
 

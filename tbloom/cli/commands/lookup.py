@@ -11,6 +11,7 @@ from tbloom import TimeBloom
 from tbloom.arguments import check_within
 from tbloom.bloom.fingerprinter import maker_of
 from tbloom.bloom.hasher import Secret
+from tbloom.cli.commands.targets import as_here
 from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -83,6 +84,7 @@ def _add(
 
 @click.command(cls=Command, example="tbloom check news urls.txt")
 @_lookup
+@as_here
 def check(
     name: str,
     files: tuple[str, ...],
@@ -94,7 +96,7 @@ def check(
 ) -> int:
     """Print the new lines of files, without adding them.
 
-    Exit code 1: no line was printed, or a file could not be read.
+    NAME is as of tbloom info. Exit code 1: no line was printed, or a file could not be read.
     """
     filter = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
     check_within(within, filter.config.slices)  # where there are no lines, too

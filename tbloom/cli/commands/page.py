@@ -28,19 +28,22 @@ from tbloom.bloom.claims.fleet import (
     FAILED,
     GIVEN_UP,
     LIVING,
-    WORKS,
     Crawler,
     Fleet,
     Group,
     KeptPage,
     Pages,
+    View,
     Where,
     crawlers_of,
     grouped,
     numbers_of,
+    order,
+    per_minute,
     time_of,
 )
 from tbloom.bloom.info import FilterInfo
+from tbloom.cli.commands.fleet import FleetLine
 from tbloom.cli.commands.listing import advice, window_text
 from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import CommandError, one_line
@@ -83,14 +86,26 @@ class Watched:
     #: The filter and its server.
     place: str
     seen: Any
-    #: Returns the queues.
-    queues: Callable[[], Sequence[str]]
+    #: Returns what is known of the queues, and how many pages were done in the filter.
+    look: Callable[[], tuple[Sequence[View], int | None]]
     #: Whether these are all queues of the filter.
     is_whole: bool
     #: Returns the name of a queue, as people read it.
     title_of: Callable[[str], str]
     #: Returns the words that name a queue on a command line; None: there are none. The number is that of the fleet's queues.
     words_of: Callable[[str, int], list[str] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A page about all fleets of a server."""
+
+    place: str
+    #: Returns them.
+    fleets: Callable[[], list[FleetLine]]
+    #: The options that name the server.
+    words: list[str]
+    name: str = "Fleets"
 
 
 class Kept(NamedTuple):
@@ -117,6 +132,8 @@ class Look(NamedTuple):
     info: FilterInfo
     crawlers: list[Crawler]
     pages: Pages
+    #: How many pages were done in the filter.
+    done: int
     #: The failed pages, or those that were read of them.
     kept: list[Kept]
     #: Whether there are more.
@@ -126,41 +143,41 @@ class Look(NamedTuple):
     now: float
 
 
-def look_at(watched: Watched, earlier: Look | None = None) -> Look:
+def look_at(watched: Watched | Overview, earlier: Any = None) -> Look | list[FleetLine]:
     """Return what the server tells. The result of an ``earlier`` look saves it the counting of what has not changed."""
-    seen, queues = watched.seen, [*watched.queues()]
-    fleets = [Fleet(seen, queue) for queue in queues]
-    crawlers = crawlers_of(seen)
+    if isinstance(watched, Overview):
+        return watched.fleets()
+    seen, (views, done) = watched.seen, watched.look()
     if watched.is_whole:
-        numbers = numbers_of(seen)
+        crawlers, numbers = crawlers_of(seen), numbers_of(seen)
         pages = numbers.pages if numbers else Pages()
     else:
-        crawlers = [each for each in crawlers if any(fleet.has(each) for fleet in fleets)]
-        counted = [fleet.pages(filter(fleet.has, crawlers)) for fleet in fleets]
-        pages = Pages(*map(sum, zip(*counted, strict=True)))
+        crawlers = sorted((each for view in views for each in view.crawlers), key=order)
+        pages = Pages(*map(sum, zip(*(view.pages for view in views), strict=True)))
     kept, is_cut = list[Kept](), False
-    for fleet in fleets if pages.failed or pages.given_up else ():
-        for state in LISTED:
+    for view in views:
+        fleet = Fleet(seen, view.queue)
+        for state in LISTED if view.pages.failed or view.pages.given_up else ():
             room = min(MOST_PAGES - len(kept), MOST_PAGES // len(LISTED))
             found = [Kept(fleet.queue, page) for page in fleet.kept([state], room + 1)]
             is_cut |= len(found) > room
             kept += found[:room]
-    info = seen.info(earlier and earlier.info)
-    return Look(info, crawlers, pages, kept, is_cut, queues, time_of(seen))
+    queues, info = [view.queue for view in views], seen.info(earlier and earlier.info)
+    return Look(info, crawlers, pages, done or 0, kept, is_cut, queues, time_of(seen))
 
 
 class Looks:
     """Looks at a fleet that all viewers share, at most one in so many seconds."""
 
-    def __init__(self, watched: Watched, every: float) -> None:
+    def __init__(self, watched: Watched | Overview, every: float) -> None:
         self.watched = watched
         self.every = every
         self._lock = threading.Lock()
-        self._look: Look | None = None
+        self._look: Look | list[FleetLine] | None = None
         self._error: Exception | None = None
         self._again_at = 0.0
 
-    def look(self) -> Look:
+    def look(self) -> Look | list[FleetLine]:
         """Return the newest look. Raise what the server's answer was, if it was an error."""
         with self._lock:
             if time.monotonic() >= self._again_at:
@@ -176,8 +193,8 @@ class Looks:
 
 
 def html_of(
-    watched: Watched,
-    look: Look | None,
+    watched: Watched | Overview,
+    look: Look | list[FleetLine] | None,
     query: Query | None = None,
     *,
     refresh: int = 0,
@@ -200,7 +217,7 @@ def html_of(
         lstrip_blocks=True,
     )
     # An older version of tbloom tells only a hash of its queue.
-    now, known = (look.now, look.queues) if look else (0.0, [])
+    now = look.now if isinstance(look, Look) else time.time()
     environment.filters |= {
         "number": "{:,}".format,
         "size": formats.size,
@@ -209,15 +226,23 @@ def html_of(
         "counted": formats.counted,
         "age": lambda seconds: "" if seconds is None else formats.age(seconds),
         "since": lambda at: "" if at is None else formats.age(max(0, now - at)),
-        "words": lambda queue: watched.title_of(queue) if queue in known else "",
         "why": lambda failed: ", ".join(f"{reason} {n:,}" for reason, n in failed.items()),
+        "words": str,
+        "way": list,
         "without_userinfo": lambda url: _USERINFO.sub(r"\1", url),
     }
-    shown = _shown(watched, look, query or {}) if look else {}
+    shown = dict[str, Any](look=None, fleets=None)
+    if isinstance(watched, Overview):
+        words = watched.words
+        environment.filters["way"] = lambda name: ["tbloom", "watch", shlex.quote(name), *words]
+        shown["fleets"] = look
+    elif isinstance(look, Look):
+        title_of, known = watched.title_of, look.queues
+        environment.filters["words"] = lambda queue: title_of(queue) if queue in known else ""
+        shown |= {"look": look, **_shown(watched, look, query or {})}
     html = environment.get_template("watch.html").render(
         name=watched.name,
         place=watched.place,
-        look=look,
         refresh=refresh,
         trouble=trouble,
         made=datetime.now(UTC),
@@ -250,7 +275,7 @@ def _shown(watched: Watched, look: Look, query: Query) -> dict[str, Any]:
         "has_queues": len(look.queues) > 1,
         "living": len(living),
         "states": ", ".join(f"{n:,} {state}" for state, n in states_of_crawlers.items()),
-        "per_minute": sum(each.record.per_minute for each in living if each.state == WORKS),
+        "per_minute": per_minute(look.crawlers),
         "crawlers": look.crawlers[:MOST_CRAWLERS],
         "rows": rows[:MOST_GROUPS],
         "number_of_rows": len(rows),

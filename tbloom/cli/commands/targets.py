@@ -4,40 +4,51 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import wraps
-from importlib.util import find_spec
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
-from tbloom.bloom.claims.fleet import Fleet, KeptPages, queues_of
+from tbloom.bloom.claims.fleet import Fleet, KeptPages, View, queues_of, views_of
 from tbloom.bloom.claims.queues import arguments_in, queue_of
 from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.engine.urls import address_of
-from tbloom.local.claims import LocalFleet
+from tbloom.engine.urls import address_of, without_secrets
+from tbloom.errors import ConfigError
+from tbloom.local.claims import CrawlLocal, LocalFleet
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.pushing import SpiderQueue
 
 #: The settings that an option gives, too.
 _PLACES = {"REDIS_URL", "TBLOOM_KEY_PREFIX"}
-#: So many queues are named in an error.
+#: The settings that name a filter.
+_OF_FILTER = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX"
+#: The option that names the crawl without arguments.
+WITHOUT = "--no-arguments"
+#: So many of many are named in a line.
 _NAMED = 10
 
 
 class Target(NamedTuple):
     """What a command is asked of."""
 
+    #: SPIDER, as it was given.
+    asked: str
     #: The filter, and its server, without a password.
     seen: Any
     server: str
-    #: The fleet of the spider, or of each queue of the filter; at least one.
-    fleets: Sequence[KeptPages]
+    #: Returns the queues of which the crawlers of the spider, or of the whole filter, have told.
+    known: Callable[[], list[str]]
+    #: The queue of the spider's crawl without arguments.
+    plain: str
+    #: The arguments that the command names; None: any.
+    arguments: Mapping[str, str] | None = None
     #: The spider of the project; None: there is no project, or it has no such spider.
     spider: SpiderQueue | None = None
 
@@ -51,34 +62,64 @@ class Target(NamedTuple):
         """The filter, and its server: "'shop:tbloom', redis1:6379/0"."""
         return f"{self.name!r}, {self.server}"
 
-    def title(self, fleet: KeptPages) -> str:
-        """Return what names the spider, with its arguments, the filter and the server."""
-        return f"{words_of(fleet.queue)} at {self.place}"
+    def words(self, queues: Sequence[str]) -> str:
+        """Return the words that name these queues on a command line: the spider, with its arguments if there is one queue."""
+        # In its project, a spider has its own name, though a filter that projects share has it with the project's.
+        spiders = {self.asked if self.spider else queue.partition("\n")[0] for queue in queues}
+        if len(queues) > 1:
+            return spiders.pop() if len(spiders) == 1 else self.asked
+        return words_of("\n".join([*spiders, *queues[0].split("\n", 1)[1:]]))
 
-    def one(self) -> KeptPages:
-        """Return the only fleet, or that of the spider without arguments. Raise CommandError if there are others only."""
-        if len(self.fleets) == 1:
-            return self.fleets[0]
-        named = [words_of(fleet.queue) for fleet in self.fleets]
-        if len(plain := [fleet for fleet in self.fleets if "\n" not in fleet.queue]) == 1:
-            return plain[0]
-        shown = ", ".join(named[:_NAMED]) + ", ..." * (len(named) > _NAMED)
-        remedy = "give -a NAME=VALUE, or the spider and -s TBLOOM_KEY=NAME"
-        raise CommandError(f"{self.place} has {len(named)} queues ({shown}): {remedy}")
+    def queues(self) -> list[str]:
+        """Return the queues that are meant; at least one."""
+        known = self.known()
+        if self.arguments is None:
+            # What was pushed waits there, though no crawler has told of it.
+            is_whole = known and self.asked == self.name
+            return known if is_whole or self.plain in known else [self.plain, *known]
+        found = [queue for queue in known if arguments_in(queue) == self.arguments]
+        return found or [queue_of(self.plain, self.arguments)]
+
+    def look(self) -> tuple[list[View], int | None]:
+        """Return what is known of the queues that are not empty, at least of one, and how many pages were done in the filter.
+
+        Without a server, that is unknown (None). Raise CommandError if no crawl has the arguments that are named, but others are known.
+        """
+        queues, done = self.queues(), None
+        if isinstance(self.seen, CrawlLocal):
+            views = [View(queue, [], LocalFleet(self.seen, queue).pages()) for queue in queues]
+        else:
+            views, done = views_of(self.seen, queues)
+        found = [each for each in views if each.crawlers or any(each.pages)]
+        if not found and self.arguments and (known := self.known()):
+            others = shortened(map(arguments_of, known))
+            raise CommandError(f"no crawl of {self.words(queues)!r} is known, but with: {others}")
+        return found or views[:1], done
+
+    def fleets(self) -> list[KeptPages]:
+        """Return the fleets of the queues that are not empty, at least one."""
+        kind: Any = LocalFleet if isinstance(self.seen, CrawlLocal) else Fleet
+        return [kind(self.seen, view.queue) for view in self.look()[0]]
+
+
+def shortened(words: Iterable[str]) -> str:
+    """Return a list of words, the first ones if there are many."""
+    found = [*words]
+    return ", ".join(found[:_NAMED]) + f", and {len(found) - _NAMED:,} more" * (len(found) > _NAMED)
 
 
 def words_of(queue: str) -> str:
     """Return the spider and the arguments of a queue as words of a command line."""
-    words = words_in(queue)
-    return queue.replace("\n", " ") if words is None else shlex.join(words)
+    spider, arguments, _ = queue.partition("\n")
+    return f"{shlex.join([spider])} {arguments_of(queue)}" if arguments else shlex.join([spider])
 
 
-def words_in(queue: str) -> list[str] | None:
-    """Return the spider of a queue, and its arguments as options; None: they can't be read."""
+def arguments_of(queue: str) -> str:
+    """Return what names the arguments of a queue on a command line."""
     arguments = arguments_in(queue)
-    if arguments is None:
-        return None
-    return [queue.partition("\n")[0], *options_of(arguments)]
+    if arguments is None:  # they can't be read
+        return queue.partition("\n")[2]
+    return shlex.join(options_of(arguments)) or WITHOUT
 
 
 def options_of(arguments: Mapping[str, str]) -> list[str]:
@@ -106,14 +147,17 @@ def _named_values(flag: str, name: str, help: str) -> options.Decorator:
     )
 
 
+given_settings: options.Decorator = _named_values(
+    "-s", "given", "a setting, as of scrapy crawl, such as REDIS_URL; may be repeated"
+)
 _options = options.all_of(
-    click.argument("spider", type=options.text_of),
     _named_values(
-        "-a", "arguments", "an argument of the spider, as of scrapy crawl; may be repeated"
+        "-a",
+        "arguments",
+        "an argument of the spider, as of scrapy crawl; may be repeated (crawls with any)",
     ),
-    _named_values(
-        "-s", "given", "a setting, as of scrapy crawl, such as REDIS_URL; may be repeated"
-    ),
+    click.option(WITHOUT, "plain", is_flag=True, help="only the crawl without arguments"),
+    given_settings,
     click.option("--url", metavar="URL", help="the server, in place of the setting REDIS_URL"),
     click.option(
         "--prefix",
@@ -123,39 +167,79 @@ _options = options.all_of(
 )
 
 
-def of_fleet(*, of_project: bool = False) -> options.Decorator:
+def of_fleet(
+    *, of_project: bool = False, overview: Callable[..., Any] | None = None
+) -> options.Decorator:
     """Give a command SPIDER, and the options that say where its fleet is; it gets a ``Target`` as its first argument.
 
-    ``of_project``: it needs the project of the spider, and a filter on a server.
+    ``of_project``: it needs the project of the spider, and a filter on a server. ``overview``: what is called in its place, with the
+    server and the words that name it, where no SPIDER is given.
     """
 
     def with_target(function: Callable[..., Any]) -> Any:
         @wraps(function)
         def command(
             *,
-            spider: str,
+            spider: str | None,
             arguments: dict[str, str],
+            plain: bool,
             given: dict[str, str],
             url: str | None,
             prefix: str | None,
             **more: Any,
         ) -> Any:
+            if arguments and plain:
+                raise CommandError(f"expected one of -a, {WITHOUT}")
             if url is not None:
                 given["REDIS_URL"] = url
             if prefix is not None:
                 given["TBLOOM_KEY_PREFIX"] = prefix
-            with open_target(spider, arguments, given, of_project=of_project) as target:
+            # Others, such as scrapyd's _job, say nothing of the crawl.
+            own = {name: value for name, value in arguments.items() if name[:1] != "_"}
+            asked = own if arguments or plain else None
+            if spider is None:
+                assert overview is not None  # noqa: S101 - else SPIDER is required
+                with open_server(given) as server:
+                    return overview(server, words_of_settings(given), **more)
+            with open_target(spider, asked, given, of_project=of_project) as target:
                 return function(target, **more)
 
-        return _options(command)
+        needed = click.argument("spider", type=options.text_of, required=overview is None)
+        return options.all_of(needed, _options)(command)
 
     return with_target
 
 
 @contextmanager
+def open_server(given: Mapping[str, str]) -> Iterator[Server]:
+    """Yield the server that the given settings name, or else those of the project in whose folder this is, or the environment."""
+    here = settings_if_here()
+    if here is None and given.keys() <= _PLACES:
+        with _server_at(given) as server:
+            yield server
+        return
+    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
+
+    settings = settings_of(given, here)
+    if settings.get("TBLOOM_STORE") == "local":
+        raise CommandError("expected SPIDER, because the filters of this project are on no server")
+    with server_of(settings) as server:
+        yield server
+
+
+def words_of_settings(given: Mapping[str, str]) -> list[str]:
+    """Return options with the settings that name a filter, but for a URL with a password."""
+    words = [
+        word for name in _OF_FILTER if name in given for word in ("-s", f"{name}={given[name]}")
+    ]
+    url = given.get("REDIS_URL", "")
+    return [*words, *(("--url", url) if url and without_secrets(url) == url else ())]
+
+
+@contextmanager
 def open_target(
     spider: str,
-    arguments: Mapping[str, str],
+    arguments: Mapping[str, str] | None,
     given: Mapping[str, str],
     *,
     of_project: bool = False,
@@ -163,17 +247,11 @@ def open_target(
     """Yield what SPIDER names.
 
     In a project with a spider of this name, it is that spider, with the project's settings and the ``given`` ones over them.
-    Otherwise it is a filter of this name, or with the default name of a spider's filter, and the queues of which its crawlers have
-    told; with ``arguments``, the queues of these. ``of_project``: see ``of_fleet``.
+    Otherwise it is a filter with the default name of a spider's, or of this name. ``arguments``: those of the crawls that are meant
+    (None: any). ``of_project``: see ``of_fleet``.
 
-    Without Scrapy, it is a filter of this name. Raise TBloomError or CommandError if there is none.
+    Without Scrapy, it is a filter. Raise TBloomError or CommandError if there is none.
     """
-    if find_spec("scrapy") is None:
-        with _server_at(given) as server:
-            seen = server.filter(spider)
-            fleets = [Fleet(seen, queue) for queue in queues_of(seen) or [spider]]
-            yield Target(seen, server.place, fleets)
-        return
     here = settings_here() if of_project else settings_if_here()
     if here is None and given.keys() <= _PLACES:  # most commands outside a project: without Scrapy
         with _server_at(given) as server:
@@ -182,42 +260,53 @@ def open_target(
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
 
-    is_named = of_project or not given
-    if here is not None and (is_named or spider in spider_names(settings_of(given, here))):
-        with open_queue(
-            settings_of(given, here), spider, arguments, has_local=not of_project
-        ) as queue:
-            yield Target(queue.seen, queue.place, [queue.fleet], queue)
+    settings = settings_of(given, here)
+    spiders = [] if here is None else spider_names(settings)
+    if of_project or spider in spiders:
+        with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
+            plain, seen = queue.plain, queue.seen
+            known = partial(_known, seen, lambda name: name == plain)
+            yield Target(spider, seen, queue.place, known, plain, arguments, queue)
         return
-    settings = settings_of(given, None)
+    if settings.get("TBLOOM_STORE") == "local" and spiders:
+        raise ConfigError(
+            "SPIDER", spider, f"the name of a spider of this project ({', '.join(spiders)})"
+        )
     if settings.get("TBLOOM_STORE") == "local":
         with _local_target(settings, spider, arguments) as target:
             yield target
     else:
-        with _server(settings) as server:
-            yield _stored_target(server, _names(settings, spider), spider, arguments)
+        with server_of(settings) as server:
+            # The project's own TBLOOM_KEY is that of its spiders.
+            names = _names(settings_of(given, None), spider)
+            server.others = spiders
+            yield _stored_target(server, names, spider, arguments)
 
 
 @contextmanager
-def _local_target(settings: Any, spider: str, arguments: Mapping[str, str]) -> Iterator[Target]:
+def _local_target(
+    settings: Any, spider: str, arguments: Mapping[str, str] | None
+) -> Iterator[Target]:
     """Yield the queues in a file."""
     from tbloom.scrapy.extras.pushing import open_local  # noqa: PLC0415 - needs Scrapy
 
     settings.setdefault("TBLOOM_MARK", "done")
     with open_local(settings, spider) as seen:
-        queues = _queues_of(seen.queues(), spider, arguments)
-        yield Target(seen, str(seen.path), [LocalFleet(seen, queue) for queue in queues])
+        known = partial(_known, seen, lambda name: name == spider)
+        yield Target(spider, seen, str(seen.path), known, spider, arguments)
 
 
 @contextmanager
-def _server(settings: Any) -> Iterator[Server]:
+def server_of(settings: Any) -> Iterator[Server]:
     """Yield the server that the settings name, or else the environment."""
     from tbloom.scrapy.options import REDIS, make_client, server_settings  # noqa: PLC0415 - needs Scrapy
 
     if any(settings.get(name) for name in REDIS if name != "REDIS_URL"):
         client, _ = make_client(settings)
         with closing(client):
-            yield Server(server_settings(settings), client, "-s", _prefix(settings))
+            server = Server(server_settings(settings), client, "-s", _prefix(settings))
+            with server.named():
+                yield server
         return
     with _server_at(settings) as server:
         yield server
@@ -231,6 +320,39 @@ def _server_at(settings: Any) -> Iterator[Server]:
     option, found = next((option, url) for option, url in known.items() if url)
     with filters.connect(found, option or "--url", _prefix(settings)) as server, server.named():
         yield server
+
+
+def as_here(function: Callable[..., Any]) -> Any:
+    """Let a command about a server, or about a filter on it, know the project in whose folder it runs.
+
+    There, its server is the project's, unless the command line names one, and NAME may be a spider.
+    """
+
+    @wraps(function)
+    def command(*, server: Server, **more: Any) -> Any:
+        here, context = settings_if_here(), click.get_current_context()
+        if here is None:
+            return function(server=server, **more)
+        from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
+        from tbloom.scrapy.extras.pushing import filter_of, spider_names  # noqa: PLC0415 - the same
+
+        places = {
+            "server": ("REDIS_URL", server.url),
+            "prefix": ("TBLOOM_KEY_PREFIX", server.prefix),
+        }
+        given = dict(
+            place
+            for option, place in places.items()
+            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+        )
+        settings = settings_of(given, here)
+        if more.get("name") in (spiders := spider_names(settings)):
+            settings, more["name"] = filter_of(settings, more["name"])
+        with server_of(settings) as found:
+            found.others = spiders
+            return function(server=found, **more)
+
+    return command
 
 
 def _prefix(settings: Any) -> str:
@@ -252,29 +374,25 @@ def _names(settings: Any, spider: str) -> list[str]:
 
 
 def _stored_target(
-    server: Server, names: list[str], spider: str, arguments: Mapping[str, str]
+    server: Server, names: list[str], spider: str, arguments: Mapping[str, str] | None
 ) -> Target:
     """Return the queues of the first of these filters that is stored on the server."""
     name = next((name for name in names if server.kind(name) is not None), None)
     if name is None:
-        either = " or ".join(map(repr, names))
-        raise CommandError(
-            f"no filter {either} on {server.place} ('tbloom list' shows the filters)"
-        )
-    seen = server.filter(name)
-    queues = _queues_of(queues_of(seen), spider if name == names[0] else "", arguments)
-    fleets = [Fleet(seen, queue) for queue in queues or [name.removesuffix(":tbloom")]]
-    return Target(seen, address_of(server.client), fleets)
+        raise server.unknown(*names)
+    seen, is_spiders = server.filter(name), name == names[0]
+    plain = spider if is_spiders else name.removesuffix(":tbloom")
 
-
-def _queues_of(known: list[str], spider: str, arguments: Mapping[str, str]) -> list[str]:
-    """Return those of the known queues that are of the spider (all, without a name) and of these arguments (if there are any)."""
-
-    def is_of(queue: str) -> bool:
-        name = queue.partition("\n")[0]
+    def is_of(known: str) -> bool:
         # A project's name may precede the spider's.
-        is_spiders = not spider or name == spider or name.endswith(f":{spider}")
-        return is_spiders and (not arguments or arguments_in(queue) == arguments)
+        return not is_spiders or known == spider or known.endswith(f":{spider}")
 
-    found = [queue for queue in known if is_of(queue)]
-    return found or ([queue_of(spider, arguments)] if spider else [])
+    known = partial(_known, seen, is_of)
+    place = address_of(server.client)
+    return Target(spider if is_spiders else name, seen, place, known, plain, arguments)
+
+
+def _known(seen: Any, is_of: Callable[[str], bool]) -> list[str]:
+    """Return the known queues of a filter whose spider is meant."""
+    known = seen.queues() if isinstance(seen, CrawlLocal) else queues_of(seen)
+    return [queue for queue in known if is_of(queue.partition("\n")[0])]

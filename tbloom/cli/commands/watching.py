@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.claims.fleet import queues_of
-from tbloom.cli.commands.targets import Target, of_fleet, options_of, words_in, words_of
+from tbloom.bloom.claims.queues import arguments_in
+from tbloom.cli.commands.fleet import FleetLine, fleets_of
+from tbloom.cli.commands.targets import (
+    WITHOUT,
+    Target,
+    of_fleet,
+    options_of,
+    words_of,
+    words_of_settings,
+)
 from tbloom.cli.kit import filters, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.engine.urls import without_secrets
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
-    from tbloom.cli.commands.page import Watched
+    from tbloom.cli.commands.page import Overview, Watched
     from tbloom.metrics import Readings
 
 PORT, WATCH_PORT, EVERY = 9185, 8140, 5.0
@@ -39,8 +45,6 @@ _every = click.option(
     metavar="SECONDS",
     help=f"least time between two requests to Redis ({EVERY:g})",
 )
-#: The settings that name a filter.
-_OF_FILTER = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX"
 
 
 @click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
@@ -108,8 +112,18 @@ def _searched(server: Server) -> tuple[list[str], Callable[[], Readings]]:
     return names, readings
 
 
+def _overview(server: Server, words: list[str], **how: Any) -> None:
+    """Show all fleets of a server on the page."""
+    from tbloom.cli.commands import page  # noqa: PLC0415 - needs an extra
+
+    def fleets() -> list[FleetLine]:
+        return [each for _, each in fleets_of(server) if not isinstance(each, Exception)]
+
+    _show(page.Overview(place=server.place, fleets=fleets, words=words), **how)
+
+
 @click.command(cls=Command, extra="cli", example="tbloom watch shop --port 8140")
-@of_fleet()
+@of_fleet(overview=_overview)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -125,16 +139,23 @@ def _searched(server: Server) -> tuple[list[str], Callable[[], Readings]]:
     metavar="FILE",
     help="write the page to a file instead; -: standard output",
 )
-def watch(target: Target, *, port: int, host: str, every: float, file: str | None) -> None:
+def watch(target: Target, **how: Any) -> None:
     """Show a fleet and its filter on a page, live, in a browser.
 
     The page has the pages by state, the crawlers, the failed pages with the command that gives them to the crawlers again, and the
-    slices of the filter. It changes nothing. SPIDER is as of tbloom queue; for a filter, its whole fleet is shown. The page has
-    no login: to see it from another machine, use ssh -L 8140:localhost:8140 HOST, or a proxy with a login.
+    slices of the filter. It changes nothing. SPIDER is as of tbloom queue; for a filter, its whole fleet is shown, and without one,
+    all filters with crawlers. The page has no login: to see it from another machine, use ssh -L 8140:localhost:8140 HOST, or a proxy
+    with a login.
     """
+    _show(_watched(target), **how)
+
+
+def _show(
+    watched: Watched | Overview, *, port: int, host: str, every: float, file: str | None
+) -> None:
+    """Serve a page, or write it to a file."""
     from tbloom.cli.commands import page  # noqa: PLC0415 - needs an extra
 
-    watched = _watched(target)
     if file is not None:
         html = page.html_of(watched, page.look_at(watched))
         with streams.writing(file) as opened:
@@ -157,43 +178,33 @@ def _watched(target: Target) -> Watched:
     if not isinstance(seen, TimeBloom):
         expected = "expected a filter on a server ('tbloom failed' shows this one)"
         raise CommandError(f"{target.place}: {expected}")
-    spider, arguments, given = asked["spider"], asked["arguments"], asked["given"]
-    is_whole = target.spider is None and spider == target.name and not arguments
-    own = [fleet.queue for fleet in target.fleets]
-    words = [spider, *options_of(arguments)]
-    where = _words_of_settings(given)
+    given = asked["given"]
+    is_whole = target.spider is None and target.asked == target.name and target.arguments is None
+    # Outside its project, a spider may have another filter.
+    named = {"TBLOOM_KEY": target.name, **given} if is_whole else given
     has_scrapy = find_spec("scrapy") is not None
 
     def title_of(queue: str) -> str:
         return words_of(queue) if has_scrapy else queue.replace("\n", " ")
 
     def words_of_queue(queue: str, queues: int) -> list[str] | None:
-        if not has_scrapy:  # tbloom retry needs it
+        arguments = arguments_in(queue)
+        if arguments is None or not has_scrapy:  # tbloom retry needs it
             return None
-        if queues == 1:
-            return words + where
-        of_queue = words_in(queue)
-        named = {"TBLOOM_KEY": target.name, **given} if is_whole else given
-        return None if of_queue is None else of_queue + _words_of_settings(named)
+        if queues == 1 and target.arguments is None:
+            return [target.asked, *words_of_settings(given)]
+        spider = target.asked if target.spider else queue.partition("\n")[0]
+        return [spider, *(options_of(arguments) or [WITHOUT]), *words_of_settings(named)]
 
     return Watched(
-        name=shlex.join(words),
+        name=target.words(target.queues()) if target.arguments else target.asked,
         place=target.place,
         seen=seen,
-        queues=(lambda: queues_of(seen)) if is_whole else lambda: own,
+        look=target.look,
         is_whole=is_whole,
         title_of=title_of,
         words_of=words_of_queue,
     )
-
-
-def _words_of_settings(given: Mapping[str, str]) -> list[str]:
-    """Return options with the settings that name a filter, but for a URL with a password."""
-    words = [
-        word for name in _OF_FILTER if name in given for word in ("-s", f"{name}={given[name]}")
-    ]
-    url = given.get("REDIS_URL", "")
-    return [*words, *(("--url", url) if url and without_secrets(url) == url else ())]
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, cast
 
@@ -73,9 +74,9 @@ def _named(url: str, option: str) -> Iterator[None]:
     try:
         yield
     except redis.AuthenticationError as error:
-        has = "refuses the password" if "@" in url else "wants a password"
+        has = f"refuses the password ({error})" if "@" in url else "wants a password"
         raise CommandError(
-            f"{without_secrets(url)} {has} ({error}); {names} may have one: "
+            f"{without_secrets(url)} {has}; {names} may have one: "
             "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
         ) from None
     except OUTAGES as error:
@@ -96,6 +97,9 @@ class Server:
 
     def __init__(self, url: str, client: Any, option: str, prefix: str) -> None:
         self.client = client
+        self.url = url
+        #: What else a command takes in place of a filter's name: the spiders of a project.
+        self.others: Sequence[str] = ()
         #: The text with which each key of the stores begins.
         self.prefix = prefix
         #: Turns an outage within the block into a CommandError that names the server.
@@ -136,9 +140,7 @@ class Server:
         """
         kind = self.kind(name)
         if given is None and kind is None:
-            raise CommandError(
-                f"no filter {name!r} on {self.place} (--create makes it; 'tbloom list' shows the others)"
-            )
+            raise self.unknown(name, remedy="--create makes it; 'tbloom list' shows the others")
         if not (given or kind is None) or kind not in (None, WITH_SLICES):
             return self.filter(name, **own)
         seen = TimeBloom(self.client, name, prefix=self.prefix, **given or {}, **own)
@@ -155,9 +157,7 @@ class Server:
         """Return the stored filter of this name. An exact one does not take the ``own`` arguments."""
         stored = self.stored(name)
         if stored is None:
-            raise CommandError(
-                f"no filter {name!r} on {self.place} ('tbloom list' shows the filters)"
-            )
+            raise self.unknown(name)
         if _kind(stored) in COUNTERS:
             raise CommandError(
                 f"{name!r} on {self.place} is a mapping of distinct counters, which a filter of this name can't share: "
@@ -190,6 +190,17 @@ class Server:
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
+
+    def unknown(self, *names: str, remedy: str = "'tbloom list' shows the filters") -> CommandError:
+        """Return the error about a filter that is not stored, with the nearest name that is known."""
+        known = [*self.others]
+        with suppress(redis.RedisError, CommandError):  # to search may not be allowed
+            known += self.names()
+        *_, name = names
+        near = [each for each in known if each.removesuffix(":tbloom") == name]
+        near = near or get_close_matches(name, known, 1, 0.7)
+        hint = f"did you mean {near[0]!r}?" if near else remedy
+        return CommandError(f"no filter {' or '.join(map(repr, names))} on {self.place} ({hint})")
 
     def exact_filter_error(self, name: str) -> CommandError:
         """Return the error of a command that does not take an exact filter."""

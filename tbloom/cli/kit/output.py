@@ -16,6 +16,10 @@ from tbloom.cli.kit.formats import printable
 T = TypeVar("T")
 #: Wider than any line. Without a height, rich takes 80 columns where TERM=dumb.
 _ANY_SIZE = {"width": 10_000, "height": 25}
+#: The columns between two columns of a table.
+_GAP = 2
+#: Text is not cut off to less than so many characters for the sake of another column.
+_LEGIBLE = 30
 
 
 def is_on(flag: str) -> bool:
@@ -95,32 +99,70 @@ def table(
     *,
     left: Collection[str] = (),
     totals: Mapping[str, str] | None = None,
+    least: Sequence[str] | None = None,
 ) -> str:
     """Return rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
 
     :param left: the headings of text; the other columns are aligned on the right.
+    :param least: the headings of columns that a narrow terminal does without, the most important first; then a row is one line, and
+        text that is too wide all the same is cut off. None: all are shown, and cells that are too wide go on in the next line.
     """
     from rich.table import Table  # noqa: PLC0415 - what prints lines does without rich
     from rich.text import Text  # noqa: PLC0415 - the same
 
     if not rows:
         return ""
-    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for heading in rows[0]:
-        side: Any = "left" if heading in left else "right"
-        # Cells that are too wide go on in the next line: nothing is cut off.
-        drawn.add_column(Text(heading), justify=side, overflow="fold")
+    widths: Mapping[str, int | None]
+    widths = dict.fromkeys(rows[0]) if least is None else _fitting(rows, left, least)
+    drawn = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    for heading, width in widths.items():
+        drawn.add_column(
+            Text(heading),
+            justify="left" if heading in left else "right",
+            overflow="fold" if width is None else "ellipsis",
+            no_wrap=width is not None,
+            width=width,
+        )
     for row in (*rows, totals) if totals else rows:
-        drawn.add_row(*(Text(printable(row.get(heading, ""))) for heading in rows[0]))
+        drawn.add_row(*(Text(printable(row.get(heading, ""))) for heading in widths))
     return _drawn(drawn)
 
 
-def _drawn(what: Any) -> str:
-    """Return what rich draws: for a terminal, in its colours and its width; else plainly, in lines of any width."""
+def _fitting(
+    rows: Sequence[Mapping[str, str]], left: Collection[str], least: Sequence[str]
+) -> dict[str, int]:
+    """Return the widths of the columns that fit into the terminal, by their headings; those that are not among ``least`` always do."""
+    from rich.cells import cell_len  # noqa: PLC0415 - as above
+
+    room = _console().width + _GAP
+    widths = {
+        heading: _GAP
+        + max(cell_len(printable(text)) for text in (heading, *(row[heading] for row in rows)))
+        for heading in rows[0]
+    }
+    found = {heading: width for heading, width in widths.items() if heading not in least}
+    # Text that always stands there is cut off before a column goes.
+    texts = [heading for heading in found if heading in left]
+    found |= {text: min(found[text], _LEGIBLE) for text in texts}
+    for heading in least:
+        if heading in widths and sum(found.values()) + widths[heading] <= room:
+            found[heading] = widths[heading]
+    for text in texts:
+        found[text] = max(1, min(widths[text], found[text] + room - sum(found.values())))
+    return {heading: found[heading] - _GAP for heading in widths if heading in found}
+
+
+def _console() -> Any:
+    """Return rich's console: a terminal's has its colours and its width; any other is plain, with lines of any width."""
     from rich.console import Console  # noqa: PLC0415 - what prints lines does without rich
 
     size: Any = {} if sys.stdout.isatty() else _ANY_SIZE
-    console = Console(file=sys.stdout, **size, highlight=False)
+    return Console(file=sys.stdout, **size, highlight=False)
+
+
+def _drawn(what: Any) -> str:
+    """Return what rich draws."""
+    console = _console()
     with console.capture() as drawn:
         console.print(what)
     return "\n".join(line.rstrip() for line in drawn.get().splitlines())

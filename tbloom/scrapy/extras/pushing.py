@@ -31,7 +31,7 @@ from tbloom.bloom.claims.fleet import (
 from tbloom.bloom.claims.queues import queue_of
 from tbloom.engine.urls import address_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.local.claims import CrawlLocal, LocalFleet
+from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
@@ -44,6 +44,7 @@ from tbloom.scrapy.hooks.downloader import make_fingerprinter
 from tbloom.scrapy.hooks.queue import rules_of
 from tbloom.scrapy.meta import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
+    DEFAULT_KEY,
     error_line,
     make_store,
     naming_redis,
@@ -112,15 +113,10 @@ class SpiderQueue(NamedTuple):
     spider: Spider
     settings: BaseSettings
     queue: str
+    #: That of the crawl without arguments.
+    plain: str
     seen: ClaimStore
     fingerprinter: Any
-
-    @property
-    def fleet(self) -> Fleet | LocalFleet:
-        """The spider's crawlers and its kept pages."""
-        if isinstance(self.seen, CrawlLocal):
-            return LocalFleet(self.seen, self.queue)
-        return Fleet(self.seen, self.queue)
 
     @property
     def place(self) -> str:
@@ -335,29 +331,30 @@ def with_callback(page: KeptPage, name: str, spider: Spider | None = None) -> st
 
 @contextmanager
 def open_queue(
-    settings: Settings, name: str, arguments: Mapping[str, str], *, has_local: bool = False
+    settings: Settings, name: str, arguments: Mapping[str, str] | None, *, has_local: bool = False
 ) -> Iterator[SpiderQueue]:
-    """Yield the queue of the project's spider with this name, made with these arguments. Raise TBloomError if there is none.
+    """Yield the queue of the project's spider with this name, made with these arguments (None: any). Raise TBloomError if there is none.
 
     ``has_local``: it may be that of a filter without a server, if no crawl runs.
     """
-    spider, crawler = _make_spider(settings, name, arguments)
+    spider, crawler = _make_spider(settings, name, arguments, is_asked=has_local)
     known = crawler.settings
     _check(known, has_local=has_local)
     with _naming_fingerprinter(known):
         fingerprinter = make_fingerprinter(crawler)
     if STORE.value(known) == "local":
         with open_local(known, spider.name) as local:
-            queue = queue_of(spider.name, arguments)
-            yield SpiderQueue(spider, known, queue, local, fingerprinter)
+            queue = queue_of(spider.name, arguments or {})
+            yield SpiderQueue(spider, known, queue, spider.name, local, fingerprinter)
         return
     with _naming_settings(known), closing(make_store(known, spider.name)) as seen:
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - it has been checked
         with naming_redis(known):
             seen.contains_many([b"a"])  # raises if other parameters are stored
             ours, first = str(known["BOT_NAME"]), project_of(seen)
-        queue = queue_of(spider.name, arguments, ours if first not in ("", ours) else "")
-        yield SpiderQueue(spider, known, queue, seen, fingerprinter)
+        project = ours if first not in ("", ours) else ""
+        queue, plain = (queue_of(spider.name, each, project) for each in (arguments or {}, {}))
+        yield SpiderQueue(spider, known, queue, plain, seen, fingerprinter)
 
 
 @contextmanager
@@ -385,10 +382,24 @@ def spider_names(settings: Settings) -> list[str]:
         raise TBloomError(f"a spider can't be imported: {_why(error)}") from None
 
 
+def filter_of(settings: Settings, name: str) -> tuple[Settings, str]:
+    """Return the settings of the project's spider with this name, and the name of its filter. Raise ConfigError if it is on no server."""
+    _, crawler = _make_spider(settings, name, None, is_asked=True)
+    known = crawler.settings
+    if (store := STORE.value(known)) == "local":
+        raise ConfigError(
+            STORE.name, store, f"a filter on a server ('tbloom queue {name}' shows this one)"
+        )
+    return known, expand(FILTER["name"], FILTER["name"].value(known) or DEFAULT_KEY, spider=name)
+
+
 def _make_spider(
-    settings: Settings, name: str, arguments: Mapping[str, str]
+    settings: Settings, name: str, arguments: Mapping[str, str] | None, *, is_asked: bool
 ) -> tuple[Spider, Crawler]:
-    """Return the spider, and a crawler that does not crawl, with the settings of the spider and of the add-ons."""
+    """Return the spider, and a crawler that does not crawl, with the settings of the spider and of the add-ons.
+
+    ``is_asked``: only about its pages. Then it has no arguments if none are named (None), even if it needs some.
+    """
     if name not in (names := spider_names(settings)):
         among = ", ".join(names) or "there is none in SPIDER_MODULES"
         raise ConfigError("SPIDER", name, f"the name of a spider of this project ({among})")
@@ -396,14 +407,27 @@ def _make_spider(
     try:
         crawler = Crawler(loader.load(name), settings)
         # In the order of a crawl.
-        spider = crawler.spidercls.from_crawler(crawler, **arguments)
-        crawler.spider = spider
+        crawler.spider = spider = _made(crawler, arguments, is_asked=is_asked)
         crawler.addons.load_settings(crawler.settings)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         raise TBloomError(
             f"the spider {name!r} can't be made with these arguments: {_why(error)}"
         ) from None
     return spider, crawler
+
+
+def _made(crawler: Crawler, arguments: Mapping[str, str] | None, *, is_asked: bool) -> Spider:
+    kind = crawler.spidercls
+    try:
+        return kind.from_crawler(crawler, **(arguments or {}))
+    except TypeError:  # it needs arguments
+        if arguments is not None or not is_asked:
+            raise
+    spider: Spider = object.__new__(kind)
+    of_scrapy: Any = next(each for each in kind.__mro__ if each.__module__.startswith("scrapy."))
+    of_scrapy.__init__(spider)
+    spider._set_crawler(crawler)  # noqa: SLF001 - as Spider.from_crawler does
+    return spider
 
 
 def _check(settings: BaseSettings, *, has_local: bool) -> None:
