@@ -8,6 +8,7 @@ import pytest
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tests.helpers.clock import Clockwork
+from tests.helpers.commands import tbloom
 
 
 @pytest.fixture(params=[1, 3], ids="{} shards".format)
@@ -82,6 +83,16 @@ def test_what_has_left_the_window_is_no_loss(
     assert (int(is_lost), is_lost) == losses(seen)
     clockwork.go_on(86_400 * 3)
     assert (0, False) == losses(seen)
+
+
+def test_commands_show_a_loss(opened: Any, own: Any, own_url: str) -> None:
+    with opened() as seen:
+        seen.add("a")
+        own.flushall()
+        seen.add("a")
+        for words in (["info", "news"], ["queue", "news"]):
+            shown = " ".join(tbloom(*words, "--url", own_url).stdout.split())
+            assert "warning: the server has lost the filter" in shown
 
 
 async def test_an_asynchronous_client_tells_of_it_too(own: Any, own_url: str) -> None:

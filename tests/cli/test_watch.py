@@ -9,7 +9,9 @@ import signal
 import struct
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from html import escape, unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -22,7 +24,8 @@ import redis
 
 from bench import watch_picture
 from tbloom import ExactFilter, TimeBloom
-from tbloom.bloom.claims.fleet import Fleet
+from tbloom.bloom.claims.fleet import Fleet, views_of
+from tbloom.cli.commands.page import Looks, Watched
 from tbloom.cli.kit import formats
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.helpers.browser import in_browser
@@ -377,6 +380,9 @@ def test_only_known_hosts_are_answered(url: str, name: str) -> None:
             assert (name in answer.text) == (status == 200)  # type: ignore[attr-defined]
     with Page(name, "--url", url, "--host", "localhost") as page:
         assert 200 == page.ask(host="localhost").status
+        assert 403 == page.ask(host="fleet.example").status
+    with Page(name, "--url", url, "--allow-host", "fleet.example") as page:
+        assert [200, 403] == [page.ask(host=host).status for host in ("fleet.example", "b.example")]
 
 
 def test_the_page_is_only_read(url: str, name: str) -> None:
@@ -424,6 +430,20 @@ def test_viewers_share_a_look(own: redis.Redis, own_url: str) -> None:
         own.config_resetstat()
         assert "every 3600 s" in text_of(page.html())
         assert {"cmdstat_config|resetstat", "cmdstat_info"} >= own.info("commandstats").keys()
+
+
+def test_viewers_share_a_page(fleet: TimeBloom) -> None:
+    """Those who ask for the same get the page that was made first, until the next look."""
+    about: dict[str, Any] = {"name": "shop", "place": "", "title_of": str}
+    about |= {"words_of": lambda *_: None, "look": partial(views_of, fleet, ["shop"])}
+    looks = Looks(Watched(seen=fleet, is_whole=True, **about), every=3600)
+    with ThreadPoolExecutor(10) as viewers:
+        made = [*viewers.map(looks.page, [{}] * 10)]
+    assert 1 == len({*map(id, made)})
+    failed = looks.page({"state": "failed"})
+    assert failed is looks.page({"state": "failed"}) is not made[0]
+    looks = Looks(looks.watched, every=0)
+    assert looks.page({}) is not looks.page({})
 
 
 def test_a_redis_that_goes_away_is_said_until_it_is_back() -> None:

@@ -19,6 +19,7 @@ import click
 import redis
 from click.core import ParameterSource
 
+from tbloom import TimeBloom
 from tbloom.bloom.claims.fleet import (
     CRAWLERS,
     DEAD,
@@ -198,7 +199,8 @@ def _queue_text(target: Target, views: list[View], done: int | None, *, everythi
     ]
     if not (crawlers or any(pages)):
         shown.append(_NOTHING)
-    return "\n\n".join([_title(target, words), *filter(None, shown)])
+    said = output.warnings(target.seen.warnings() if isinstance(target.seen, TimeBloom) else ())
+    return "\n\n".join([_title(target, words), *filter(None, ["\n".join(said), *shown])])
 
 
 def _progress(pages: Pages, crawlers: list[Crawler], done: int | None) -> str:

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,6 +58,8 @@ LISTED = FAILED, GIVEN_UP
 #: What a query may have, and how much of it is read.
 FIELDS = ("state", "reason", "host")
 _LONGEST = 300
+#: So many pages are kept for those who ask for the same.
+_MOST_PAGES = 50
 #: A connection that says nothing for so long is closed (s).
 _SILENT_FOR = 10
 _HEADERS = [
@@ -167,7 +169,7 @@ def look_at(watched: Watched | Overview, earlier: Any = None) -> Look | list[Fle
 
 
 class Looks:
-    """Looks at a fleet that all viewers share, at most one in so many seconds."""
+    """Looks at a fleet, and their pages, which all viewers share, at most one in so many seconds."""
 
     def __init__(self, watched: Watched | Overview, every: float) -> None:
         self.watched = watched
@@ -176,20 +178,41 @@ class Looks:
         self._look: Look | list[FleetLine] | None = None
         self._error: Exception | None = None
         self._again_at = 0.0
+        #: The pages that were made of the newest look, by what was asked for.
+        self._pages: dict[frozenset[tuple[str, str]], bytes] = {}
 
     def look(self) -> Look | list[FleetLine]:
         """Return the newest look. Raise what the server's answer was, if it was an error."""
         with self._lock:
-            if time.monotonic() >= self._again_at:
-                self._error = None
-                try:
-                    self._look = look_at(self.watched, self._look)
-                except _ERRORS as error:
-                    self._error = error
-                self._again_at = time.monotonic() + self.every
-            if self._error is not None or self._look is None:
-                raise self._error or RuntimeError
-            return self._look
+            return self._newest()
+
+    def page(self, query: Query) -> bytes:
+        """Return the page of the newest look, which is made once for all who ask for the same."""
+        with self._lock:
+            look, asked = self._newest(), frozenset(query.items())
+            if asked not in self._pages:
+                if len(self._pages) >= _MOST_PAGES:
+                    self._pages.clear()
+                self._pages[asked] = html_of(self.watched, look, query, refresh=self.refresh)
+            return self._pages[asked]
+
+    @property
+    def refresh(self) -> int:
+        """After how many seconds a browser asks again; it takes less than one for none."""
+        return max(1, round(self.every))
+
+    def _newest(self) -> Look | list[FleetLine]:
+        if time.monotonic() >= self._again_at:
+            self._error = None
+            self._pages.clear()
+            try:
+                self._look = look_at(self.watched, self._look)
+            except _ERRORS as error:
+                self._error = error
+            self._again_at = time.monotonic() + self.every
+        if self._error is not None or self._look is None:
+            raise self._error or RuntimeError
+        return self._look
 
 
 def html_of(
@@ -260,14 +283,11 @@ def _shown(watched: Watched, look: Look, query: Query) -> dict[str, Any]:
     where = Where(reason=query.get("reason", ""), host=query.get("host", ""))
     states = [query["state"]] if query.get("state") in LISTED else LISTED
     kept = [each for each in look.kept if each.page.state in states and where.has(each.page)]
-    rows = sorted(
-        (
-            _row(watched, queue, group, len(look.queues))
-            for queue in look.queues
-            for group in grouped(each.page for each in kept if each.queue == queue)
-        ),
-        key=lambda row: -row.group.number,
-    )
+    by_queue = defaultdict[str, list[KeptPage]](list)
+    for queue, page in kept:
+        by_queue[queue].append(page)
+    groups = [(queue, group) for queue, pages in by_queue.items() for group in grouped(pages)]
+    largest = nlargest(MOST_GROUPS, groups, key=lambda each: each[1].number)
     living = [each for each in look.crawlers if each.state in LIVING]
     states_of_crawlers = Counter(each.state for each in look.crawlers)
     return {
@@ -277,8 +297,8 @@ def _shown(watched: Watched, look: Look, query: Query) -> dict[str, Any]:
         "states": ", ".join(f"{n:,} {state}" for state, n in states_of_crawlers.items()),
         "per_minute": per_minute(look.crawlers),
         "crawlers": look.crawlers[:MOST_CRAWLERS],
-        "rows": rows[:MOST_GROUPS],
-        "number_of_rows": len(rows),
+        "rows": [_row(watched, *each, len(look.queues)) for each in largest],
+        "number_of_rows": len(groups),
         "newest": nlargest(
             MOST_NEWEST, (each.page for each in kept), key=lambda page: page.failed_at or 0
         ),
@@ -351,23 +371,20 @@ def _answer(
 ) -> tuple[HTTPStatus, str, bytes, list[tuple[str, str]]]:
     """Return the status, the kind of text, the body, and further headers."""
     if not is_known(environ.get("HTTP_HOST", ""), names):
-        text = b"Unknown host: take the address of this machine, or start tbloom watch with --host NAME.\n"
+        text = b"Unknown host: take the address of this machine, or start tbloom watch with --allow-host NAME.\n"
         return HTTPStatus.FORBIDDEN, "plain", text, []
     if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
         allowed = [("Allow", "GET, HEAD")]
         return HTTPStatus.METHOD_NOT_ALLOWED, "plain", b"This page is only read.\n", allowed
     if environ["PATH_INFO"] not in ("", "/"):
         return HTTPStatus.NOT_FOUND, "plain", b"There is one page: /\n", []
-    # A browser takes less than a second for none.
-    watched, refresh = looks.watched, max(1, round(looks.every))
     try:
-        look = looks.look()
+        html = looks.page(query_of(environ.get("QUERY_STRING", "")))
     except _ERRORS as error:
         trouble = one_line(as_redis_error(error))
-        html = html_of(watched, None, refresh=refresh, trouble=trouble)
+        html = html_of(looks.watched, None, refresh=looks.refresh, trouble=trouble)
         return HTTPStatus.SERVICE_UNAVAILABLE, "html", html, []
-    query = query_of(environ.get("QUERY_STRING", ""))
-    return HTTPStatus.OK, "html", html_of(watched, look, query, refresh=refresh), []
+    return HTTPStatus.OK, "html", html, []
 
 
 class PageServer(ThreadingMixIn, WSGIServer):
@@ -375,12 +392,12 @@ class PageServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, looks: Looks) -> None:
+    def __init__(self, host: str, port: int, looks: Looks, names: Iterable[str] = ()) -> None:
         self.address_family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         super().__init__((str(address[0]), int(address[1])), _Quiet)
-        self.set_app(application(looks, [host]))
+        self.set_app(application(looks, [host, *names]))
 
     @property
     def url(self) -> str:

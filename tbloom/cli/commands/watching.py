@@ -131,6 +131,13 @@ def _overview(server: Server, words: list[str], **how: Any) -> None:
     help=f"0: any free port ({WATCH_PORT})",
 )
 @click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="a name by which a proxy asks for the page; can be repeated",
+)
 @_every
 @click.option(
     "--once",
@@ -151,7 +158,13 @@ def watch(target: Target, **how: Any) -> None:
 
 
 def _show(
-    watched: Watched | Overview, *, port: int, host: str, every: float, file: str | None
+    watched: Watched | Overview,
+    *,
+    port: int,
+    host: str,
+    names: tuple[str, ...],
+    every: float,
+    file: str | None,
 ) -> None:
     """Serve a page, or write it to a file."""
     from tbloom.cli.commands import page  # noqa: PLC0415 - needs an extra
@@ -164,7 +177,7 @@ def _show(
     looks = page.Looks(watched, every)
     looks.look()  # an error is one now; later it is shown on the page
     with _listening(host, port):
-        served = page.PageServer(host, port, looks)
+        served = page.PageServer(host, port, looks, names)
     with served, suppress(KeyboardInterrupt):
         output.say(f"Serving {served.url} until Ctrl-C")
         served.serve_forever()
