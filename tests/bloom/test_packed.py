@@ -17,6 +17,7 @@ from tbloom.bloom.claims.packed import pack, unpack
 LINE = f"{bytes(range(20)).hex()} v31\n"
 TEXT = LINE + json.dumps({"url": "https://www.example.com/catalogue/1.html", "callback": "parse"})
 
+GOLDEN = "30303031303230333034303530363037303830393061306230633064306530663130313131323133207633310a01c3eae4d48ac45c606e07bb1c18528939f9e9a5a9fa8678c2a31600"
 FIELDS = st.dictionaries(st.text(max_size=9), st.text() | st.integers() | st.lists(st.text()))
 
 
@@ -27,6 +28,18 @@ def test_any_note_comes_back(fields: dict[str, Any], line: str, is_text: bool) -
     stored = pack(text)
     assert text == unpack(stored)
     assert (b"\n\x01" in stored) == (line.count("\n") == 1 < len(line) and not is_text)
+
+
+@pytest.mark.parametrize("text", [
+    "a\n\x01payload", "\n\x01hi", f"{LINE}{{}}", f"{LINE}\x01{{}}", f'{TEXT[:-1]}, "_failed": [1, "status/503"]}}',
+])  # fmt: skip
+def test_a_note_of_a_strange_form_comes_back(text: str) -> None:
+    assert text == unpack(pack(text))
+
+
+def test_the_form_never_changes() -> None:
+    """A note that was packed by the first version."""
+    assert TEXT == unpack(bytes.fromhex(GOLDEN))
 
 
 @given(FIELDS)

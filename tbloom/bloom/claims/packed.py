@@ -16,7 +16,7 @@ FAILURE: re.Pattern[str] = re.compile(r', "_failed": (\[[^\]]*\])\}\Z')
 #: The form of a packed note. Another dictionary is another form.
 FORM = "\x01"
 #: How a note of a request begins.
-_LINE = re.compile(r"[^\n]+\n(?=\{)")
+_LINE = re.compile(r"[^\n]+\n(?=\{.*\}\Z|\x01)", re.DOTALL)
 #: A packed object has at most so many bytes: a deflated text may be a thousand times as long.
 _MOST = 1 << 18
 #: What notes of crawlers often have, the most frequent words last (RFC 1950, section 2.2). It never changes.
@@ -39,10 +39,14 @@ _WINDOW, _TABLE = -12, 5
 def pack(text: str) -> bytes:
     """Return a note as the server keeps it."""
     line = _LINE.match(text)
-    if line is None or not text.endswith("}"):
+    if line is None:
         return text.encode()
+    failure = FAILURE.search(text)
+    note = FAILURE.sub("}", text[line.end() :])
     deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, _TABLE, zdict=_DICTIONARY)
-    packed = deflate.compress(text[line.end() :].encode()) + deflate.flush()
+    packed = deflate.compress(note.encode()) + deflate.flush()
+    if failure:
+        return f"{line[0]}{FORM}".encode() + packed + failure[0].encode()
     # An older version takes a note that ends so for an object, and would put a failure into it.
     return f"{line[0]}{FORM}".encode() + packed + b"\0" * packed.endswith(b"}")
 
@@ -53,17 +57,19 @@ def unpack(stored: bytes) -> str:
     A packed object that is damaged comes back as an object that says so in the field ``_damaged``.
     """
     line, mark, packed = stored.partition(f"\n{FORM}".encode())
-    if not mark or b"\n" in line:
+    if not (mark and line) or b"\n" in line:
         # Another program may have written bytes that are not UTF-8.
         return stored.decode(errors="replace")
     inflate = zlib.decompressobj(_WINDOW, zdict=_DICTIONARY)
     try:
         note, rest = inflate.decompress(packed, _MOST).decode(), inflate.unused_data
-        why = "" if inflate.eof and note.endswith("}") else "it is cut off"
+        why = "" if inflate.eof else "it is cut off"
     except (zlib.error, UnicodeDecodeError) as error:
         rest, why = b"", str(error)
     if why:
         note = json.dumps({"_damaged": why})
         rest = packed
     failure = FAILURE.search(rest.decode(errors="replace"))
-    return f"{line.decode(errors='replace')}\n{note[:-1]}{failure[0] if failure else '}'}"
+    if failure and note.endswith("}") and note != "{}":
+        note = note[:-1] + failure[0]
+    return f"{line.decode(errors='replace')}\n{note}"
