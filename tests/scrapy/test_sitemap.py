@@ -295,21 +295,30 @@ def test_a_filter_that_raises_hides_no_entry_before(project: Any, tmp_path: Path
     assert [["/a1", "/a2", "/b1"], ["/a3", "/b2", "/b3"]] == pages
 
 
-def test_links_come_while_a_sitemap_is_read() -> None:
-    """Of 50,000 entries; only what stands twice waits for the end."""
+@pytest.mark.parametrize(
+    "again", ["<loc>{}</loc>", "<loc a='b'> {} </loc>", "<loc><![CDATA[{}]]></loc>"]
+)
+def test_links_come_while_a_sitemap_is_read(monkeypatch: pytest.MonkeyPatch, again: str) -> None:
+    """Of 50,000 entries; only what stands twice waits for the end, however it is written."""
     body = entries(*(f"{number} 1" for number in range(9)), "3 2").replace(b"SITE", b"http://a")
-    read = list[str]()
+    own = b"<loc>http://a/3?a&amp;]b</loc>"
+    body = body.replace(b"<loc>http://a/3</loc>", own, 1)
+    body = body.replace(
+        b"<loc>http://a/3</loc>",
+        again.format("http://a/3?a&#38;]b")
+        .encode()
+        .replace(b"&#38;", b"&amp;" if b"CDATA" not in again.encode() else b"&"),
+    )
+    read, entries_of = list[str](), Sitemap.__iter__
 
-    class Noting(SitemapSpider):
-        name = "noting"
+    def noting(sitemap: Sitemap) -> Iterator[Any]:
+        for entry in entries_of(sitemap):
+            read.append(entry["loc"])
+            yield entry
 
-        def sitemap_filter(self, entries: Any) -> Any:
-            for entry in entries:
-                read.append(entry["loc"])
-                yield entry
-
-    links = Noting()._parse_sitemap(Response("http://a/map.xml", body=body))
-    found = [(request.url[-1], len(read)) for request in links]
+    monkeypatch.setattr(Sitemap, "__iter__", noting)
+    links = SitemapSpider(name="noting")._parse_sitemap(Response("http://a/map.xml", body=body))
+    found = [(request.url[9], len(read)) for request in links]
     assert [*((str(n), n + 1) for n in range(9) if n != 3), ("3", 10)] == found
 
 

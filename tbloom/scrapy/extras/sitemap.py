@@ -62,14 +62,15 @@ class SitemapSpider(scrapys.SitemapSpider):
         """Yield each URL with its lastmod, at once: the event loop would stand still for as long as all are read.
 
         Of a URL that stands more than once, the later lastmod counts. An alternate link without an entry has that of the first to name
-        it. These come at the end, also if a filter raises.
+        it. These come at the end, also if a filter raises; and all, if ``sitemap_filter`` may have changed their URLs.
         """
         lastmods, others, failed = dict[str, str](), dict[str, str](), None
         alternates = self.sitemap_alternate_links
+        is_filtered = type(self).sitemap_filter is not scrapys.SitemapSpider.sitemap_filter
         try:
             for entry in self.sitemap_filter(sitemap):
                 url, lastmod = entry["loc"], entry.get("lastmod", "")
-                if url and not (alternates or url in repeated):
+                if url and not (alternates or is_filtered or url in repeated):
                     yield url, lastmod
                 elif url:
                     lastmods[url] = _later(lastmods[url], lastmod) if url in lastmods else lastmod

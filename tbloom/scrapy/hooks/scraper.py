@@ -21,7 +21,7 @@ from scrapy.utils.sitemap import Sitemap, sitemap_urls_from_robots
 from tbloom.scrapy.hooks.downloader import is_forbidden
 
 #: A URL of a sitemap.
-_LOC = re.compile(rb"loc>\s*(?:<!\[CDATA\[\s*)?([^<\s\]]+)")
+_LOC = re.compile(rb"loc(?:\s[^>]*)?>\s*(?:<!\[CDATA\[)?\s*([^<]+?)\s*(?:\]\]>\s*)?<")
 
 
 class OutputWatcher(Protocol):
@@ -165,8 +165,8 @@ def read_sitemap(spider: SitemapSpider, response: Response) -> tuple[Any, set[st
     Without it, only Scrapy's own SitemapSpider reads sitemaps.
     """
     body = spider._get_sitemap_body(response)  # noqa: SLF001 - as the docstring says
-    times = Counter(_LOC.findall(body or b""))
-    repeated = {unescape(url.decode(errors="replace")) for url, count in times.items() if count > 1}
+    times = Counter(unescape(url.decode(errors="replace")) for url in _LOC.findall(body or b""))
+    repeated = {url for url, count in times.items() if count > 1}
     return (Sitemap(body) if body else None), repeated
 
 
