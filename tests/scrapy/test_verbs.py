@@ -611,6 +611,27 @@ def test_settings_and_a_server_go_over_those_of_the_project(
     )
 
 
+def test_a_name_is_never_that_of_spiders_of_several_projects(
+    kept: Filter, said: Any, name: str, url: str
+) -> None:
+    """Outside a project: that of its own name, or of the one project that has it."""
+    for project in ("one", "two"):
+        kept.tell(f"{project}:{name}")
+        kept.keep(f"{project}:{name}", f"http://u:secret@{project}/", reason="x", failures=1)
+    error = f"one:{name}, two:{name}): name one, with -s TBLOOM_KEY={name}:tbloom"
+    refused(tbloom("drop", name, "--all", "--yes", "--url", url), error)
+    own = "--url", url, "-s", f"TBLOOM_KEY={name}:tbloom"
+    shown = tbloom("failed", f"two:{name}", *own).stdout
+    assert "http://two/" in shown
+    assert "secret" not in shown
+    kept.tell(name)
+    kept.keep(name, "http://a/own", reason="x", failures=1)
+    assert f"Dropped 1 page of '{name}'\n" == said("drop", "--all", "--yes")
+    refused(
+        tbloom("queue", "-a", "country=de", "--url", url), "-a and --no-arguments need a SPIDER"
+    )
+
+
 def test_several_queues_are_shown_and_one_is_changed(kept: Filter, said: Any, name: str) -> None:
     others = (
         f"{name}\n[('country', 'de')]",
@@ -632,7 +653,7 @@ def test_several_queues_are_shown_and_one_is_changed(kept: Filter, said: Any, na
     kept.tell(name)
     kept.keep(name, "http://a/plain", reason="status/503", failures=1)
     words = "retry", "--no-arguments", "--all", "--yes"
-    assert f"Retried 1 page of '{name}'\n" == said(*words)
+    assert f"Retried 1 page of '{name} --no-arguments'\n" == said(*words)
     dropped = said("drop", "--left", "--all", "--yes", spider=f"{name}:tbloom")
     assert dropped.startswith(f"Dropped 3 pages of '{name}:tbloom': 1 of ")
     assert {"other", name, f"{name} -a country=de"} == {

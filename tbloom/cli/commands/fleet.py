@@ -499,7 +499,7 @@ def _page_row(page: KeptPage, now: float) -> dict[str, str]:
 
 def _said(page: KeptPage) -> dict[str, str]:
     return {
-        "URL": page.url,
+        "URL": formats.without_userinfo(page.url),
         "message": _cut(page.message),
         "where": page.where,
     }
@@ -589,7 +589,7 @@ def _move(
         for fleet in fleets:
             for page in _counted(chosen.of(fleet)):
                 numbers[fleet.queue] += 1
-                example = example or page.url
+                example = example or formats.without_userinfo(page.url)
         if numbers:
             what = f"{_numbered(target, fleets, numbers)}, for example {example}"
             output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")

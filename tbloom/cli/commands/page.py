@@ -72,7 +72,6 @@ _HEADERS = [
     ("Cache-Control", "no-store"),
 ]
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+))(?::\d+)?")
-_USERINFO = re.compile(r"\A([^/?#]*//)[^/?#]*@")
 #: What a look at the server may raise. (RedisClusterException is no RedisError.)
 _ERRORS = (RedisError, RedisClusterException, TBloomError, CommandError)
 #: What a query asks for: values by ``FIELDS``.
@@ -252,7 +251,7 @@ def html_of(
         "why": lambda failed: ", ".join(f"{reason} {n:,}" for reason, n in failed.items()),
         "words": str,
         "way": list,
-        "without_userinfo": lambda url: _USERINFO.sub(r"\1", url),
+        "without_userinfo": formats.without_userinfo,
     }
     shown = dict[str, Any](look=None, fleets=None)
     if isinstance(watched, Overview):

@@ -68,15 +68,15 @@ class Target(NamedTuple):
         spiders = {self.asked if self.spider else queue.partition("\n")[0] for queue in queues}
         if len(queues) > 1:
             return spiders.pop() if len(spiders) == 1 else self.asked
-        return words_of("\n".join([*spiders, *queues[0].split("\n", 1)[1:]]))
+        plain = " --no-arguments" * (self.arguments is not None and not self.arguments)
+        return words_of("\n".join([*spiders, *queues[0].split("\n", 1)[1:]])) + plain
 
     def queues(self) -> list[str]:
         """Return the queues that are meant; at least one."""
         known = self.known()
         if self.arguments is None:
             # What was pushed waits there, though no crawler has told of it.
-            is_whole = known and self.asked == self.name
-            return known if is_whole or self.plain in known else [self.plain, *known]
+            return known if self.plain in known else [self.plain, *known]
         found = [queue for queue in known if arguments_in(queue) == self.arguments]
         return found or [queue_of(self.plain, self.arguments)]
 
@@ -198,6 +198,10 @@ def of_fleet(
             own = {name: value for name, value in arguments.items() if name[:1] != "_"}
             asked = own if arguments or plain else None
             if spider is None:
+                if asked is not None:
+                    raise click.UsageError(
+                        "-a and --no-arguments need a SPIDER, whose crawls have them"
+                    )
                 assert overview is not None  # noqa: S101 - else SPIDER is required
                 with open_server(given) as server:
                     return overview(server, words_of_settings(given), **more)
@@ -305,6 +309,7 @@ def server_of(settings: Any) -> Iterator[Server]:
         client, _ = make_client(settings)
         with closing(client):
             server = Server(server_settings(settings), client, "-s", _prefix(settings))
+            server.place = server_settings(settings)  # it is no URL, and has no password
             with server.named():
                 yield server
         return
@@ -322,10 +327,14 @@ def _server_at(settings: Any) -> Iterator[Server]:
         yield server
 
 
+#: Where a server may be named for all commands about filters.
+_GIVEN = ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT
+
+
 def as_here(function: Callable[..., Any]) -> Any:
     """Let a command about a server, or about a filter on it, know the project in whose folder it runs.
 
-    There, its server is the project's, unless the command line names one, and NAME may be a spider.
+    There, its server is the project's, unless the command line or the environment names one, and NAME may be a spider.
     """
 
     @wraps(function)
@@ -343,10 +352,11 @@ def as_here(function: Callable[..., Any]) -> Any:
         given = dict(
             place
             for option, place in places.items()
-            if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+            if context.get_parameter_source(option) in _GIVEN
         )
         settings = settings_of(given, here)
-        if more.get("name") in (spiders := spider_names(settings)):
+        spiders = spider_names(settings) if "name" in more else []
+        if more.get("name") in spiders:
             settings, more["name"] = filter_of(settings, more["name"])
         with server_of(settings) as found:
             found.others = spiders
@@ -387,7 +397,15 @@ def _stored_target(
         # A project's name may precede the spider's.
         return not is_spiders or known == spider or known.endswith(f":{spider}")
 
-    known = partial(_known, seen, is_of)
+    def known() -> list[str]:
+        found = _known(seen, is_of)
+        own = [queue for queue in found if queue.partition("\n")[0] == spider]
+        spiders = {queue.partition("\n")[0] for queue in found}
+        if not is_spiders or len(spiders) <= 1 or own:
+            return (is_spiders and own) or found
+        several = f"spiders of several projects use this filter ({', '.join(sorted(spiders))})"
+        raise CommandError(f"{name!r}: {several}: name one, with -s TBLOOM_KEY={name}")
+
     place = address_of(server.client)
     return Target(spider if is_spiders else name, seen, place, known, plain, arguments)
 
