@@ -4,8 +4,7 @@
 -- Includes   blocks, calls
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the filter's state, a hash: the layout (shared/generations.lua), the number of items in each part, the lanes,
---            and perhaps "cleared" (clear.lua) and "lost" (open.lua)
+-- KEYS[2]    the filter's state, a hash: the layout (shared/generations.lua), the number of items in each part, and the lanes
 --            (shared/lanes.lua)
 -- KEYS[3]    the chosen part: the newest part of the chosen slice. New items go there
 -- KEYS[4..]  all other parts of live slices, grouped by part size; the newest first in a group

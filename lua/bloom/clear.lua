@@ -54,6 +54,6 @@ local keys = redis.call('UNLINK', state) * (layout == '' and 0 or 1)
 keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
 -- Only the lane is kept, and that this was no loss (open.lua).
-redis.call('HSET', state, lane, lane_entry(number, '', now), 'cleared', now)
+redis.call('HSET', state, lane, lane_entry(number, '', now), 'cleared', '1')
 redis.call('PEXPIREAT', state, math.min(now + lane_ttl, expires))
 return {0, keys}

@@ -11,7 +11,7 @@
 -- ARGV[3]    0: change nothing; 1: if no parameters are stored, store the client's, until the slice leaves the window
 -- ARGV[4]    the entries of the layout, if the filter begins now; '' or missing: none
 -- ARGV[5]    the generation in which the client has stored what should be remembered still; '' or missing: none. If the filter is of
---            another one, and was not cleared, the server has lost it: the state gets the field 'lost', the generation and the time
+--            another one, and was not cleared, the server has lost it: the state gets the field 'lost', the time (ms)
 --
 -- Reply      {0, ''}          the parameters are equal, or none were stored. A shard with this reply has no layout
 --            {1, now}         refused (shared/header.lua); nothing changed
@@ -30,7 +30,7 @@ if refused then return refused end
 local function note_loss(layout)
   if known == '' or string.sub(layout, 1, #known) == known then return end
   if not (redis.call('HGET', state, 'cleared') or redis.call('HGET', state, 'lost')) then
-    redis.call('HSET', state, 'lost', string.format('%s %.0f', known, now))
+    redis.call('HSET', state, 'lost', string.format('%.0f', now))
   end
 end
 

@@ -30,7 +30,7 @@ redis.call('HLEN', state)
 
 redis.call('SET', config_key, ARGV[1])
 expire_at(config_key, ARGV[2])
-redis.call('HSET', state, 'layout', first_layout(ARGV[3]))
+redis.call('HSET', state, 'layout', first_layout(ARGV[3]), 'cleared', '1') -- what is restored is no loss (open.lua)
 expire_at(state, ARGV[2])
 for i = 0, parts - 1 do
   local part, field, count, expires = KEYS[FIRST_PART + parts + i], unpack(ARGV, 4 + 3 * i, 6 + 3 * i)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
+from time import monotonic
 from typing import Any
 
 from tbloom.bloom import calls
@@ -25,6 +27,7 @@ from tbloom.engine.flow import (
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
 from tbloom.engine.server import ServerClock
+from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigMismatch, FilterFull
 
 
@@ -43,12 +46,14 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: How many sessions waited for work at the last commit whose reply had their number.
         self.waiting: int = 0
         self._layouts: dict[int, Layout] = {}
-        #: By shard, the last call by which this client has stored items: their generation, the view, the age of their slice.
-        self._held: dict[int, tuple[str, View, int]] = {}
+        #: By shard, the last call by which this client has stored items: when (monotonic, s), their generation, and their slice.
+        self._held: dict[int, tuple[float, str, View, int]] = {}
         #: How many shards the server has lost, as far as this client knows.
         self.lost: int = 0
 
-    def batches(self, digests: Iterable[bytes], within: int, age: int = 0) -> list[FilterBatch]:
+    def batches(
+        self, digests: Iterable[bytes], within: int, age: int = 0, *, claims: bool = False
+    ) -> list[FilterBatch]:
         """Return batches of the distinct digests. Each batch has one shard, and is sent in one call.
 
         The calls check the ``within`` newest slices, and add new items to the slice of this age.
@@ -61,7 +66,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             ordered = neighbours(share, header.most_neighbours) if len(share) > 1 else share
             for first in range(0, len(ordered), most):
                 some = ordered[first : first + most]
-                batches.append(FilterBatch(some, shard, within=within, age=age))
+                batches.append(FilterBatch(some, shard, within=within, age=age, claims=claims))
         return batches
 
     def clear_all(self) -> Flow[None]:
@@ -124,7 +129,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         if required is not Knowledge.STORED:
             return None
         held = self._held.get(shard)
-        if not layout.generation or (held and held[0] != layout.generation):
+        if not layout.generation or (held and held[1] != layout.generation):
             return self._open(view, shard)
         if layout.full is not None and layout.full in view.labels:
             return self._grow(view, shard, layout.full)
@@ -143,10 +148,17 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
 
     def _open(self, view: View, shard: int) -> Flow[None]:
         """Begin a shard, if it is not stored. If the server has lost it, note so there."""
-        known, held = "", self._held.pop(shard, None)
-        if held and held[1].expires_at(shard, held[2]) > self.clock.now():
-            known = held[0]
+        at, known, stored, age = self._held.get(shard, (-inf, "", view, 0))
+        # A cleared shard says so for as long as lanes are kept.
+        if (
+            monotonic() > at + LANE_TTL_MS / 1000
+            or stored.expires_at(shard, age) <= self.clock.now()
+        ):
+            known = ""
         yield from self._ask_layout(shard, calls.open_(view, shard, store=True, known=known))
+        if not view.layout(shard).generation:  # it was refused, and is asked again
+            return
+        self._held.pop(shard, None)
         if known:
             [lost] = yield from request([Call(("HGET", self.config.keys.state(shard), "lost"))])
             self.lost += lost is not None
@@ -200,8 +212,13 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         status, payload, *stored = reply
         if status == Status.OK:
             batch.answers = answers = self._answers(batch, payload) if batch.digests else ""
-            if "1" in answers:
-                self._held[batch.shard] = batch.generation, batch.header.view, batch.age
+            if "1" in answers and not batch.claims:
+                self._held[batch.shard] = (
+                    monotonic(),
+                    batch.generation,
+                    batch.header.view,
+                    batch.age,
+                )
             if len(answers) < len(batch.digests):
                 self._learn_full(batch)
             if stored:

@@ -24,8 +24,6 @@ _SLICES = 8
 #: The field of a part in its shard's state.
 _FIELD = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)?")
 _COUNT = re.compile("[0-9]{1,15}", re.ASCII)
-#: What a client that knew an older filter has noted: the generation, and when it was missing (``lua/bloom/open.lua``).
-_LOSS = re.compile(r"(\d{16}) (\d+)", re.ASCII)
 _LOST = (
     "the server has lost the filter before {:%Y-%m-%d %H:%M} UTC (a flush, a restart without persistence, evicted keys): what was "
     "seen before is new again"
@@ -149,9 +147,9 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
     layouts, now = [text(state.get("layout", "")) for state in states], clock.now()
     first = config.window.live(now)[0]
     oldest = first.label
-    losses = [_LOSS.fullmatch(text(state.get("lost", ""))) for state in states]
-    times = [int(loss[2]) for loss in losses if loss]
-    lost_at = max((time for time in times if time >= first.start), default=None)
+    # When the server has lost a shard, as a client that knew it has noted (``lua/bloom/open.lua``).
+    times = [items_in(state.get("lost")) for state in states]
+    lost_at = max((time for time in times if time and time >= first.start), default=None)
     if lost_at is not None:
         warnings.append(_LOST.format(from_ms(lost_at)))
     counts: dict[str, int] = {}

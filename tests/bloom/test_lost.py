@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -83,6 +84,30 @@ def test_what_has_left_the_window_is_no_loss(
     assert (int(is_lost), is_lost) == losses(seen)
     clockwork.go_on(86_400 * 3)
     assert (0, False) == losses(seen)
+
+
+def test_work_that_is_only_pushed_or_claimed_is_no_loss(clockwork: Clockwork) -> None:
+    """Claims outlive a filter without items, whose state ends with its window."""
+    with TimeBloom(clockwork.client, "news", slices=3, capacity=1000) as seen:
+        seen.add("a")
+        for day in range(6):
+            seen.push(f"pushed {day}", "its note")
+            seen.claim(f"claimed {day}")
+            assert (0, False) == losses(seen)
+            clockwork.go_on(86_400)
+
+
+def test_a_filter_that_was_cleared_long_ago_is_not_lost(
+    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another client; the state, which says so, ends with the calls' answers."""
+    with TimeBloom(clockwork.client, "news", slices=3, capacity=1000) as seen:
+        seen.add("a")
+        TimeBloom.open(clockwork.client, "news").clear()
+        clockwork.go_on(5 * 3600)
+        monkeypatch.setattr("tbloom.bloom.dispatcher.monotonic", lambda: monotonic() + 5 * 3600)
+        assert seen.add("a")
+        assert (0, False) == losses(seen)
 
 
 def test_commands_show_a_loss(opened: Any, own: Any, own_url: str) -> None:

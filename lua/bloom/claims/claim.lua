@@ -67,12 +67,9 @@ local function is_free_from(owner, place)
   return not is_of_queue or deaths_of(owner, place) == '0'
 end
 
--- Claims that are written together: replicas and the append-only file get the command and the key's name once.
+-- Claims that are written together: replicas and the append-only file get the command and the key's name once. (A call has fewer than
+-- 1,000 items.)
 local made = {}
-local function write_made()
-  if #made > 0 then redis.call('HSET', claims, unpack(made)) end
-  made = {}
-end
 
 -- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`:
 -- the last call whose claim this call replaces.
@@ -94,7 +91,6 @@ local function claim_one(digest, note, replaces)
     leave(claims, index, digest, LEFT, call, note)
   else
     made[#made + 1], made[#made + 2] = digest, session .. call .. note
-    if #made >= 1000 then write_made() end
     if field then own_host(claims, sessions, field, session, now) end
   end
   return is_others and '2' or '1'
@@ -110,7 +106,7 @@ for at = 1, #items, item_bytes do
   answers[answered + 1] = answer
 end
 answers = table.concat(answers)
-write_made()
+if #made > 0 then redis.call('HSET', claims, unpack(made)) end
 
 if any_changed then
   local waits = waits_until > 0

@@ -131,7 +131,7 @@ class Claims(ResetsInChild):
         shards, since, lost = self._shards_of(digests), Moment.now(), list[int]()
         yield from self._reserve(session, reserved, digests, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        batches = self._dispatcher.batches(reserved.earlier, within)
+        batches = self._dispatcher.batches(reserved.earlier, within, claims=True)
         call_for = partial(
             calls.claim,
             session=session,
@@ -273,7 +273,7 @@ class Claims(ResetsInChild):
         again: bool = False,
     ) -> Flow[dict[bytes, Claim]]:
         """Leave the items that are new to any session, and return the answer for each item. ``again``: also those that were seen."""
-        batches = self._dispatcher.batches(digests, within)
+        batches = self._dispatcher.batches(digests, within, claims=True)
         call_for = partial(calls.push, ttl_ms=self._ttl_ms, notes=notes, looks=looks, again=again)
         yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
         return {digest: CLAIMS[answer] for digest, answer in _answers(batches).items()}

@@ -104,7 +104,7 @@ class Why(NamedTuple):
 
     #: As its stat is named.
     reason: str
-    #: What the error said, in one line without secrets, and the last place in the project at which it was raised; "": unknown.
+    #: What the error said, in one line without the secrets of URLs, and the last place in the project at which it was raised; "": unknown.
     message: str = ""
     where: str = ""
 
