@@ -13,12 +13,12 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "scrapy":
         raise
-    message = "tbloom.scrapy needs Scrapy: pip install 'tbloom[scrapy]'"
-    raise ModuleNotFoundError(message, name=error.name) from None
+    _message = "tbloom.scrapy needs Scrapy: pip install 'tbloom[scrapy]'"
+    raise ModuleNotFoundError(_message, name=error.name) from None
 if (*(n for n in scrapy.version_info if isinstance(n, int)),) < OLDEST_SCRAPY:
     needed = ".".join(map(str, OLDEST_SCRAPY))
-    message = f"tbloom.scrapy needs Scrapy {needed} or later; {scrapy.__version__} is installed: pip install 'scrapy>={needed}'"
-    raise ImportError(message, name="scrapy")
+    _message = f"tbloom.scrapy needs Scrapy {needed} or later; {scrapy.__version__} is installed: pip install 'scrapy>={needed}'"
+    raise ImportError(_message, name="scrapy")
 
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter

@@ -55,8 +55,9 @@ class History(NamedTuple):
     reason: str = ""
     #: When the work has failed (s since the epoch); 0: now, by the clock of the server, or of the machine if there is none.
     failed_at: int = 0
-    #: What the error said, in at most 200 characters of one line, and where it was raised, in at most 80; "": unknown.
+    #: What the error said, in one line of at most 200 characters; "": unknown.
     message: str = ""
+    #: Where it was raised, in at most 80 characters; "": unknown.
     where: str = ""
 
     @property
