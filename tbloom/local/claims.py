@@ -28,7 +28,6 @@ from tbloom import Claim, LocalBloom
 from tbloom.bloom.claims.fleet import (
     KEPT,
     MOST_GIVEN_UP,
-    Crawler,
     KeptPage,
     KeptPages,
     NewNote,
@@ -436,15 +435,11 @@ class LocalFleet(KeptPages):
         self._store = store
         self._queues = queues_by_state(queue)
 
-    def crawlers(self) -> list[Crawler]:
-        """Return none."""
-        return []
-
     def now(self) -> float:
         """Return the time by which its pages have failed (s since the epoch): this machine's."""
         return self._store.now()
 
-    def pages(self, crawlers: Iterable[Crawler] = ()) -> Pages:  # noqa: ARG002 - as of Fleet
+    def pages(self) -> Pages:
         """Return the numbers of its pages."""
         count = self._store.count_left
         (left, suspects), (failed, _), (given_up, _) = (count(self._queues[each]) for each in KEPT)

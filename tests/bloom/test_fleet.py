@@ -33,7 +33,7 @@ from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Session
 from tbloom.cli.commands.page import Watched, look_at
 from tbloom.engine.flow import text
-from tests.helpers.keptpages import MAIN, Model, note_of
+from tests.helpers.keptpages import MAIN, Model, note_of, view_of
 
 AT = 1_760_000_000
 FAILED_QUEUE, GIVEN_UP_QUEUE = failed_queue_of("shop"), given_up_queue_of("shop")
@@ -66,7 +66,7 @@ def failed(reason: str = "status/503", failures: int = 1, at: int = AT) -> Histo
 
 
 def counts(fleet: Fleet) -> Pages:
-    return fleet.pages(fleet.crawlers())
+    return view_of(fleet).pages
 
 
 def shown(fleet: Fleet, *states: str) -> list[tuple[str, str, str]]:
@@ -350,7 +350,7 @@ def told(seen: TimeBloom, **more: Any) -> None:
 def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     ours, waits, old, other = (open_one() for _ in range(4))
     looks = Fleet(open_one(), "shop")
-    assert [] == looks.crawlers()
+    assert [] == view_of(looks).crawlers
     ours.take(0, "shop", idle=False)
     claimed(ours, "http://a/1", "http://a/2")
     told(ours, done=5, failed={"status/503": 2, "status/500": 1, "callback/KeyError": 4}, up=100)
@@ -359,9 +359,9 @@ def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     old.take(0, "shop", idle=False)  # of a version that tells nothing
     other.take(0, "other", idle=False)
     told(other, queue="other")
-    states = {each.place: each.state for each in looks.crawlers()}
+    states = {each.place: each.state for each in view_of(looks).crawlers}
     assert {"crawl-01:7": "works", "crawl-01:8": "waits", old.session: "works"} == states
-    [one] = [each for each in looks.crawlers() if each.record.pid == 7]
+    [one] = [each for each in view_of(looks).crawlers if each.record.pid == 7]
     assert (2, 5, 4) == (one.claimed, one.record.done, one.record.failed["callback/KeyError"])
     assert one.beat is not None
     assert one.beat < 30
@@ -374,7 +374,7 @@ def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     assert (16, {"status": 3, "callback": 4}) == (numbers.done, numbers.failed)
     told(ours, ended="finished")
     told(waits, pid=8, ended=LOST)
-    states = {each.place: each.state for each in looks.crawlers()}
+    states = {each.place: each.state for each in view_of(looks).crawlers}
     assert {"crawl-01:7": "ended", "crawl-01:8": "lost", old.session: "works"} == states
 
 
@@ -384,14 +384,14 @@ def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: O
     claimed(dies, *(f"http://a/{n}" for n in range(20)))
     told(dies, ttl=2.0)
     kill(dies)
-    [dead] = looks.crawlers()
+    [dead] = view_of(looks).crawlers
     assert ("dead", 20) == (dead.state, dead.claimed)
     assert Pages(orphaned=20) == counts(looks)
     open_one().take(0, "shop")
     numbers = numbers_of(looks._store)
     assert numbers is not None
     assert "dead" not in numbers.crawlers  # an alert would go on for a day
-    [dead] = [each for each in looks.crawlers() if each.record.host]
+    [dead] = [each for each in view_of(looks).crawlers if each.record.host]
     assert ("dead", 0) == (dead.state, dead.claimed)
     assert Pages(left=20) == counts(looks)
 
@@ -414,10 +414,10 @@ def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPat
     ours.end_session()
     monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
     ours.run(forget_old_records(ours.config))
-    assert [dead.session] == [each.session for each in Fleet(dead, "shop").crawlers()]
+    assert [dead.session] == [each.session for each in view_of(Fleet(dead, "shop")).crawlers]
     monkeypatch.setattr("tbloom.bloom.claims.fleet._DEAD_FOR", -60_000)
     ours.run(forget_old_records(ours.config))
-    assert [""] == [each.record.host for each in Fleet(dead, "shop").crawlers()]
+    assert [""] == [each.record.host for each in view_of(Fleet(dead, "shop")).crawlers]
 
 
 def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(

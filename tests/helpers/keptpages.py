@@ -9,11 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from tbloom import History, Note
-from tbloom.bloom.claims.fleet import KEPT, KeptPages, Pages, queues_by_state
+from tbloom.bloom.claims.fleet import KEPT, KeptPages, Pages, View, queues_by_state, views_of
 
 QUEUES = queues_by_state("shop")
 MAIN, FAILED, GIVEN_UP = QUEUES.values()
 STATES = {queue: state for state, queue in QUEUES.items()}
+
+
+def view_of(fleet: Any) -> View:
+    """What commands show of the queue of a fleet."""
+    [view], _ = views_of(fleet._store, [fleet.queue])
+    return view
 
 
 def url_in(note: str) -> str:

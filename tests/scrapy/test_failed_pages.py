@@ -22,6 +22,7 @@ from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import words_of
 from tests.helpers.crawl import Part
 from tests.helpers.documents import example
+from tests.helpers.keptpages import view_of
 from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 from tests.helpers.schedulers import DONE
 
@@ -415,7 +416,7 @@ def test_dead_links_do_not_pile_up(project: Any, open_fleet: Any) -> None:
     crawls = project(*[NewDeadLinks] * 6, answers=answers, **DONE)
     assert [10, 20, 30, 30, 30, 30] == [len(crawl.fetched) for crawl in crawls]
     fleet = open_fleet("project")
-    assert Pages(failed=20, given_up=40) == fleet.pages(fleet.crawlers())
+    assert Pages(failed=20, given_up=40) == view_of(fleet).pages
     assert {"status/503"} == {page.reason for page in fleet.kept()}
 
 

@@ -11,6 +11,7 @@ from scrapy.http import Response
 
 from tbloom.bloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
 from tbloom.scrapy.crawl import crawl_of
+from tests.helpers.keptpages import view_of
 from tests.helpers.projects import LOCAL, Project, marked, times
 from tests.helpers.schedulers import DONE
 
@@ -126,7 +127,7 @@ def test_retried_pages_are_fetched_by_the_next_crawl_with_their_new_callback(
     )
     [crawl] = project(NewWithoutLinks, **DONE)
     assert ("abcde", 5) == (crawl.pages, crawl.stats["tbloom/done"])
-    assert Pages() == fleet.pages(fleet.crawlers())
+    assert Pages() == view_of(fleet).pages
 
 
 class Retries(New):
@@ -148,7 +149,7 @@ class Retries(New):
         if not pages:  # until then, the page is asked for again
             yield response.request.replace(dont_filter=True)
             return
-        assert 1 == fleet.pages(()).held
+        assert 1 == view_of(fleet).pages.held
         assert (1, 0) == fleet.retry(pages)
         yield from self.parse(response)
 
@@ -161,7 +162,7 @@ def test_a_crawl_takes_a_page_again_that_failed_in_it_and_is_retried(
     assert [2] == times([crawl])["a"]
     assert 2 == crawl.stats["tbloom/done"]
     fleet = open_fleet("shop")
-    assert Pages() == fleet.pages(fleet.crawlers())
+    assert Pages() == view_of(fleet).pages
 
 
 class Dead(Project):
@@ -175,13 +176,13 @@ def test_a_page_that_is_given_up_is_retried_and_done(project: Any, open_fleet: A
     crawls = project(*[Dead] * 3, answers=answers, **DONE)
     assert {"a": [1, 1, 1], "b": [1, 0, 0]} == times(crawls)
     fleet = open_fleet("shop")
-    assert Pages(given_up=1) == fleet.pages(fleet.crawlers())
+    assert Pages(given_up=1) == view_of(fleet).pages
     [page] = fleet.kept([GIVEN_UP])
     assert ("status/503", 3, "/a") == (page.reason, page.tries, page.url[-2:])
     assert (1, 0) == fleet.retry([page])
     [crawl] = project(NewWithoutLinks, **DONE)
     assert "az" == crawl.pages
-    assert Pages() == fleet.pages(fleet.crawlers())
+    assert Pages() == view_of(fleet).pages
 
 
 def test_a_link_takes_a_page_that_is_given_up(project: Any, open_fleet: Any) -> None:
@@ -189,7 +190,7 @@ def test_a_link_takes_a_page_that_is_given_up(project: Any, open_fleet: Any) -> 
     crawls = project(*[Dead] * 4, answers=answers, **DONE)
     assert {"a": [1, 1, 1, 1], "b": [1, 0, 0, 0]} == times(crawls)
     fleet = open_fleet("shop")
-    assert Pages() == fleet.pages(fleet.crawlers())
+    assert Pages() == view_of(fleet).pages
 
 
 class Other(Dead):
@@ -206,8 +207,8 @@ def test_pages_are_a_projects(project: Any, open_fleet: Any) -> None:
     crawls = project(Other, Other, answers=answers, **DONE, **theirs)
     assert {"c": [1, 1]} == times(crawls)
     fleet = open_fleet("shop")
-    assert Pages(failed=1) == fleet.pages(fleet.crawlers())
-    assert Pages(failed=1) == open_fleet("theirs:shop").pages([])
+    assert Pages(failed=1) == view_of(fleet).pages
+    assert Pages(failed=1) == view_of(open_fleet("theirs:shop")).pages
     assert [] == crawls[0].warnings("project")  # TBLOOM_KEY is set on purpose
     [again] = project(Dead, answers=answers, **DONE, **ours)
     assert "a" == again.pages

@@ -20,6 +20,7 @@ import pytest
 
 from tbloom import TimeBloom
 from tbloom.bloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
+from tests.helpers.keptpages import view_of
 from tests.helpers.website import Handler, served
 
 #: The last commit before failed pages were kept in an index.
@@ -158,7 +159,7 @@ def test_both_share_a_site(crawls: Crawls, open_fleet: Any) -> None:
         crawls.run("newer")
         assert all_once() == crawls.fetched()
     fleet: Fleet = open_fleet("shop")
-    assert Pages() == fleet.pages(fleet.crawlers())
+    assert Pages() == view_of(fleet).pages
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_pages_that_have_failed_for_both_are_given_up_once(crawls: Crawls, open_
     assert {(GIVEN_UP, "status/503", 3)} == kept
     crawls.site.is_down = False
     crawls.run("older", "/0", "/1")
-    assert PAGES - 2 == fleet.pages([]).given_up
+    assert PAGES - 2 == view_of(fleet).pages.given_up
     assert (PAGES - 2, 0) == fleet.retry(fleet.kept([GIVEN_UP]))
     crawls.run("older")
     assert all_once(4) == crawls.fetched()

@@ -28,6 +28,7 @@ from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, tbloom_in
 from tests.helpers.crawl import LooksRarely
 from tests.helpers.forked import Forked
+from tests.helpers.keptpages import view_of
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
 from tests.helpers.schedulers import DONE
@@ -127,7 +128,7 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     assert (100, 100) == project.push(*urls)
     project.until(lambda: len(project.fetched()) >= 100)
     project.until(lambda: project.seen.queue_info("fed") == (0, 0, 2, 0))
-    project.until(lambda: not any(each.claimed for each in project.fleet.crawlers()))
+    project.until(lambda: not any(each.claimed for each in view_of(project.fleet).crawlers))
     assert (101, 1) == project.push(*urls, f"{site}later")
     project.until(lambda: len(project.fetched()) >= 101)
     ends = project.stop()
@@ -180,7 +181,7 @@ def test_pushed_pages_are_taken_while_a_slow_one_is_in_work(project: Project) ->
         project.site = f"{server.url}/"
         project.start(EXTENSIONS={LooksRarely: 1})
         assert (1, 1) == project.push(f"{project.site}slow")
-        project.until(lambda: [1] == [each.claimed for each in project.fleet.crawlers()])
+        project.until(lambda: [1] == [each.claimed for each in view_of(project.fleet).crawlers])
         project.push(*[f"{project.site}{n}" for n in range(250)])
         project.until(lambda: len(project.fetched()) >= 251)
         project.stop()

@@ -269,22 +269,14 @@ def kept_note(_page: KeptPage) -> str:
 
 
 class KeptPages(ABC):
-    """The crawlers of one queue, and its kept pages: on a server (``Fleet``), or without one (``local/claims``)."""
+    """The kept pages of one queue: on a server (``Fleet``), or without one (``local/claims``)."""
 
     def __init__(self, queue: str) -> None:
         self.queue: str = queue
 
     @abstractmethod
-    def crawlers(self) -> list[Crawler]:
-        """Return its crawlers, those at work first."""
-
-    @abstractmethod
     def now(self) -> float:
         """Return the time by which its pages have failed (s since the epoch)."""
-
-    @abstractmethod
-    def pages(self, crawlers: Iterable[Crawler]) -> Pages:
-        """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
 
     def kept(self, states: Sequence[str] = KEPT, most: int | None = None) -> Iterator[KeptPage]:
         """Yield its kept pages, at most so many of each state.
@@ -325,7 +317,7 @@ class KeptPages(ABC):
 
 
 class Fleet(KeptPages):
-    """The crawlers of one queue of a filter, and its pages. ``store`` is a ``TimeBloom``, which stays yours to close."""
+    """The kept pages of one queue of a filter. ``store`` is a ``TimeBloom``, which stays yours to close."""
 
     def __init__(self, store: Any, queue: str) -> None:
         super().__init__(queue)
@@ -334,22 +326,9 @@ class Fleet(KeptPages):
         #: Members of the index that no claim has, as they were met, by their shards. Who only looks may not write.
         self._strays = defaultdict[int, set[bytes]](set)
 
-    def crawlers(self) -> list[Crawler]:
-        """Return its crawlers, those at work first."""
-        return [each for each in crawlers_of(self._store) if self.has(each)]
-
     def now(self) -> float:
         """Return the time by which its pages have failed (s since the epoch): the server's."""
         return time_of(self._store)
-
-    def has(self, crawler: Crawler) -> bool:
-        """Return whether a crawler takes pages of this queue."""
-        return crawler.record.queue in (self.queue, self._hashes[LEFT])
-
-    def pages(self, crawlers: Iterable[Crawler]) -> Pages:
-        """Return the numbers of its pages; those of its ``crawlers`` are as these have told."""
-        counted = self._store.run(_count(self._store.config, self._hashes))
-        return _with_claims(counted, [*crawlers])
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
         """Yield the kept pages of one state, those of a host together."""
