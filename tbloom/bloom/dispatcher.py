@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbloom.bloom import calls
 from tbloom.bloom.batch import FilterBatch
@@ -31,6 +30,16 @@ from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigMismatch, FilterFull
 
 
+class _Stored(NamedTuple):
+    """A call that has stored items."""
+
+    #: When it was answered (monotonic, s).
+    at: float
+    generation: str
+    view: View
+    age: int
+
+
 class FilterDispatcher(Dispatcher[FilterBatch]):
     """One client's calls to a filter, and its view of the filter."""
 
@@ -46,8 +55,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: How many sessions waited for work at the last commit whose reply had their number.
         self.waiting: int = 0
         self._layouts: dict[int, Layout] = {}
-        #: By shard, the last call by which this client has stored items: when (monotonic, s), their generation, and their slice.
-        self._held: dict[int, tuple[float, str, View, int]] = {}
+        #: By shard, the last call by which this client has stored items.
+        self._stored: dict[int, _Stored] = {}
         #: How many shards the server has lost, as far as this client knows.
         self.lost: int = 0
 
@@ -105,7 +114,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
 
         yield from corrected(self._name, self._correction_cause, attempt)
         self.lanes.free.append(batch.lane)
-        self._held.pop(shard, None)
+        self._stored.pop(shard, None)
         self.learn_layout(shard, "")
 
     def _next_step(self, batch: FilterBatch, required: Knowledge) -> Flow[None] | None:
@@ -128,8 +137,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             return self._compare_parameters(view, required)
         if required is not Knowledge.STORED:
             return None
-        held = self._held.get(shard)
-        if not layout.generation or (held and held[1] != layout.generation):
+        stored = self._stored.get(shard)
+        if not layout.generation or (stored and stored.generation != layout.generation):
             return self._open(view, shard)
         if layout.full is not None and layout.full in view.labels:
             return self._grow(view, shard, layout.full)
@@ -148,17 +157,15 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
 
     def _open(self, view: View, shard: int) -> Flow[None]:
         """Begin a shard, if it is not stored. If the server has lost it, note so there."""
-        at, known, stored, age = self._held.get(shard, (-inf, "", view, 0))
-        # A cleared shard says so for as long as lanes are kept.
-        if (
-            monotonic() > at + LANE_TTL_MS / 1000
-            or stored.expires_at(shard, age) <= self.clock.now()
-        ):
-            known = ""
+        stored, known = self._stored.get(shard), ""
+        # A cleared shard says so for as long as lanes are kept; and what has left the window is no loss.
+        if stored and monotonic() < stored.at + LANE_TTL_MS / 1000:
+            is_remembered = stored.view.expires_at(shard, stored.age) > self.clock.now()
+            known = stored.generation * is_remembered
         yield from self._ask_layout(shard, calls.open_(view, shard, store=True, known=known))
         if not view.layout(shard).generation:  # it was refused, and is asked again
             return
-        self._held.pop(shard, None)
+        self._stored.pop(shard, None)
         if known:
             [lost] = yield from request([Call(("HGET", self.config.keys.state(shard), "lost"))])
             self.lost += lost is not None
@@ -213,12 +220,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         if status == Status.OK:
             batch.answers = answers = self._answers(batch, payload) if batch.digests else ""
             if "1" in answers and not batch.claims:
-                self._held[batch.shard] = (
-                    monotonic(),
-                    batch.generation,
-                    batch.header.view,
-                    batch.age,
-                )
+                view = batch.header.view
+                self._stored[batch.shard] = _Stored(monotonic(), batch.generation, view, batch.age)
             if len(answers) < len(batch.digests):
                 self._learn_full(batch)
             if stored:

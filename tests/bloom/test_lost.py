@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom.metrics import FilterCollector
 from tests.helpers.clock import Clockwork
 from tests.helpers.commands import tbloom
 
@@ -118,6 +121,24 @@ def test_commands_show_a_loss(opened: Any, own: Any, own_url: str) -> None:
         for words in (["info", "news"], ["queue", "news"]):
             shown = " ".join(tbloom(*words, "--url", own_url).stdout.split())
             assert "warning: the server has lost the filter" in shown
+        registry = CollectorRegistry()
+        registry.register(FilterCollector(seen))
+        metric = "tbloom_lost_timestamp_seconds", {"filter": "news"}
+        assert seen.info().lost_at == registry.get_sample_value(*metric)
+
+
+def test_a_filter_that_was_restored_is_not_lost(
+    opened: Any, own: Any, own_url: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "filter")
+    with opened() as seen:
+        seen.add_many(map(str, range(50)))
+        assert 0 == tbloom("export", "--url", own_url, "news", file).returncode
+        own.flushall()
+        assert 0 == tbloom("import", "--url", own_url, file, "--name", "news").returncode
+        assert not any(seen.add_many(map(str, range(50))))
+        seen.add_many(map(str, range(50, 100)))
+        assert (0, False) == losses(seen)
 
 
 async def test_an_asynchronous_client_tells_of_it_too(own: Any, own_url: str) -> None:

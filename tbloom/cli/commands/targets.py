@@ -399,10 +399,11 @@ def _stored_target(
 
     def known() -> list[str]:
         found = _known(seen, is_of)
-        own = [queue for queue in found if queue.partition("\n")[0] == spider]
         spiders = {queue.partition("\n")[0] for queue in found}
-        if not is_spiders or len(spiders) <= 1 or own:
-            return (is_spiders and own) or found
+        if is_spiders and spider in spiders:
+            return [queue for queue in found if queue.partition("\n")[0] == spider]
+        if not is_spiders or len(spiders) <= 1:
+            return found
         several = f"spiders of several projects use this filter ({', '.join(sorted(spiders))})"
         raise CommandError(f"{name!r}: {several}: name one, with -s TBLOOM_KEY={name}")
 
