@@ -14,6 +14,7 @@ import redis
 from tbloom.arguments import Item, encode
 from tbloom.bloom.base import ClientSettings
 from tbloom.bloom.claims.calls import Claim
+from tbloom.bloom.claims.fleet import Fleet
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.forks import ProcessLock
@@ -57,6 +58,14 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         :raises ConfigError: if no filter has this name.
         """
         return cls._open(client, name, client_options, own, secret)
+
+    def fleet(self, queue: str = "") -> Fleet:
+        """Return what can be seen of the sessions that take items of a queue, and of the items that are kept for them.
+
+        ``fleet.look()`` has the crawlers and the numbers of pages, as ``tbloom queue`` shows them; ``fleet.kept(["failed"])``
+        yields the pages of some states ("left", "failed", "given up"); ``fleet.retry(pages)`` and ``fleet.drop(pages)`` free them.
+        """
+        return Fleet(self, queue)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

@@ -450,7 +450,7 @@ class LocalFleet(KeptPages):
             head = f"{LEFT}{0:08x}{note.place}".encode()
             yield kept_page(state, 0, item, head + note.text.encode())
 
-    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
+    def _move_some(self, pages: list[KeptPage], queue: str | None, new_note: NewNote) -> int:
         moves = [
             (
                 page.digest,

@@ -130,7 +130,7 @@ def test_notes_that_are_no_pages_stay_as_they_are(open_one: Open, written: str) 
     assert Claim.NEW is ours.claim("a", note=Note(written, "shop"))
     ours.note_history({"a": failed()})
     [page] = Fleet(ours, "shop").kept()
-    assert ("?", "?") == (page.url, page.host)
+    assert ("?" if written.startswith("{") else written, "?") == (page.url, page.host)
     assert page.note.startswith(written[:-1])
 
 
@@ -426,12 +426,12 @@ def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(
     """A spider with the day as its argument has a queue for each day. flower#1420: old workers that stay for ever."""
     monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
     ours, other = open_one(), open_one()
+    ours.push("a", Note("a", "shop"))
     for one, queue in ((ours, "shop"), (other, "other")):
         one.take(0, queue)
         told(one, queue=queue)
         told(one, queue=queue, ended="finished")
         one.end_session()
-    ours.push("a", Note("a", "shop"))
     ours.run(forget_old_records(ours.config))
     assert ["shop"] == queues_of(ours)
     assert ["a"] == [note.text for note in other.take(1, "shop").notes]

@@ -118,7 +118,10 @@ def test_pages_at_their_own_pace_are_fresher_than_at_one_interval() -> None:
 
 
 class Pages(Handler):
-    """Pages in a folder, with links relative to it; its start is elsewhere, and leads there. All requests are counted."""
+    """Pages in a folder, with links relative to it; its start is elsewhere, and leads there. All requests are counted.
+
+    A page may be ``broken``.
+    """
 
     def get(self) -> None:
         folder, _, page = self.path.rpartition("/")
@@ -126,6 +129,9 @@ class Pages(Handler):
             self.answer(302, Location="/pages/0")
             return
         self.server.requests.append(int(page))
+        if page in self.server.broken:
+            self.answer(503)
+            return
         sleep(0.02)
         links = {(3 * int(page) + step) % PAGES for step in (1, 2, 3)}
         self.answer(200, "".join(f'<a href="{link}#top">{link}</a>' for link in links).encode())
@@ -133,7 +139,7 @@ class Pages(Handler):
 
 def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
     requests: list[int] = []
-    with served(Pages, requests=requests) as server:
+    with served(Pages, requests=requests, broken=()) as server:
         address = f"{server.url}/start"
         killed, stopped, last = (start("crawler.py", address, url=own_url) for _ in range(3))
         for crawler, pages in ((killed, PAGES // 4), (stopped, PAGES // 2)):
@@ -149,6 +155,46 @@ def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_u
         assert not output(start("crawler.py", address, url=own_url))  # nothing is left
     assert killed.wait() == -signal.SIGKILL
     killed.communicate()
+
+
+def shown(command: str, *arguments: str, url: str, tmp_path: Path) -> str:
+    """What a command prints on a machine without Scrapy."""
+    (tmp_path / "scrapy.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'scrapy'\", name='scrapy')"
+    )
+    env = {**os.environ, "REDIS_URL": url, "PYTHONPATH": str(tmp_path), "COLUMNS": "200"}
+    words = [Path(sys.executable).with_name("tbloom"), command, "crawler", *arguments]
+    return subprocess.run(
+        words, env=env, check=True, capture_output=True, text=True, cwd=tmp_path
+    ).stdout
+
+
+def test_a_fleet_of_programs_is_seen_and_freed_without_scrapy(own_url: str, tmp_path: Path) -> None:
+    requests: list[int] = []
+    look = partial(shown, url=own_url, tmp_path=tmp_path)
+    with served(Pages, requests=requests, broken=("7",)) as server:
+        address = f"{server.url}/start"
+        killed, *others = (start("crawler.py", address, url=own_url) for _ in range(3))
+        while len(requests) < PAGES // 3:
+            sleep(0.01)
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+        crawlers: list[dict[str, Any]] = []
+        while "dead" not in {crawler["state"] for crawler in crawlers}:
+            [queue] = json.loads(look("queue", "--json"))["queues"]
+            crawlers = queue["crawlers"]
+        dead = next(crawler for crawler in crawlers if crawler["state"] == "dead")
+        assert dead["pid"] == killed.pid
+        for other in others:
+            output(other)
+        assert set(range(PAGES)) == {*requests}
+        assert "download/HTTPStatusError" in look("failed")
+        [failed] = map(json.loads, look("failed", "--json-lines").splitlines())
+        assert failed["url"].endswith("/pages/7")
+        server.broken = ()
+        assert "Retried 1 page" in look("retry", "--all", "--yes")
+        assert [failed["url"]] == output(start("crawler.py", address, url=own_url))
+        assert not look("failed", "--json-lines")
 
 
 def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: Path) -> None:

@@ -201,14 +201,14 @@ def note_history(
     return _HISTORY.call((claims, left), (session.name, _hex(call), changes, *failures))
 
 
-def requeue(keys: Keys, queue: str, moves: Sequence[tuple[bytes, bytes, bytes]]) -> Call:
-    """Return a call that gives kept items to another queue as if they were left for the first time, or for "" ends their claims.
+def requeue(keys: Keys, queue: str | None, moves: Sequence[tuple[bytes, bytes, bytes]]) -> Call:
+    """Return a call that gives kept items to another queue as if they were left for the first time, or for None ends their claims.
 
     A move has the item's digest, what was read of its claim before the note, and its new note (b"": as before). In place of the
     claim, it may have a member of the index that no claim seems to have.
     """
     claims, _, left = keys
-    return _REQUEUE.call((claims, left), (queue and short(queue, 8), *chain(*moves)))
+    return _REQUEUE.call((claims, left), ("" if queue is None else short(queue, 8), *chain(*moves)))
 
 
 def tell(key: str, session: str, record: Record, expires: int) -> Call:

@@ -162,9 +162,10 @@ class KeptPage(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of its request, as the note has them; none, if the note is no request."""
+        """The fields of its request, as the note has them; none, if the note is no JSON object, perhaps behind a line."""
+        note = self.note if self.note.startswith("{") else self.note.partition("\n")[2]
         try:
-            found = json.loads(FAILURE.sub("}", self.note.partition("\n")[2]))
+            found = json.loads(FAILURE.sub("}", note))
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -176,8 +177,9 @@ class KeptPage(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Its URL."""
-        return str(self.fields.get("url", "?"))
+        """Its URL; or its note, if that is a line; else "?"."""
+        note = FAILURE.sub("}", self.note)
+        return str(self.fields.get("url", "?" if "\n" in note or note.startswith("{") else note))
 
     @property
     def host(self) -> str:
@@ -186,8 +188,9 @@ class KeptPage(NamedTuple):
 
     @property
     def callback(self) -> str:
-        """The name of the method that gets its response."""
-        return str(self.fields.get("callback") or "parse")
+        """The name of the method of a spider that gets its response; "": it is no spider's."""
+        is_spiders = not self.note.startswith("{")
+        return str(self.fields.get("callback") or "parse" * is_spiders)
 
     @property
     def tries(self) -> int:
@@ -296,9 +299,9 @@ class KeptPages(ABC):
 
     def drop(self, pages: Iterable[KeptPage]) -> Moved:
         """Forget pages: each is new to the next link."""
-        return self._move(pages, "", kept_note)
+        return self._move(pages, None, kept_note)
 
-    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
+    def _move(self, pages: Iterable[KeptPage], queue: str | None, new_note: NewNote) -> Moved:
         by_shard, moved, known = defaultdict[int, list[KeptPage]](list), 0, set[bytes]()
         for page in pages:
             if page.digest in known:  # it has failed again since
@@ -312,12 +315,12 @@ class KeptPages(ABC):
         return Moved(moved, len(known) - moved)
 
     @abstractmethod
-    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
-        """Leave pages of one shard in a queue, or forget them if it is "". Return how many were still as they were read."""
+    def _move_some(self, pages: list[KeptPage], queue: str | None, new_note: NewNote) -> int:
+        """Leave pages of one shard in a queue, or forget them if it is None. Return how many were still as they were read."""
 
 
 class Fleet(KeptPages):
-    """The kept pages of one queue of a filter. ``store`` is a ``TimeBloom``, which stays yours to close."""
+    """The crawlers and the kept pages of one queue of a filter. ``store`` is a ``TimeBloom``, which stays yours to close."""
 
     def __init__(self, store: Any, queue: str) -> None:
         super().__init__(queue)
@@ -325,6 +328,11 @@ class Fleet(KeptPages):
         self._hashes = _hashes_of(queue)
         #: Members of the index that no claim has, as they were met, by their shards. Who only looks may not write.
         self._strays = defaultdict[int, set[bytes]](set)
+
+    def look(self) -> View:
+        """Return its crawlers, and the numbers of its pages."""
+        [view], _ = views_of(self._store, [self.queue])
+        return view
 
     def now(self) -> float:
         """Return the time by which its pages have failed (s since the epoch): the server's."""
@@ -340,16 +348,16 @@ class Fleet(KeptPages):
                 self._strays[shard].update(strays)
                 yield from (kept_page(state, shard, *each) for each in found)
 
-    def _move(self, pages: Iterable[KeptPage], queue: str, new_note: NewNote) -> Moved:
+    def _move(self, pages: Iterable[KeptPage], queue: str | None, new_note: NewNote) -> Moved:
         moved = super()._move(pages, queue, new_note)
         while self._strays:
             shard, strays = self._strays.popitem()
             keys = calls.keys_in(self._store.config, shard)
             for some in chunks([(stray[-16:], stray, b"") for stray in strays], _MOVED):
-                self._store.run(request([calls.requeue(keys, "", some)]))
+                self._store.run(request([calls.requeue(keys, None, some)]))
         return moved
 
-    def _move_some(self, pages: list[KeptPage], queue: str, new_note: NewNote) -> int:
+    def _move_some(self, pages: list[KeptPage], queue: str | None, new_note: NewNote) -> int:
         moves = [(page.digest, page.head, pack(new_note(page))) for page in pages]
         call = calls.requeue(calls.keys_in(self._store.config, pages[0].shard), queue, moves)
         [[_, answers]] = self._store.run(request([call]))

@@ -24,7 +24,7 @@ from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
 from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
 from tbloom.bloom.claims.packed import unpack
-from tbloom.bloom.claims.record import LOST, Record
+from tbloom.bloom.claims.record import LOST, Process, Record
 from tbloom.bloom.claims.session import Moment, Reserved, Session
 from tbloom.bloom.claims.stored import SUSPECT, session_entries
 from tbloom.bloom.config import Config
@@ -57,6 +57,8 @@ _MOST_TAKEN = 400
 _BURIES = 200
 #: What crawlers have told is kept for so long at least, as claims are (ms).
 _LEAST_MS = 3_600_000
+#: Why a program's session has ended, as Scrapy says it.
+_FINISHED = "finished"
 _LOST = "%r: session %s goes on in place of session %s, whose %d claims are free for others: %s"
 _SILENT = "it was silent for longer than session_ttl (%g s), or the server has lost it"
 _EMPTY = "the server has lost the filter, with all that was left or pushed (did it come back empty, or was it cleared?)"
@@ -69,8 +71,9 @@ class Claims(ResetsInChild):
         self._ttl_ms = ttl_ms
         #: Called when another session goes on in place of one that the server does not know any more, and whether it has lost the filter.
         self.when_lost: Callable[[bool], object] = lambda _: None
-        #: What a session tells of itself with each heartbeat; None: nothing.
+        #: Returns what a session tells of itself with each heartbeat; None: what any program does, once it takes items of a queue.
         self.record: Callable[[Session], Record] | None = None
+        self._process = Process(ttl_ms / 1000)
         super().__init__()
         self.use(dispatcher)
 
@@ -263,6 +266,13 @@ class Claims(ResetsInChild):
         batches = self._dispatcher.batches(digests, 1)
         yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
 
+    def fail(self, digest: bytes, history: History) -> Flow[None]:
+        """Hold an item with its failure, if callers here have claimed it, until the session ends."""
+        session = self.session
+        yield from self.note_history({digest: history})
+        if session.owns(digest):
+            session.fail(digest, history.reason)
+
     def push(
         self,
         digests: Iterable[bytes],
@@ -367,7 +377,7 @@ class Claims(ResetsInChild):
         while True:
             session, wanted = self.session, short(queue, 8)
             if main:
-                session.queue = wanted
+                session.queue, session.queue_name = wanted, queue
             # An earlier call may have taken items, and got no answer. They are left again.
             yield from self._repeat_releases(session)
             with session.claiming() as reserved:
@@ -462,7 +472,9 @@ class Claims(ResetsInChild):
         finally:
             ended = self.session
             self.session, _ = ended.follow()
-        replies = yield from self._beat(ended, 0 if ended.is_busy else -1)
+        # A crawl's record says itself how it has ended.
+        why = "" if self.record else _FINISHED
+        replies = yield from self._beat(ended, 0 if ended.is_busy else -1, why)
         if ended.is_busy:
             yield from self._bury(_with_dead(replies))
         if refused is not None:
@@ -476,14 +488,14 @@ class Claims(ResetsInChild):
             for shard in shards
         ]
         # In the same round trip.
-        told = [self._telling(session, ended)] if self.record and beats else []
+        tells = beats and (self.record or session.queue)
+        told = [self._telling(session, ended)] if tells else []
         replies = yield from request_all([*beats, *told])
         return dict(zip(shards, replies, strict=False))
 
     def _telling(self, session: Session, ended: str) -> Call:
-        assert self.record is not None  # noqa: S101 - the caller has looked
         key, expires = self._dispatcher.config.keys.crawlers(), self._records_expire()
-        record = self.record(session)
+        record = (self.record or self._process.record)(session)
         return calls.tell(key, session.name, replace(record, ended=ended or record.ended), expires)
 
     def _records_expire(self) -> int:
@@ -492,7 +504,7 @@ class Claims(ResetsInChild):
     def first_project(self, project: str) -> Flow[str]:
         """Return the project whose crawlers were the first ones of this filter; this one, if there were none."""
         key, expires = self._dispatcher.config.keys.crawlers(), self._records_expire()
-        told = calls.tell(key, "", Record(queue="", project=project), expires)
+        told = calls.tell(key, "", Record(project=project), expires)
         [[_, first]] = yield from request([told])
         return text(first)
 

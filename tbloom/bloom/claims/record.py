@@ -1,18 +1,26 @@
-"""What a crawler tells of itself with each heartbeat."""
+"""What a crawler tells of itself with each heartbeat: for ``tbloom queue``, metrics and ``tbloom watch``."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import os
+import socket
+import sys
+import time
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Self
 
+from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Call, text
 from tbloom.engine.parameters import StoreConfig
 
 #: The most reasons that a record has.
 _REASONS = 12
+#: Pages a minute are those of the last heartbeats, so many.
+_BEATS = 5
 #: Why a session has ended whose pages others took while it was silent.
 LOST = "lost"
 
@@ -21,9 +29,10 @@ LOST = "lost"
 class Record:
     """What a crawler tells of itself. The numbers are those since its session began."""
 
-    #: The queue whose pages it takes, and its project.
-    queue: str
+    #: The queue whose pages it takes, and its project; or the program, if it is no spider.
+    queue: str = ""
     project: str = ""
+    program: str = ""
     host: str = ""
     pid: int = 0
     #: How long it has run, and how long its session lives without a further heartbeat (s).
@@ -69,6 +78,37 @@ class Record:
             return int(at), cls(**values)
         except (ValueError, TypeError, AttributeError):
             return None
+
+
+class Process:
+    """What this process tells of itself, whatever it crawls with. Called in the thread or task of the heartbeats."""
+
+    def __init__(self, ttl: float) -> None:
+        self._ttl, self._began = ttl, time.monotonic()
+        self._done = deque([(self._began, 0)], maxlen=_BEATS)
+
+    def about(self, done: int) -> dict[str, Any]:
+        """Return the fields of a record that every program has, with the number of pages that it has done so far."""
+        now, (began, before) = time.monotonic(), self._done[0]
+        self._done.append((now, done))
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "up": round(now - self._began),
+            "ttl": self._ttl,
+            "done": done,
+            "per_minute": max(0, round(60 * (done - before) / max(1.0, now - began))),
+        }
+
+    def record(self, session: Session) -> Record:
+        """Return the record of a program's session."""
+        return Record(
+            queue=session.queue_name,
+            program=Path(sys.argv[0]).name,
+            claimed=session.working,
+            failed=session.failures.copy(),
+            **self.about(session.done),
+        )
 
 
 def kind_of(reason: str) -> str:

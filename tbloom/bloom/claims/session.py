@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -99,8 +100,13 @@ class Session:
         #: The shards whose servers have known it, each with the filter's generation at that time; and since when it surely lives.
         self.known: dict[int, str] = {}
         self.lives_since: Moment = Moment.now()
-        #: The queue whose items it takes, as scripts have it; "": none so far.
+        #: The queue whose items it takes, as scripts have it ("": none so far), and its name.
         self.queue: str = ""
+        self.queue_name: str = ""
+        #: The number of items that it has committed, its failures by reason, and the items that it holds because they have failed.
+        self.done: int = 0
+        self.failures: Counter[str] = Counter()
+        self._failed = set[bytes]()
         #: Calls of ``claim`` and ``take`` without a reply. They are looked up by their tokens before the next claim, take or
         #: release in their shards, and by each heartbeat.
         self.unanswered: list[tuple[Reserved, FilterBatch]] = []
@@ -144,6 +150,7 @@ class Session:
                 successor.commit_again(digests, age)
             if is_lost:
                 successor.queue, successor.shards = self.queue, {*self.shards}
+                successor.queue_name = self.queue_name
                 successor.inherited = frozenset(self.claimed)
             self._successor, self.is_lost = successor, is_lost
         return successor, True
@@ -246,6 +253,17 @@ class Session:
         """The items on which callers here work."""
         return [digest for digest, lease in self._leases.copy().items() if lease.is_claimed]
 
+    @property
+    def working(self) -> int:
+        """The number of items on which callers here work: not those that have failed."""
+        return len({*self.claimed} - self._failed)
+
+    def fail(self, digest: bytes, reason: str) -> None:
+        """Note that the work on a claimed item has failed."""
+        with self._lock:
+            self.failures[reason] += 1
+            self._failed.add(digest)
+
     def to_release(self) -> dict[bytes, int]:
         """Return the items to release, each with the last call whose claim ends."""
         leases = self._leases.copy()  # in one step, because other threads change it
@@ -286,6 +304,7 @@ class Session:
         with self._lock:
             for digest, answer in answers.items():
                 lease = self._leases.pop(digest, NONE)
+                self.done += lease != NONE and answer not in "23"
                 # Where a commit has failed, it may have added the item itself.
                 is_ours = digest in self.inherited or lease.is_claimed
                 if answer == "2" or (answer == "3" and is_ours):
@@ -302,6 +321,7 @@ class Session:
         with self._lock:
             for digest in digests:
                 lease = change(digest, self._leases.get(digest, NONE))
+                self._failed.discard(digest)
                 if lease == NONE:
                     self._leases.pop(digest, None)
                 else:

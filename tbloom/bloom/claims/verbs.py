@@ -11,6 +11,7 @@ from typing import TypeVar
 from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.batch import NO_LOOKS
 from tbloom.bloom.claims.calls import Claim
+from tbloom.bloom.claims.fleet import failed_queue_of, forget_old_records
 from tbloom.bloom.claims.notes import (
     History,
     Note,
@@ -209,8 +210,33 @@ class ClaimVerbs(Verbs[Client]):
         return self._claims.note_history(dict(zip(digests, histories.values(), strict=True)))
 
     @verb
+    def fail(
+        self, item: Item, reason: str, message: str = "", *, failures: int = 1, where: str = ""
+    ) -> Flow[None]:
+        """Say that the work on a claimed item has failed, and so often in a row (``Note.failures`` of what was taken, and one).
+
+        This session holds it until it ends. Then it is kept for ``take`` with ``failed``, for a person (``Fleet``, ``tbloom retry``), or
+        until it is claimed. Failures are counted and listed by ``reason``, of a word or two, such as "status/503"; ``message`` is what the
+        error said, and ``where`` the place (see ``History``). The note must be a JSON object to have them, and its "url" is
+        shown in lists. An item without a note is as any other claimed one.
+        """
+        if not (isinstance(reason, str) and reason):
+            raise ConfigError("reason", reason, 'a text that says why, such as "status/503"')
+        if not isinstance(failures, int) or isinstance(failures, bool) or failures < 1:
+            raise ConfigError("failures", failures, "a whole number from 1 on")
+        queue = failed_queue_of(self._claims.session.queue_name)
+        history = History(queue, 0, failures, reason, message=message, where=where)
+        return self._claims.fail(self.config.digest(item), history)
+
+    @verb
     def take(
-        self, limit: int = 100, queue: str = "", *, idle: bool = True, main: bool = True
+        self,
+        limit: int = 100,
+        queue: str = "",
+        *,
+        idle: bool = True,
+        main: bool = True,
+        failed: bool = False,
     ) -> Flow[Taken]:
         """Claim at most ``limit`` left items whose notes are for the queue, and return the notes.
 
@@ -221,10 +247,16 @@ class ClaimVerbs(Verbs[Client]):
         If nothing is left, an idle session waits for items: call again after some time. (Each shard gives at most its share, and
         400.) All work is done if the answer ``is_over``: no session of the queue is at work any more. A session is of the queue
         that it named last with ``main``: call ``take(0)`` before the work begins, so that the others wait for what you leave.
+
+        With ``failed``, it claims instead those on which the work of sessions that have ended has failed (see ``fail``).
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError("limit", limit, "a whole number from 0 on")
+        if failed:
+            queue, idle, main = failed_queue_of(queue), False, False
+        elif main and not (self._claims.session.queue or self._claims.record):
+            yield from forget_old_records(self.config)  # a crawl does so beside its first pages
         return (yield from self._claims.take(limit, queue, idle=idle, main=main))
 
     @verb

@@ -1,0 +1,131 @@
+"""Programs without Scrapy that share work: what they tell, what has failed, and what ``TimeBloom.fleet`` shows of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tbloom import AsyncTimeBloom, Claim, ConfigError, Note, TimeBloom
+from tbloom.bloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages
+
+Open = Callable[..., TimeBloom]
+
+
+@pytest.fixture(params=[1, 3])
+def open_one(
+    request: Any, client: Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Open]:
+    """Opens clients of one filter, with one shard or three. Only a test sends heartbeats."""
+    monkeypatch.setattr(TimeBloom, "_keep_session", lambda _: None)
+    with ExitStack() as opened:
+        size = {"capacity": 1000, "shards": request.param}
+        yield lambda: opened.enter_context(TimeBloom(client, name, **size))
+
+
+def notes(*names: str, queue: str = "") -> list[Note]:
+    return [Note(json.dumps({"url": f"http://a/{name}"}), queue) for name in names]
+
+
+def test_a_program_that_takes_work_tells_of_itself(open_one: Open) -> None:
+    ours, looks = open_one(), open_one().fleet()
+    ours.take(0)
+    ours.claim_many([*"abcde"], notes=notes(*"abcde"))
+    ours.commit_many(["a", "b"])
+    ours.fail("c", "status/503", "Service Unavailable", where="crawler.py:40")
+    ours._send_heartbeat()
+    [crawler] = looks.look().crawlers
+    record = crawler.record
+    assert (WORKS, os.getpid(), 2, 2) == (crawler.state, record.pid, record.claimed, record.done)
+    assert {"status/503": 1} == record.failed
+    assert record.host
+    assert record.program
+    [page] = looks.kept([FAILED])
+    assert ("http://a/c", "status/503", 1) == (page.url, page.reason, page.tries)
+    assert ("Service Unavailable", "crawler.py:40") == (page.message, page.where)
+    ours.close()
+    [ended], pages = looks.look()[1:]
+    assert (ENDED, "finished", 2) == (ended.state, ended.record.ended, ended.record.done)
+    assert Pages(left=2, failed=1) == pages
+
+
+def test_a_program_that_takes_no_work_tells_nothing(open_one: Open) -> None:
+    """Each request of a web application may be a process: nobody watches these."""
+    ours, looks = open_one(), open_one().fleet()
+    ours.claim("a")
+    ours.close()
+    assert [] == looks.look().crawlers
+
+
+def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(open_one: Open) -> None:
+    first, looks = open_one(), open_one().fleet("news")
+    first.take(0, "news")
+    first.claim_many([*"ab"], notes=notes(*"ab", queue="news"))
+    first.fail("a", "download/ConnectTimeout")
+    second = open_one()
+    second.take(0, "news")
+    assert [] == second.take(10, "news", failed=True).notes  # the first one holds it
+    assert Claim.BUSY is second.claim("a", note="{}")
+    first.end_session()
+    assert not second.take(10, "news").notes[1:]  # only what was not done
+    [note] = second.take(10, "news", failed=True).notes
+    assert ("http://a/a", 1) == (json.loads(note.text)["url"], note.failures)
+    second.fail("a", "download/ConnectTimeout", failures=note.failures + 1)
+    second.end_session()
+    assert [2] == [page.tries for page in looks.kept([FAILED])]
+    assert 1 == looks.retry(looks.kept([FAILED])).moved
+    third = open_one()
+    third.take(0, "news")
+    urls = {json.loads(note.text)["url"] for note in third.take(10, "news").notes}
+    assert urls == {"http://a/a", "http://a/b"}
+    third.commit_many([*"ab"])
+    assert Pages() == looks.look().pages
+
+
+def test_a_page_that_is_done_after_all_has_not_failed(open_one: Open) -> None:
+    ours, looks = open_one(), open_one().fleet()
+    ours.take(0)
+    ours.claim_many([*"ab"], notes=notes(*"ab"))
+    ours.fail("a", "status/500")
+    ours.fail("b", "status/500")
+    ours.commit("a")
+    assert 1 == looks.drop(looks.kept([FAILED])).moved
+    ours.end_session()
+    assert Pages() == looks.look().pages
+    assert [Claim.SEEN, Claim.NEW] == ours.claim_many([*"ab"])
+
+
+def test_a_plain_note_is_shown_as_it_is(open_one: Open) -> None:
+    ours, looks = open_one(), open_one().fleet()
+    ours.claim("a", note="http://a/")
+    ours.fail("a", "status/500")  # without a place for the reason
+    ours.leave_many(["a"])
+    assert [("http://a/", "unknown")] == [(page.url, page.reason) for page in looks.kept([FAILED])]
+    assert [] == [*looks.kept([LEFT])]
+
+
+@pytest.mark.parametrize("wrong", ["", None, 503])
+def test_a_failure_needs_a_reason(open_one: Open, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"reason.*such as \"status/503\""):
+        open_one().fail("a", wrong)
+    with pytest.raises(ConfigError, match="failures"):
+        open_one().fail("a", "status/503", failures=0)
+
+
+async def test_a_program_with_asyncio_tells_the_same(own_url: str) -> None:
+    async with AsyncTimeBloom.from_url(own_url, "pages", session_ttl=60) as ours:
+        await ours.take(0)
+        await ours.claim_many([*"abc"], notes=notes(*"abc"))
+        await ours.commit("a")
+        await ours.fail("b", "status/503")
+        await ours._send_heartbeat()
+        with TimeBloom.open(own_url, "pages") as looks:
+            [crawler] = looks.fleet().look().crawlers
+            record = crawler.record
+            assert (WORKS, 1, 1) == (crawler.state, record.claimed, record.done)
+            assert {"status/503": 1} == record.failed
