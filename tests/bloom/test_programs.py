@@ -129,3 +129,19 @@ async def test_a_program_with_asyncio_tells_the_same(own_url: str) -> None:
             record = crawler.record
             assert (WORKS, 1, 1) == (crawler.state, record.claimed, record.done)
             assert {"status/503": 1} == record.failed
+
+
+def test_a_program_keeps_its_name_when_its_server_was_emptied(
+    client: Redis, open_one: Open
+) -> None:
+    ours, looks = open_one(), open_one().fleet("news")
+    ours.take(0, "news")
+    ours.claim_many([*"ab"], notes=notes(*"ab", queue="news"))
+    ours._send_heartbeat()
+    [before] = looks.look().crawlers
+    client.delete(*client.keys(f"*{ours.name}*"))
+    ours._send_heartbeat()
+    ours._send_heartbeat()
+    after = looks.look().crawlers[0]  # before the session that was lost
+    assert (WORKS, before.place) == (after.state, after.place)
+    assert "news" == after.record.queue
