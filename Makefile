@@ -82,15 +82,21 @@ dist: | $(BIN)/uv ## The sdist and the wheel of a release, in dist/.
 bench: $(VENV)/.bench ## Measures all figures of the documents in one go, beside what users pick today. ARGS=--quick: small amounts, only printed.
 	$(BIN)/python -m bench $(ARGS)
 
-# uv installs in seconds what takes pip a minute.
-$(BIN)/uv:
+# pip, because this machine's proxy, mirror and certificate stand in pip's configuration, which uv does not read. (uv would be
+# no faster for `make demo`, and half a minute for `make test`.) "--group" needs pip 25.1.
+$(VENV)/.pip:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m pip install -qq --upgrade pip
+	touch $@
 
 # One stamp for each dependency group: demo, docs, test, lint, bench.
-$(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(VENV) --editable . --group $*
+$(VENV)/.%: setup.cfg pyproject.toml | $(VENV)/.pip
+	$(BIN)/python -m pip install -qq --editable . --group $*
 	touch $@
+
+# What makes environments of other Pythons, and finds the oldest libraries.
+$(BIN)/uv: | $(VENV)/.pip
+	$(BIN)/python -m pip install -qq uv
 
 $(OLDEST)/.test: setup.cfg pyproject.toml | $(BIN)/uv
 	$(BIN)/uv venv --quiet --clear --python $(OLDEST_PYTHON) $(OLDEST)

