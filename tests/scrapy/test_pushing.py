@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import signal
@@ -299,50 +300,83 @@ def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
     assert (1, 0) == project.push(f"{site}status/500")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("example.com", ["line 3: expected a URL, or a request", "Missing scheme"]),
-        ("{'url'", ["line 3: expected a URL, or a request as a JSON object"]),
-        ('{"url": "SITEx", "calback": "parse"}', ["line 3: field: expected 'callback'", "'calback'"]),
-        ('{"url": "SITEx", "sitemap": true}', ["line 3: field: ", "url, callback", "cb_kwargs"]),
-        ('{"url": "SITEx", "dont_filter": 1}', ["line 3: dont_filter: expected true or false"]),
-        ('{"url": "SITEx", "body": {"a": 1}}', ["line 3: body: expected text"]),
-        ('{"url": "SITEx", "_class": "os:Request"}', ["line 3: expected a URL", "class of requests"]),
-        ('{"url": "SITEx", "meta": {"a": {"!os:system": "ls"}}}', ["line 3: expected a URL"]),
-        ('{"callback": "parse"}', ["line 3: expected the field 'url'"]),
-        ('{"url": "SITEx", "callback": "gone"}', ["line 3: callback: ", "spider 'fed'", "'gone'"]),
-        ('{"url": "SITEx", "errback": "name"}', ["line 3: errback: ", "spider 'fed'", "'name'"]),
-        ('{"url": "SITEx", "priority": "5"}', ["line 3: priority: expected a whole number", "'5'"]),
-        ('{"url": "SITEx", "priority": true}', ["line 3: priority: expected a whole number"]),
-        ('{"url": "SITEx", "meta": []}', ["line 3: meta: expected an object"]),
-        ('{"url": "SITEx", "headers": {"a": {"b": 1}}}', ["line 3: headers: expected"]),
-        ('{"url": "SITEx", "headers": {"a": [1]}}', ["line 3: headers: expected", "of texts"]),
-        ('{"url": "SITEx", "meta": {"tbloom_within": 0}}', ["tbloom_within", "got 0"]),
-        ('{"url": "SITEx", "meta": {"a": ' + "[" * 9_000 + "]" * 9_000 + "}}", ["line 3: expected"]),
-        ('{"url": "SITEx", "meta": 1', ["line 3: expected a URL, or a request", "delimiter"]),
-        ("http://[", ["line 3: expected a URL"]),
-        ("\x1f\x8b\x08", ["line 3: expected a URL"]),
-        (f"SITE{'x' * 70_000}", ["line 3: expected a URL", "too long"]),
-        ('{"url": "SITE", "meta": {"tbloom_version": 1.5}}', ["tbloom: meta['tbloom_version'] of <GET", "got 1.5"]),
-    ],
-)  # fmt: skip
-def test_a_wrong_line_is_named_and_nothing_of_its_batch_is_pushed(
-    project: Project, site: str, line: str, words: list[str]
-) -> None:
-    lines = [f"{site}a", "", line.replace("SITE", site), f"{site}b"]
-    (project.folder / "urls").write_text("\n".join(lines))
-    refused(project.run("push", "fed", "urls"), *words)
+#: Lines of which none is a URL or a request, with what is said of each.
+WRONG = [
+    ("example.com", ["expected a URL, or a request", "begins with no scheme"]),
+    ("{'url'", ["expected a URL, or a request as a JSON object"]),
+    ('{"url": "SITEx", "calback": "parse"}', ["field: expected 'callback'", "'calback'"]),
+    ('{"url": "SITEx", "sitemap": true}', ["field: ", "url, callback", "cb_kwargs"]),
+    ('{"url": "SITEx", "dont_filter": 1}', ["dont_filter: expected true or false"]),
+    ('{"url": "SITEx", "body": {"a": 1}}', ["body: expected text"]),
+    ('{"url": "SITEx", "_class": "os:Request"}', ["expected a URL", "class of requests"]),
+    ('{"url": "SITEx", "meta": {"a": {"!os:system": "ls"}}}', ["expected a URL"]),
+    ('{"callback": "parse"}', ["expected the field 'url'"]),
+    ('{"url": "SITEx", "callback": "gone"}', ["callback: ", "spider 'fed'", "'gone'"]),
+    ('{"url": "SITEx", "errback": "name"}', ["errback: ", "spider 'fed'", "'name'"]),
+    ('{"url": "SITEx", "priority": "5"}', ["priority: expected a whole number", "'5'"]),
+    ('{"url": "SITEx", "priority": true}', ["priority: expected a whole number"]),
+    ('{"url": "SITEx", "meta": []}', ["meta: expected an object"]),
+    ('{"url": "SITEx", "headers": {"a": {"b": 1}}}', ["headers: expected"]),
+    ('{"url": "SITEx", "headers": {"a": [1]}}', ["headers: expected", "of texts"]),
+    ('{"url": "SITEx", "meta": {"tbloom_within": 0}}', ["tbloom_within", "got 0"]),
+    ('{"url": "SITEx", "meta": {"a": ' + "[" * 9_000 + "]" * 9_000 + "}}", ["expected"]),
+    ('{"url": "SITEx", "meta": 1', ["expected a URL, or a request", "delimiter"]),
+    ("http://[", ["expected a URL"]),
+    ("\x1f\x8b\x08", ["expected a URL"]),
+    (f"SITE{'x' * 70_000}", ["expected a URL", "too long"]),
+    ('{"url": "SITE", "meta": {"tbloom_version": 1.5}}', ["meta['tbloom_version'] of <GET", "got 1.5"]),
+    ('"SITEx"', ["begins with no scheme", "SITEx"]),
+    ("'SITEx'", ["begins with no scheme"]),
+    ("<SITEx>", ["begins with no scheme"]),
+    ('["SITEx"]', ["begins with no scheme"]),
+    ("1,SITEx", ["begins with no scheme"]),
+    ('SITEx,"A title"', ["""'"' is in no URL: %22 may be"""]),
+    ("SITEx A title", ["' ' is in no URL: %20 may be"]),
+    ("SITEx\tA title", ["is in no URL: %09 may be"]),
+    ("SITEx>", ["'>' is in no URL"]),
+    ("mailto:me@example.com", ["download handlers for data, file, ftp, http, https, s3"]),
+    ('{"url": "javascript:void(0)"}', ["download handlers for"]),
+    ("https:///a", ["it has no host"]),
+]  # fmt: skip
+
+
+def test_each_wrong_line_is_named_and_nothing_is_pushed(project: Project, site: str) -> None:
+    """browsertrix-crawler#67, scrapy#1463: twenty at once, with the number of the others."""
+    good, wrong = [f"{site}a", "", f"{site}my%20file,b;c=%22"], [line for line, _ in WRONG]
+    for start in range(0, len(wrong), 20):
+        lines = [line.replace("SITE", site) for line in [*wrong[start:], *wrong[:start]]]
+        (project.folder / "urls").write_text("\n".join([*good, *lines]))
+        done = project.run("push", "fed", "urls")
+        assert (2, "") == (done.returncode, done.stdout)
+        *named, more, last = done.stderr.splitlines()
+        for number, (line, (_, words)) in enumerate(zip(named, WRONG[start:], strict=False), 4):
+            assert line.startswith(f"tbloom: line {number}: ")
+            assert [] == [word for word in words if word.replace("SITE", site) not in line], line
+        assert (20, f"tbloom: {len(wrong) - 20} more wrong lines") == (len(named), more)
+        every = f"{len(wrong)} of {len(wrong) + 2}"
+        assert last.startswith(f"tbloom: wrong lines: {every}, so nothing is pushed (--skip-wrong")
     assert 0 == project.seen.queue_info("fed").left
 
 
-def test_batches_before_a_wrong_line_are_pushed(project: Project, site: str) -> None:
-    """Pushed again, they are not new."""
-    lines = [f"{site}{n}" for n in range(1_200)]
-    (project.folder / "urls").write_text("\n".join([*lines, "wrong"]))
-    refused(project.run("push", "fed", "urls"), "line 1201: ")
-    assert 1_000 == project.seen.queue_info("fed").left
-    assert (1_200, 200) == project.push(*lines)
+def test_the_lines_that_are_not_wrong_can_be_pushed(project: Project, site: str) -> None:
+    """Also from a pipe. Without the option, a wrong line behind a thousand others holds up all of them."""
+    lines = "\n".join([*(f"{site}{n}" for n in range(1_200)), f'"{site}quoted"'])
+    done = project.run("push", "fed", stdin=lines)
+    assert (2, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith("tbloom: line 1201: expected a URL")
+    assert 0 == project.seen.queue_info("fed").left
+    done = project.run("push", "fed", "--skip-wrong", stdin=lines)
+    assert (1, "1,200 lines: 1,200 new\n") == (done.returncode, done.stdout)
+    assert ["tbloom: line 1201:"] == [line[:18] for line in done.stderr.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "data", [gzip.compress(b"https://a.de/1"), "https://a.de/1".encode("utf-16")]
+)
+def test_a_file_that_is_no_text_is_named(project: Project, data: bytes) -> None:
+    (project.folder / "urls").write_bytes(data)
+    for words in [], ["--skip-wrong"]:
+        refused(project.run("push", "fed", "urls", *words), "urls: expected lines of text in UTF-8")
 
 
 @pytest.mark.parametrize(
@@ -568,7 +602,7 @@ def test_a_queue_that_is_none_is_refused(project: Project, old: Old, client: red
     refused(refuse("--from-scrapy-redis", old.dupefilter.key), "holds a set, no queue")
     refused(refuse("urls.txt", "--from-scrapy-redis"), "urls.txt")
     (project.folder / "urls.txt").write_text("")
-    words = "expected one of FILE, --again, --from-scrapy-redis"
+    words = "expected --from-scrapy-redis without FILE, --again and --skip-wrong"
     refused(refuse("urls.txt", "--from-scrapy-redis"), words)
     for settings in (
         {"SCHEDULER_SERIALIZER": "gone"},
@@ -586,6 +620,10 @@ def test_a_wrong_spider_or_argument_is_named(project: Project, tmp_path: Path) -
     refused(project.run("push", "fed", "none"), "none", "No such file")
     (project.folder / "spiders.py").write_text(f"{SPIDERS}        raise OSError(country)")
     refused(project.run("queue", "fed", "-a", "country=de"), "can't be made", "OSError: de")
+    for missing in ("given['shop']", "self.shop", "sys.exit('no shop')"):
+        (project.folder / "spiders.py").write_text(f"import sys\n{SPIDERS}        {missing}")
+        assert 0 == project.run("queue", "fed").returncode
+        refused(project.run("push", "fed"), "can't be made with these arguments: ", "shop")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (project.folder / "scrapy.cfg").unlink()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial, wraps
 from heapq import nlargest
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import click
 import redis
@@ -47,7 +48,16 @@ from tbloom.bloom.claims.fleet import (
     per_minute,
 )
 from tbloom.cli.commands.targets import Target, arguments_of, of_fleet, shortened, words_of
-from tbloom.cli.kit import errors, filters, formats, numbers, options, output, progress
+from tbloom.cli.kit import (
+    errors,
+    filters,
+    formats,
+    numbers,
+    options,
+    output,
+    progress,
+    streams,
+)
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
@@ -55,12 +65,14 @@ from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.oldqueue import OldQueue
-    from tbloom.scrapy.extras.pushing import SpiderQueue
+    from tbloom.scrapy.extras.pushing import Given, SpiderQueue
 
 #: Lines, or requests, in a call.
 _BATCH = 1_000
 #: The most pages of a state that ``failed`` looks at, and the newest that it shows.
 _MOST_READ, _SHOWN = 10_000, 10
+#: The most wrong lines that ``push`` names.
+_NAMED = 20
 #: The most reasons of a crawler's failures that ``queue`` shows.
 _REASONS = 3
 #: So many queues are shown without --all, and these numbers of their pages.
@@ -637,6 +649,11 @@ def _counted(pages: Iterator[KeptPage]) -> Iterator[KeptPage]:
     help="fetch those now that were seen, are left, have failed or are given up, with the requests that are kept",
 )
 @click.option(
+    "--skip-wrong",
+    is_flag=True,
+    help="push the other lines if some are wrong (exit code 1)",
+)
+@click.option(
     "--from-scrapy-redis",
     "old_key",
     metavar="[KEY]",
@@ -646,14 +663,16 @@ def _counted(pages: Iterator[KeptPage]) -> Iterator[KeptPage]:
     help="move the requests in scrapy-redis' queue (by SCHEDULER_QUEUE_KEY)",
 )
 @options.as_json
-def push(target: Target, file: BinaryIO, old_key: str | None, *, again: bool) -> int:
+def push(
+    target: Target, file: BinaryIO, old_key: str | None, *, again: bool, skip_wrong: bool
+) -> int:
     """Give URLs to the crawlers of a Scrapy spider.
 
     Run it in the project's folder. The project needs tbloom's add-on. Each line of the file, or of standard input, is a URL,
     or a request as a JSON object with the fields url, callback, errback, method, headers, body, cookies, priority, meta, cb_kwargs
     and others of Scrapy's; tbloom failed --json-lines prints such lines. A new one waits in the spider's filter for the next
-    crawler with the same arguments that has nothing to fetch. What becomes of the others is counted. Lines are pushed 1,000 at a
-    time; if one is wrong, none of its 1,000 is pushed.
+    crawler with the same arguments that has nothing to fetch. What becomes of the others is counted. If a line is wrong, nothing
+    is pushed, and the first twenty wrong lines are named.
 
     With --from-scrapy-redis, the requests come from the queue of the spider's scrapy-redis crawlers, which must have ended, and
     are removed from it once they are pushed. Do this before tbloom migrate --from-set: requests that were seen stay in the old
@@ -662,7 +681,7 @@ def push(target: Target, file: BinaryIO, old_key: str | None, *, again: bool) ->
     """
     assert target.spider is not None  # noqa: S101 - of_fleet has looked
     if old_key is None:
-        _push_lines(target.spider, file, again=again)
+        code = _push_lines(target.spider, file, again=again, skip_wrong=skip_wrong)
         known = target.known()
         if target.arguments is None and known and target.plain not in known:
             others = shortened(map(arguments_of, known))
@@ -670,10 +689,10 @@ def push(target: Target, file: BinaryIO, old_key: str | None, *, again: bool) ->
                 f"only crawls of {target.asked!r} with arguments are known ({others}): "
                 "these pages wait for one without any"
             )
-        return 0
+        return code
     source = click.get_current_context().get_parameter_source("file")
-    if source is ParameterSource.COMMANDLINE or again:
-        raise CommandError("expected one of FILE, --again, --from-scrapy-redis")
+    if source is ParameterSource.COMMANDLINE or again or skip_wrong:
+        raise CommandError("expected --from-scrapy-redis without FILE, --again and --skip-wrong")
     with target.spider.old_queue(old_key) as old:
         return _move_old(target.spider, old)
 
@@ -691,28 +710,89 @@ _KINDS = {
 _AGAIN = "done", LEFT, FAILED, GIVEN_UP
 
 
-def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool) -> None:
-    total, found = 0, Counter[str]()
-    lines = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape")
-    numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
-    given = ((number, line) for number, line in numbered if line)
+def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool, skip_wrong: bool) -> int:
+    """Push the requests of lines, and return the exit code."""
+    if not skip_wrong:
+        file = _seekable(file)
+        _check_lines(queue, file)
+        file.seek(0)
+    total, found, wrong = 0, Counter[str](), _Wrong()
+    lines = _lines(file)
     queue.bury()
     with progress.bar("lines", 0) as advance:
-        while batch := [*islice(given, _BATCH)]:
+        while batch := [*islice(lines, _BATCH)]:
+            given = [each for line in batch if (each := wrong.read(queue, line))]
             try:
-                found += queue.push(batch, again=again)
-            except ConfigError:
-                raise
+                found += queue.push(given, again=again)
             except TBloomError as error:  # the server's memory is full, or it is away
                 before = _pushed(total, found, again=again)
                 raise CommandError(f"{error}; before that: {before}") from None
-            total += len(batch)
+            total += len(given)
             advance(len(batch))
+    wrong.say()
     value = {"lines": total, "new": found["new"], **{kind: found[kind] for kind in _KINDS}}
     output.show(
         {name.replace(" ", "_"): number for name, number in value.items()},
         lambda: _pushed(total, found, again=again),
     )
+    return errors.FAILED if wrong.number else 0
+
+
+def _check_lines(queue: SpiderQueue, file: BinaryIO) -> None:
+    """Raise CommandError if a line is wrong, after the first wrong lines were named."""
+    wrong, number = _Wrong(), 0
+    for line in _lines(file):
+        wrong.read(queue, line)
+        number += 1
+    if wrong.number:
+        wrong.say()
+        raise CommandError(
+            f"wrong lines: {wrong.number:,} of {number:,}, so nothing is pushed (--skip-wrong pushes the others)"
+        )
+
+
+class _Wrong:
+    """The lines that are neither a URL nor a request."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._first: list[ConfigError] = []
+
+    def read(self, queue: SpiderQueue, line: tuple[int, str]) -> Given | None:
+        """Return what a line asks for, or None if it is wrong."""
+        try:
+            return queue.read(*line)
+        except ConfigError as error:
+            self.number += 1
+            if len(self._first) < _NAMED:
+                self._first.append(error)
+            return None
+
+    def say(self) -> None:
+        """Name the first wrong lines, and say how many more there are."""
+        for error in self._first:
+            output.say(f"tbloom: {errors.one_line(error)}")
+        if more := self.number - len(self._first):
+            output.say(f"tbloom: {formats.counted(more, 'more wrong line')}")
+
+
+def _seekable(file: BinaryIO) -> BinaryIO:
+    """Return the file, or what comes through a pipe as a file, so that it can be read twice."""
+    if file.seekable() and not file.tell():
+        return file
+    copied = TemporaryFile()  # noqa: SIM115 - until the process ends
+    shutil.copyfileobj(file, copied)
+    copied.seek(0)
+    return cast("BinaryIO", copied)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty, each with its number. Raise CommandError if the file is not text."""
+    for number, line in enumerate(file, start=1):
+        streams.check_text(file, line)
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape")
+        if stripped := text.strip():
+            yield number, stripped
 
 
 def _pushed(total: int, found: Counter[str], *, again: bool) -> str:

@@ -59,11 +59,7 @@ def batches(file: Any) -> Iterator[list[bytes]]:
     rest: list[bytes] = []
     size, number = 0, 1
     while data := file.read1(_READ_BYTES):
-        before, nul, _ = data.partition(b"\0")
-        if nul:  # also in what is compressed, and in UTF-16
-            raise CommandError(
-                f"{file.name}: expected lines of text in UTF-8, got a NUL byte after {text(before[-60:])!r}"
-            )
+        check_text(file, data)
         ends = data.count(b"\n") or data.count(b"\r")
         ended, end, data = data.replace(b"\r", b"\n").rpartition(b"\n")
         if end:
@@ -76,6 +72,15 @@ def batches(file: Any) -> Iterator[list[bytes]]:
             raise CommandError(f"{file.name}: line {number}: expected at most 64 MB")
     if size:
         yield _items(b"".join(rest))
+
+
+def check_text(file: Any, data: bytes) -> None:
+    """Raise CommandError if data of the file have a NUL byte: it is compressed, or in UTF-16."""
+    before, nul, _ = data.partition(b"\0")
+    if nul:
+        raise CommandError(
+            f"{file.name}: expected lines of text in UTF-8, got a NUL byte after {text(before[-60:])!r}"
+        )
 
 
 def _items(data: bytes) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -11,6 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
@@ -72,13 +74,15 @@ _FIELDS: dict[str, tuple[tuple[type[Any], ...], str]] = {
     "cb_kwargs": ((dict,), "an object"),
 }
 _METHODS = "callback", "errback"
+#: The scheme of a URL; and what no URL has, but CSV, tables and markup.
+_SCHEME, _IN_NO_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*"), re.compile(r'[\s"<>]')
 #: What a line may have besides, and what says how a kept request is made. Other names that begin with "_" say what became of it.
 _CLASS, _RULE = "_class", "_rule"
 #: What became of a line.
 NEW, DONE, CLAIMED, REPEATED = "new", "done", "claimed", "repeated"
 
 
-class _Given(NamedTuple):
+class Given(NamedTuple):
     """A request that is to be left, with its item, its note, and further arguments of ``push_many``."""
 
     request: Request
@@ -117,6 +121,8 @@ class SpiderQueue(NamedTuple):
     plain: str
     seen: ClaimStore
     fingerprinter: Any
+    #: Those of URLs that the project's download handlers fetch.
+    schemes: frozenset[str]
 
     @property
     def place(self) -> str:
@@ -132,14 +138,21 @@ class SpiderQueue(NamedTuple):
         assert isinstance(self.seen, CrawlBloom)  # noqa: S101 - open_queue has checked it
         return self.seen
 
-    def push(self, lines: Sequence[tuple[int, str]], *, again: bool = False) -> Counter[str]:
-        """Leave the requests of lines to the next crawlers that take them. Return how many were new, and what the others were.
+    def read(self, number: int, line: str) -> Given:
+        """Return what a line asks for: it has a URL, or a request as a JSON object. Raise ConfigError with its number if it has neither."""
+        try:
+            return self._read(line, f"line {number}")
+        except ConfigError as error:
+            place = error.argument.removeprefix(f"line {number}").removeprefix(": ")
+            argument = f"line {number}" + f": {place}" * bool(place)
+            raise ConfigError(argument, error.value, error.expected) from None
 
-        A line has a URL, or a request as a JSON object. Raise ConfigError with the number of a line that is neither: then
-        nothing is pushed. ``again``: those that were seen, are left, have failed or are given up are fetched now, with their
-        kept requests, unless a line names a callback.
+    def push(self, given: Sequence[Given], *, again: bool = False) -> Counter[str]:
+        """Leave the requests to the next crawlers that take them. Return how many were new, and what the others were.
+
+        ``again``: those that were seen, are left, have failed or are given up are fetched now, with their kept requests, unless
+        a line names a callback.
         """
-        given = [self._read(line, f"line {number}") for number, line in lines]
         once = self._once(given)
         found = Counter({REPEATED: len(given) - len(once)})
         with _naming_settings(self.settings):
@@ -155,14 +168,14 @@ class SpiderQueue(NamedTuple):
             found += self._kept([*by_item], by_item, again=again)
         return found
 
-    def _once(self, given: Iterable[_Given]) -> dict[bytes, _Given]:
+    def _once(self, given: Iterable[Given]) -> dict[bytes, Given]:
         """Return the requests by the digests of what is searched for. The first one's note is kept."""
-        once = dict[bytes, _Given]()
+        once = dict[bytes, Given]()
         for each in given:
             once.setdefault(self._bloom.config.digest(each.look), each)
         return once
 
-    def _ask(self, given: Mapping[bytes, _Given], *, again: bool) -> dict[bytes, Claim]:
+    def _ask(self, given: Mapping[bytes, Given], *, again: bool) -> dict[bytes, Claim]:
         """Leave the requests that are new, and return the answers by digest."""
         answers = dict[bytes, Claim]()
         for arguments, group in _by_arguments(given.values()):
@@ -173,7 +186,7 @@ class SpiderQueue(NamedTuple):
         return answers
 
     def _kept(
-        self, busy: Sequence[bytes], given: Mapping[bytes, _Given], *, again: bool
+        self, busy: Sequence[bytes], given: Mapping[bytes, Given], *, again: bool
     ) -> Counter[str]:
         """Return in which states items are that are not new; ``again``: leave those that are kept to the next crawlers."""
         fleet, found = Fleet(self._bloom, self.queue), Counter[str]()
@@ -218,7 +231,7 @@ class SpiderQueue(NamedTuple):
         """
         with _naming_settings(self.settings):
             stored = old.read(skip, count)
-        given, refused = list[_Given](), list[str]()
+        given, refused = list[Given](), list[str]()
         for data in stored:
             request: Any = "a request"
             try:
@@ -240,7 +253,7 @@ class SpiderQueue(NamedTuple):
         """Open scrapy-redis' queue of the spider. See ``open_old_queue``."""
         return open_old_queue(self.settings, self.spider.name, key)
 
-    def _unseen(self, given: Iterable[_Given]) -> list[_Given]:
+    def _unseen(self, given: Iterable[Given]) -> list[Given]:
         return [
             each
             for arguments, group in _by_arguments(given)
@@ -252,13 +265,13 @@ class SpiderQueue(NamedTuple):
             if not is_seen
         ]
 
-    def _push(self, given: Iterable[_Given]) -> list[_Given]:
+    def _push(self, given: Iterable[Given]) -> list[Given]:
         """Leave the requests, and return those that were new. A repeat is not, and the first one's note is kept."""
         once = self._once(given)
         answers = self._ask(once, again=False)
         return [each for key, each in once.items() if answers[key] is Claim.NEW]
 
-    def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> _Given:
+    def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> Given:
         with _naming_fingerprinter(self.settings):
             item, version = self.fingerprinter.fingerprint(request), version_of(request)
         look = look_of(item, version, self.seen.config)
@@ -266,15 +279,17 @@ class SpiderQueue(NamedTuple):
         one_owner = SHARE.value(self.settings) == "hosts"
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
-        return _Given(request, item, look, note, arguments, has_callback, stored)
+        return Given(request, item, look, note, arguments, has_callback, stored)
 
-    def _read(self, line: str, place: str) -> _Given:
+    def _read(self, line: str, place: str) -> Given:
         """Return what a line asks for."""
         try:
             if not line.startswith("{"):
+                self._check_url(line)
                 return self._given(Request(line))
             fields = json.loads(line)
             self._check(fields, place)
+            self._check_url(fields["url"])
             made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
             return self._given(made, has_callback=bool(fields.get("callback")))
         except (ValueError, TypeError, RecursionError) as error:
@@ -282,6 +297,19 @@ class SpiderQueue(NamedTuple):
                 raise
             expected = f"a URL, or a request as a JSON object ({error})"
             raise ConfigError(place, line, expected) from None
+
+    def _check_url(self, url: str) -> None:
+        """Raise ValueError if a download would fail: Scrapy's requests take nearly any text with "://" in it."""
+        scheme, colon, rest = url.partition(":")
+        if not (colon and _SCHEME.fullmatch(scheme)):
+            raise ValueError("it begins with no scheme, such as https:")
+        if scheme.lower() not in self.schemes:
+            known = ", ".join(sorted(self.schemes))
+            raise ValueError(f"the project has download handlers for {known}")
+        if rest.startswith("//") and (found := _IN_NO_URL.search(url)):
+            raise ValueError(f"{found[0]!r} is in no URL: {quote(found[0])} may be")
+        if scheme.lower() in {"http", "https"} and not urlsplit(url).hostname:
+            raise ValueError("it has no host")
 
     def _check(self, fields: dict[str, Any], place: str) -> None:
         """Raise ConfigError that names a field that can't be right. What a kept value has inside is not looked at."""
@@ -342,10 +370,12 @@ def open_queue(
     _check(known, has_local=has_local)
     with _naming_fingerprinter(known):
         fingerprinter = make_fingerprinter(crawler)
+    handlers = known.getwithbase("DOWNLOAD_HANDLERS").items()
+    schemes = frozenset(scheme for scheme, handler in handlers if handler is not None)
     if STORE.value(known) == "local":
         with open_local(known, spider.name) as local:
             queue = queue_of(spider.name, arguments or {})
-            yield SpiderQueue(spider, known, queue, spider.name, local, fingerprinter)
+            yield SpiderQueue(spider, known, queue, spider.name, local, fingerprinter, schemes)
         return
     with _naming_settings(known), closing(make_store(known, spider.name)) as seen:
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - it has been checked
@@ -354,7 +384,7 @@ def open_queue(
             ours, first = str(known["BOT_NAME"]), project_of(seen)
         project = ours if first not in ("", ours) else ""
         queue, plain = (queue_of(spider.name, each, project) for each in (arguments or {}, {}))
-        yield SpiderQueue(spider, known, queue, plain, seen, fingerprinter)
+        yield SpiderQueue(spider, known, queue, plain, seen, fingerprinter, schemes)
 
 
 @contextmanager
@@ -420,7 +450,7 @@ def _made(crawler: Crawler, arguments: Mapping[str, str] | None, *, is_asked: bo
     kind = crawler.spidercls
     try:
         return kind.from_crawler(crawler, **(arguments or {}))
-    except TypeError:  # it needs arguments
+    except (Exception, SystemExit):  # it needs arguments, and says so as it likes
         if arguments is not None or not is_asked:
             raise
     spider: Spider = object.__new__(kind)
@@ -445,8 +475,8 @@ def _check(settings: BaseSettings, *, has_local: bool) -> None:
         raise ConfigError(FILTER["name"].name, key, "the key of a filter that crawls share")
 
 
-def _by_arguments(given: Iterable[_Given]) -> Iterator[tuple[dict[str, Any], list[_Given]]]:
-    groups = defaultdict[tuple[tuple[str, Any], ...], list[_Given]](list)
+def _by_arguments(given: Iterable[Given]) -> Iterator[tuple[dict[str, Any], list[Given]]]:
+    groups = defaultdict[tuple[tuple[str, Any], ...], list[Given]](list)
     for each in given:
         groups[each.arguments].append(each)
     for arguments, group in groups.items():
