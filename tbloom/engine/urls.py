@@ -24,12 +24,17 @@ _URL = re.compile(
 )
 
 
+_QUOTED = re.compile(r"""(["'])(?!\1).*\1""")
+
+
 def without_secrets(url: object) -> str:
     """Return the URL without its user, password and options."""
     if not isinstance(url, str):
         return type(url).__name__
-    url = url.rstrip("\r\n")
-    if not url.strip() or _HOST_AND_PORT.fullmatch(url):  # nothing, or only the scheme is missing
+    url = url.strip()
+    if _QUOTED.fullmatch(url):
+        return f"{url[0]}{without_secrets(url[1:-1])}{url[0]}"
+    if not url or _HOST_AND_PORT.fullmatch(url):  # nothing, or only the scheme is missing
         return url
     # Any other text without a scheme may be a password.
     if (match := _URL.fullmatch(url)) and match[1]:
@@ -94,9 +99,12 @@ def check_options(options: ClientOptions) -> Mapping[str, Any]:
 def parse_url(url: Any) -> tuple[str, bool]:
     """Return the URL for redis-py, and whether it is a cluster's. Raise ConfigError if the URL is not valid.
 
-    It may end in a newline, as in a file with a secret.
+    White space at its ends does not count, such as the newline of a file with a secret, nor does a slash behind the database.
     """
-    url = url.rstrip("\r\n") if isinstance(url, str) else url
+    url = re.sub(r"(/[0-9]+)/\Z", r"\1", url.strip()) if isinstance(url, str) else url
+    if isinstance(url, str) and _QUOTED.fullmatch(url):
+        expected = "a URL without quotes, which `docker run --env-file` does not remove"
+        raise ConfigError("url", without_secrets(url), expected)
     if not isinstance(url, str) or not re.match(r"((redis|valkey)s?(\+cluster)?|unix)://", url):
         expected = (
             "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://, "

@@ -21,6 +21,7 @@ from tbloom import TimeBloom
 from tbloom.cli.kit import filters, output, streams
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.keys import MappingKeys
+from tbloom.errors import ConfigError
 from tbloom.pages import PageStore
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
 from tests.helpers.proxy import Fault, Proxy
@@ -51,6 +52,19 @@ def test_planted_names_are_no_commands_to_a_terminal(
     for words in (["list"], ["count", "list"]):
         [found] = json.loads(tbloom(*words, "--url", own_url, "--json").stdout)
         assert odd == found["name"]
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_url_in_quotes_is_named_where_it_stands(quote: str) -> None:
+    """cli#3630. In the environment, on the command line, and in Python."""
+    url = f"{quote}redis://:secret@127.0.0.1:1/0{quote}"
+    line = refused(
+        tbloom("list", TBLOOM_URL="", REDIS_URL=url), "REDIS_URL: expected a URL without quotes"
+    )
+    refused(tbloom("list", "--url", url), "--url: expected a URL without quotes")
+    with pytest.raises(ConfigError, match="url: expected a URL without quotes") as error:
+        TimeBloom.from_url(url, "news")
+    assert "secret" not in f"{line}{error.value}"
 
 
 #: Commands outside a project, and what they say, without a server.

@@ -41,12 +41,14 @@ def opened(store: Store, client: Any, name: str, **parameters: Any) -> Any:
         ("valkey://u:p@h:7/2?db=1", ("redis://u:p@h:7/2?db=1", False)),
         ("valkeys://h", ("rediss://h", False)),
         ("redis://u:p@h/2\r\n", ("redis://u:p@h/2", False)),
+        (" redis://u:p@h/2/ ", ("redis://u:p@h/2", False)),
         ("valkey+cluster://valkey:1", ("redis://valkey:1", True)),
         ("valkeys+cluster://h", ("rediss://h", True)),
         ("unix://valkey:p@/valkey.sock", ("unix://valkey:p@/valkey.sock", False)),
     ],
 )
 def test_a_url_of_valkey_is_one_of_redis(url: str, expected: tuple[str, bool]) -> None:
+    """bull#1758: also one with a slash, or white space, at its end."""
     assert expected == parse_url(url)
 
 

@@ -74,6 +74,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({**EXACT, "TBLOOM_SECRET": SECRET}, "TBLOOM_SECRET: expected to be left out"),
         ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "REDIS_URL: expected a URL that starts"),
         ({"REDIS_URL": ""}, "REDIS_URL: expected a URL that starts"),
+        ({"REDIS_URL": '"redis://:secret@h"'}, "REDIS_URL: expected a URL without quotes, which `docker run"),
         ({"REDIS_URL": "", "REDIS_HOST": "h"}, "REDIS_URL: expected a URL that starts"),
         ({"REDIS_PARAMS": {"url": ""}}, "REDIS_PARAMS: expected a URL that starts"),
         ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected a URL that redis-py"),
@@ -97,6 +98,7 @@ def message(wrong: dict[str, Any]) -> str:
 def test_a_wrong_setting_is_named_without_a_secret_or_a_password(
     wrong: dict[str, Any], expected: str
 ) -> None:
+    """Such as a URL in quotes: cli#3630."""
     assert message(wrong).startswith(expected)
     assert "secret" not in message(wrong)
 
