@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +11,15 @@ from typing import Any
 import pytest
 import redis
 from redis.exceptions import OutOfMemoryError
+from scrapy import Request, Spider
+from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
+from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.serialize import write_note
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import awaited
+from tests.helpers.making import awaited, needed
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 ITEMS = [*map(str, range(3000))]
@@ -132,3 +137,25 @@ def test_a_file_of_which_a_part_fits(server: LocalRedis, name: str, tmp_path: Pa
     others = tbloom(*command).stdout.splitlines()
     assert {*added}.isdisjoint(others)
     assert len(added) + len(others) >= len(lines) - 20
+
+
+def test_what_is_planned_has_room_for_pages_that_wait(name: str) -> None:
+    """In a server with the memory that was asked for: all that ``tbloom plan`` promises, beside the whole window."""
+    plan = json.loads(tbloom("plan", "--memory", "32MB", "--slices", "1", "--json").stdout)
+    spider, pages = Spider("shop"), range(plan["waiting_pages"])
+    with (
+        LocalRedis(needed(), "--maxmemory", "32mb") as server,
+        TimeBloom.from_url(server.url, name, capacity=plan["capacity"], slices=1) as seen,
+    ):
+        for number in range(100):  # each of its shards, to the last block
+            seen.add_many(map(str, range(1000 * number, 1000 * (number + 1))))
+        info = seen.info()
+        assert sum(each.bytes for each in info.slices) > 0.99 * plan["window_bytes"]
+        url = "https://www.example.com/catalogue/some-category/product-"
+        requests = [Request(f"{url}{number}/index.html", meta={"depth": 3}) for number in pages]
+        items = [*map(fingerprint, requests)]
+        notes = [
+            write_note(request, Token("", (item.hex(),)), spider, "shop", one_owner=False)
+            for request, item in zip(requests, items, strict=True)
+        ]
+        assert all(seen.push_many(items, notes))

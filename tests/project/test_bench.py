@@ -9,7 +9,7 @@ import pytest
 
 from bench import results
 from bench.__main__ import SECTIONS
-from tbloom.cli.commands.plan import _SET_BYTES
+from tbloom.cli.commands.plan import _PAGE_BYTES, _SET_BYTES
 
 ROOT = Path(__file__).parents[2]
 #: A time, a rate, or the bytes of something. Only docs/format.md has such numbers that are not measured.
@@ -46,6 +46,9 @@ def test_the_file_has_each_section_and_the_page_its_command() -> None:
     assert SECTIONS.keys() == {name.partition("-")[0] for name in results.read().tables}
 
 
-def test_plan_knows_what_a_set_takes() -> None:
-    measured = results.read().tables["footprint"].row("scrapy-redis: SADD")["bytes per item"]
-    assert _SET_BYTES == pytest.approx(measured, rel=0.03)
+def test_plan_knows_what_a_set_and_a_waiting_page_take() -> None:
+    tables = results.read().tables
+    a_set = tables["footprint"].row("scrapy-redis: SADD")["bytes per item"]
+    assert _SET_BYTES == pytest.approx(a_set, rel=0.03)
+    page = tables["fleet-waiting"].row('"done"')["memory of a waiting page (bytes)"]
+    assert _PAGE_BYTES == pytest.approx(page, rel=0.03)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from typing import Any
 
@@ -19,6 +20,11 @@ from tbloom.errors import ConfigError
 _SET_BYTES = 97
 #: Bytes that Redis adds to a string, in the same allocation.
 _KEY_OVERHEAD = 10
+#: What is kept free, beside the window: half as much again, of which half is for growth and half for pages that wait, and what
+#: an empty Redis and its connections take.
+_ROOM, _WAITING_ROOM, _REDIS_BYTES = 0.5, 0.25, 4 << 20
+#: Memory of a page that waits. Measured: docs/benchmarks.md, "A fleet of crawlers".
+_PAGE_BYTES = 254
 #: More items than a filter may have.
 _MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
@@ -29,7 +35,7 @@ _EXAMPLE = 1_000_000
 @click.option(
     "--memory",
     type=numbers.size,
-    help="memory for the window, such as 2GB: computes the capacity that fits",
+    help="the server's maxmemory, such as 2GB: computes the capacity that fits, with room for crawls",
 )
 @options.parameters
 @options.as_json
@@ -60,15 +66,23 @@ def _slice_bytes(config: Config) -> int:
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
+def _maxmemory(config: Config) -> int:
+    """Return the memory that a server needs for the window, its growth and the pages that wait."""
+    return math.ceil(_slice_bytes(config) * config.slices * (1 + _ROOM)) + _REDIS_BYTES
+
+
 def _plan(config: Config) -> dict[str, Any]:
     """Return the memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = _slice_bytes(config)
+    window = size * config.slices
     names = ("slices", "capacity", "error_rate", "bits", "hashes", "shards")
     return {
         "granularity": config.window.granularity,
         **{name: getattr(config, name) for name in names},
         "slice_bytes": size,
-        "window_bytes": size * config.slices,
+        "window_bytes": window,
+        "maxmemory_bytes": _maxmemory(config),
+        "waiting_pages": int(window * _WAITING_ROOM / _PAGE_BYTES),
         # Of as many new pages as a slice is made for, those that are called seen, so not fetched.
         "lost_per_slice_at_most": config.first_capacity * config.error_rate,
         # The window's items as members of a Redis set.
@@ -87,18 +101,18 @@ def _within(memory: int, given: dict[str, Any]) -> Config:
 
 
 def _fits(memory: int, capacity: int, given: dict[str, Any]) -> bool:
-    """Return whether the window of the filter fits into the memory."""
+    """Return whether the filter fits into the memory, with room."""
     try:
         config = configure("plan", capacity=capacity, **given)
     except ConfigError as error:
         if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
             return False
         raise
-    return _slice_bytes(config) * config.slices <= memory
+    return _maxmemory(config) <= memory
 
 
 def _text(made: dict[str, Any]) -> str:
-    size, shards = formats.size, made["shards"]
+    size, shards, waiting = formats.size, made["shards"], made["waiting_pages"]
     times = f"{made['set_bytes'] / made['window_bytes']:.0f} times as much, fingerprints in hex"
     rows = [
         ("capacity", f"{made['capacity']:,}", "distinct items per slice"),
@@ -109,6 +123,11 @@ def _text(made: dict[str, Any]) -> str:
         ("shards", f"{shards:,}", f"a key each, {size(made['slice_bytes'] / shards)}"),
         ("memory of a slice", size(made["slice_bytes"]), ""),
         ("memory of the window", size(made["window_bytes"]), "when every slice is full"),
+        (
+            "maxmemory of a Redis",
+            size(made["maxmemory_bytes"]),
+            f"room to grow, and {waiting:,} waiting pages",
+        ),
         ("pages lost", f"{made['lost_per_slice_at_most']:,.1f} a slice", "at most, if it is full"),
         ("as a Redis set", size(made["set_bytes"]), times),
     ]
