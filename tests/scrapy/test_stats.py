@@ -1,4 +1,4 @@
-"""Scrapy's stats, and the log: those of docs/operating.md."""
+"""Scrapy's stats, and the log: those of docs/scrapy.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tbloom import TimeBloom
 from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE, WAYS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "scrapy.md").read_text(encoding="utf-8")
 STATS = {
     stat
     for cell in re.findall(r"^\| (`\w+/[^|]*) \|", PAGE, re.MULTILINE)
