@@ -27,7 +27,7 @@ PACKAGES = (
 #: The sections, each a module, with the arguments of its ``measure`` for --quick.
 SECTIONS: dict[str, dict[str, Any]] = {
     "rivals": {"items": 3_000, "names": ["larkspur", "walrus", "tbloom"]},
-    "instructions": {"capacity": 5000, "sizes": [1, 100], "capacities": [5000]},
+    "instructions": {"capacity": 5000},
     "calls": {"capacity": 50_000, "rounds": 2, "items": 500, "batches": 20_000},
     "footprint": {"items": 12_180, "questions": 20_000},
     "fleet": {

