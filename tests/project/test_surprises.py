@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cachetools import LRUCache
+from scrapy.utils.misc import load_object
 from scrapy_redis.spiders import RedisSpider
 from w3lib.url import url_query_cleaner
 
@@ -74,3 +75,34 @@ def test_an_lru_cache_that_is_asked_by_in_forgets_the_page_that_all_link_to() ->
                 cache[url] = True
             new[1] += seen.add(url) and url == "home"
     assert [10, 1] == new
+
+
+@pytest.mark.parametrize("kind", ["moka_py.Moka", "theine.Cache"])
+def test_a_tinylfu_cache_that_is_full_does_not_take_new_urls(kind: str) -> None:
+    """spiceai#12938. Whose URLs are all set once: nearly all of the last ones are missing, and would be fetched again."""
+    cache, seen, last = load_object(kind)(1_000), LocalBloom(slices=7), range(9_500, 10_000)
+    for page in map(str, range(10_000)):
+        cache.set(page, "seen")
+        seen.add(page)
+    # theine gives a pair.
+    assert sum(cache.get(str(page)) in ("seen", ("seen", True)) for page in last) < 100
+    assert all(str(page) in seen for page in last)
+
+
+def test_a_rocksdb_with_a_ttl_drops_all_once_it_is_opened_again(tmp_path: Path) -> None:
+    """RocksDict#56. However young it is, at a compaction, which comes by itself."""
+    import rocksdict  # noqa: PLC0415 - only needed here
+
+    def compacted(name: str, openings: int) -> bool:
+        ttl = rocksdict.AccessType.with_ttl(604_800)
+        for opening in range(openings):
+            database = rocksdict.Rdict(str(tmp_path / name), access_type=ttl)
+            if not opening:
+                database[URL] = "seen"
+            if opening == openings - 1:
+                database.compact_range(None, None)
+            found = URL in database
+            database.close()
+        return found
+
+    assert [True, False] == [compacted("once", 1), compacted("again", 3)]
