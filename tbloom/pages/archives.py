@@ -277,7 +277,8 @@ class Archive:
             end = source.where(error.begin) - self.begin
             self._stop = _Stop(f"at {end}: FastWARC ended there, and the file does not", None)
         except (Damaged, OSError) as error:
-            self._stop = self._stop_at(at, error, held)
+            is_padding = str(error) == _NO_RECORD and source.not_blank_behind(reader.end) < 0
+            self._stop = None if is_padding else self._stop_at(at, error, held)
         # Else it was read ahead, and FastWARC has stopped before it.
         if (damage := source.damage) and source.not_blank(reached, damage.begin) < 0:
             self._stop = _Stop(f"at {damage.offset - self.begin}: {damage.why}", damage.offset + 1)
@@ -315,7 +316,7 @@ class Archive:
             raise Damaged("it is cut")
         digests = NO_DIGESTS
         if size == fields.length:
-            digests = digests_of(fields.get, block, is_revisit=fields.kind == "revisit")
+            digests = digests_of(fields.get, block, fields.kind)
         where, self._is_empty = f"{self.name}: at {offset - self.begin}", False
         return Record(fields, block, digests, where)
 

@@ -145,15 +145,16 @@ def is_short(headers: Pairs, body: bytes) -> bool:
     return len(body) < min(map(int, lengths)) and is_piece(body, codings_in(headers))
 
 
-def digests_of(field: Callable[[str], str], block: bytes, *, is_revisit: bool) -> Digests:
-    """Return what the digests of a record of a response or revisit say.
+def digests_of(field: Callable[[str], str], block: bytes, kind: str) -> Digests:
+    """Return what the digests of a record of this type say. The payload of a revisit is that of another record.
 
     :param field: returns the value of a field of the record.
-    :param is_revisit: True: the payload is that of another record.
     """
     digest, is_payload = field("WARC-Payload-Digest"), None
-    blank = _BLANK_LINE.search(block, _begin(block)) if digest else None
-    if blank and not is_revisit:
+    if kind == "resource":
+        is_payload = is_digest(digest, block)
+    blank = _BLANK_LINE.search(block, _begin(block)) if digest and kind == "response" else None
+    if blank:
         is_payload = is_digest(digest, memoryview(block)[blank.end() :])
         if is_payload is False:  # some tools hash a chunked body with the lengths, others without
             is_payload = is_digest(digest, without_chunks(block[blank.end() :])[0])

@@ -21,13 +21,15 @@ _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
 _OURS = f"software: {record.SOFTWARE}".encode()
-#: Responses without the whole page: interim responses, partial content, not modified.
-_NO_PAGES = {*range(100, 200), 206, 304}
+#: Responses without the whole page: interim responses, not modified; and partial content.
+_NO_PAGES, _PARTIAL = {*range(100, 200), 304}, 206
+#: The range of a body, and its length. Browsers ask for all of a video, and get a 206 with all of it.
+_RANGE = re.compile(r"bytes 0-(\d{1,18})/(\d{1,18})", re.IGNORECASE | re.ASCII)
 #: So many characters of a wrong date or encoding are shown.
 _SHOWN = 40
 _EXPORT = "export a page store with tbloom pages export, and import that file"
 #: Dates as warcio reads them: any signs between the numbers, which may have one digit. Python reads other forms, such as zones.
-_DATE = re.compile(r"(\d{4})\D(\d\d?)\D(\d\d?)(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:[.,](\d*))?[Zz]*", re.ASCII)  # fmt: skip
+_DATE = re.compile(r"(\d{4})(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:[.,](\d*))?[Zz]*", re.ASCII)  # fmt: skip
 
 
 class Response(NamedTuple):
@@ -154,13 +156,14 @@ class Responses:
     def _of_fields(self, fields: Fields) -> str:
         """Return what the fields of a record tell; empty if it may be a page."""
         kind = fields.kind
-        if kind != "response" and not _is_revisit(fields):
+        is_url = _url(fields, "WARC-Target-URI").lower().startswith(("http://", "https://"))
+        if kind != "response" and not _is_revisit(fields) and not (kind == "resource" and is_url):
             return kind if kind in findings.KINDS else "other"
-        if not _url(fields, "WARC-Target-URI").lower().startswith(("http://", "https://")):
+        if not is_url:
             return findings.NOT_HTTP
         if fields.get("WARC-Segment-Number"):
             return "in several records"
-        if fields.get("WARC-Truncated") and kind == "response":
+        if fields.get("WARC-Truncated") and not _is_revisit(fields):
             return findings.TRUNCATED
         return findings.TOO_LONG if fields.length > self._max_body + MAX_HEADERS else ""
 
@@ -173,13 +176,13 @@ class Responses:
             raise _NoPage(findings.DAMAGED, "its digest does not match its content")
         given = fields.get("WARC-Date")
         if (at := date_of(given)) is None:
-            raise _NoPage(findings.DAMAGED, f"its date {given[:_SHOWN]!r} is not one of a day")
+            raise _NoPage(findings.DAMAGED, f"its date {given[:_SHOWN]!r} can't be read")
         key = _key_of(fields)
         url, kept = _url(fields, "WARC-Target-URI"), as_fields(fields.pairs)
         refers_to = _url(fields, "WARC-Refers-To-Target-URI") if _is_revisit(fields) else None
         if refers_to is not None and not one.block:  # headers and body are those of another record
             return Response(Page(url, 0, (), b"", at, key, kept), fields, refers_to, False)  # noqa: FBT003 - a tuple
-        found = message_of(one.block, is_plain=is_ours)
+        found = _message_of(one, is_ours=is_ours)
         if isinstance(found, str):
             raise _NoPage(found)
         if not is_ours:  # what a store has can be stored
@@ -205,9 +208,27 @@ def _key_of(fields: Fields) -> bytes | None:
         raise _NoPage(findings.DAMAGED, f"its key {given[:_SHOWN]!r} can't be read") from None
 
 
+def _message_of(one: Record, *, is_ours: bool) -> Message | str:
+    """Return the response in a record, or why there is none. A resource is a file, without a status and headers."""
+    if one.fields.kind != "resource":
+        return message_of(one.block, is_plain=is_ours)
+    kind = one.fields.get("Content-Type")
+    headers = (("Content-Type", kind),) if kind else ()
+    return Message(200, headers, one.block, is_cut=False, is_raw=True)
+
+
+def _is_part(found: Message) -> bool:
+    """Return True if the body is only a part of the page's."""
+    if found.status != _PARTIAL:
+        return False
+    given = next((value for name, value in found.headers if name.lower() == "content-range"), "")
+    part = _RANGE.fullmatch(given)
+    return part is None or not int(part[1]) + 1 == int(part[2]) == len(found.body)
+
+
 def _check(found: Message, *, is_revisit: bool) -> None:
     """Raise _NoPage if a message is not a whole page that can be decoded."""
-    if found.status in _NO_PAGES:
+    if found.status in _NO_PAGES or _is_part(found):
         raise _NoPage(f"status {found.status}")
     if found.is_cut and not is_revisit:
         raise _NoPage(findings.TRUNCATED)
@@ -220,13 +241,15 @@ def _check(found: Message, *, is_revisit: bool) -> None:
 
 
 def date_of(text: str) -> datetime | None:
-    """Return the time of a WARC-Date; None if it is less than a day, or can't be read."""
+    """Return the time of a WARC-Date, of a whole year its first moment; None if it can't be read."""
     with suppress(ValueError, OverflowError):
         if found := _DATE.fullmatch(text.strip()):
             year, month, day, *time, fraction = found.groups()
             hour, minute, second = (int(number or 0) for number in time)
             part = int(f"{(fraction or '')[:6]:0<6}")
-            return datetime(int(year), int(month), int(day), hour, minute, second, part, UTC)
+            return datetime(
+                int(year), int(month or 1), int(day or 1), hour, minute, second, part, UTC
+            )
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     return None

@@ -29,7 +29,8 @@ _CHUNK = 1 << 15
 _KEPT, _KEPT_CALLS = 1 << 18, 4
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _Member = igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor
-_NOT_BLANK = re.compile(rb"[^\r\n]")
+#: Line ends are between records, and zeros behind the last one: of a tape, or a file that was made longer beforehand.
+_NOT_BLANK = re.compile(rb"[^\r\n\0]")
 
 
 class PackingDamage(NamedTuple):
@@ -119,7 +120,7 @@ class Unpacked:
         self._kept.clear()
 
     def not_blank(self, begin: int, end: int) -> int:
-        """Return the first offset between two at which there is no line end; -1: there is none."""
+        """Return the first offset between two at which there is no padding; -1: there is none."""
         found = -1
         for start, data in reversed(self._kept):
             if start < end and (one := _NOT_BLANK.search(data, max(0, begin - start), end - start)):
@@ -129,7 +130,7 @@ class Unpacked:
         return begin if begin < end else -1  # it is not known any more
 
     def not_blank_behind(self, begin: int) -> int:
-        """Return the first offset behind another one at which there is no line end, however far that is; -1: only those follow."""
+        """Return the first offset behind another one at which there is no padding, however far that is; -1: only padding follows."""
         while (found := self.not_blank(begin, self._given)) < 0:
             begin = self._given
             if not self.read():
@@ -158,9 +159,17 @@ class Unpacked:
             self._member = zstd.ZstdDecompressor(self._dictionary)
         elif self._data.startswith(_GZIP[: len(self._data)]):
             self._member = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-        else:
+        elif not self._is_padding():
             self._damaged("neither a gzip member nor a zstd frame begins there")
         return self._member
+
+    def _is_padding(self) -> bool:
+        """Return True if only zeros follow."""
+        while not self._data.strip(b"\0"):
+            self._data = self._more(_CHUNK)
+            if not self._data:
+                return True
+        return False
 
     def _part(self, member: _Member, room: int) -> bytes:
         """Return further bytes of the member."""

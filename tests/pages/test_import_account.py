@@ -64,6 +64,13 @@ RIGHT: dict[str, tuple[PagesImported, dict[str, bytes]]] = {
     "zstd.warc": (PagesImported(1, 0, {}, ()), {A: b"hello zstd"}),
     "cut-page.warc": (PagesImported(1, 0, {"truncated": 1}, ()), {P: WHOLE}),
     "early-hints.warc": (PagesImported(1, 0, {"status 103": 1}, ()), {P: WHOLE}),
+    "warcit.warc": (
+        PagesImported(3, 0, {"warcinfo": 1}, ()),
+        {
+            **{f"http://e.example/{name}": b"<html>hi</html>\n" for name in ("", "index.html")},
+            "http://e.example/data.csv": b"a,b\n",
+        },
+    ),
     "changes-and-back.warc": (
         PagesImported(3, 0, {}, ()),
         {"http://e.example/a": b"<html>same page</html>"},
@@ -380,15 +387,15 @@ def test_a_digest_in_base_32_must_be_one(store: PageStore) -> None:
 
 @pytest.mark.parametrize(
     "date",
-    ["2019", "2019-06", "2019-02-30", "201906030405", "", "03 Jun 2019", "1559534706", "2019-06-03T25:00:00Z", "2019-06-03T04:05:06X"],
+    ["2019-13", "0000", "2019-02-30", "201906030405", "", "03 Jun 2019", "1559534706", "2019-06-03T25:00:00Z", "2019-06-03T04:05:06X"],
 )  # fmt: skip
 def test_a_date_that_can_t_be_read_is_named(store: PageStore, date: str) -> None:
-    """aut#163: also one that is less than a day, whose day would be a guess."""
+    """(aut#163)"""
     done = taken(store, *PAGES[:1], response(url("a"), b"", WARC_Date=date), *PAGES[1:2])
     assert (2, {"damaged": 1}) == (done.stored, done.skipped)
     if date:
         [where] = done.damaged
-        assert re.fullmatch(rf"the file: at \d+: its date {date!r} is not one of a day", where)
+        assert re.fullmatch(rf"the file: at \d+: its date {date!r} can't be read", where)
 
 
 @pytest.mark.parametrize(
@@ -407,6 +414,84 @@ def test_a_date_that_warcio_or_fastwarc_reads_is_read(
     assert 1 == taken(store, response(url(1), b"", WARC_Date=date)).stored
     expected = datetime(2019, 6, 3, 4, 5, tzinfo=UTC) + timedelta(seconds=at)
     assert expected == got(store, url(1)).at
+
+
+@pytest.mark.parametrize(
+    ("date", "at"),
+    [("2019", (2019, 1, 1)), ("2019-06Z", (2019, 6, 1)), ("2019-06-03", (2019, 6, 3)), ("2019-06-03T04:05Z", (2019, 6, 3, 4, 5))],
+)  # fmt: skip
+def test_a_date_of_a_longer_time_is_its_first_moment(
+    store: PageStore, date: str, at: tuple[int, ...]
+) -> None:
+    """As WARC 1.1 allows: ipwb#283."""
+    assert 1 == taken(store, response(url(1), b"", WARC_Date=date)).stored
+    assert datetime(*at, tzinfo=UTC) == got(store, url(1)).at  # type: ignore[misc,arg-type]
+
+
+@in_forms(*FORMS)
+@pytest.mark.parametrize("target", [url(1), "HTTP://example.com/1"])
+def test_a_resource_of_a_url_is_a_page(store: PageStore, form: Form, target: str) -> None:
+    """webarchive-discovery#270: files of a site, as they are, though one begins like a response."""
+    bodies = [b"HTTP/1.1 404 Gone\r\n\r\nnone", b"", bytes(range(256))]
+    for number, body in enumerate(bodies):
+        digests = dict.fromkeys(("WARC_Block_Digest", "WARC_Payload_Digest"), digest(body))
+        given = record(
+            "resource", target, body, Content_Type="text/csv", **digests, **at(number + 1)
+        )
+        assert PagesImported(1, 0, {}, ()) == taken(store, given, form=form)
+        page = got(store, target.replace("HTTP", "http"))
+        assert (200, (("Content-Type", "text/csv"),), body) == (
+            page.status,
+            page.headers,
+            page.body,
+        )
+    cut = record("resource", target, b"", Content_Type="", WARC_Truncated="length")
+    wrong = record("resource", target, b"x", WARC_Block_Digest=digest(b"y"), **at(9))
+    assert {"truncated": 1, "damaged": 1} == taken(store, cut, wrong, form=form).skipped
+
+
+@pytest.mark.parametrize(
+    "target", ["urn:text:https://e.example/", "metadata://gnu.org/software/wget/", "www.e.example/a", "screenshot:http://e.example/"]
+)  # fmt: skip
+def test_a_resource_of_no_url_is_counted(store: PageStore, target: str) -> None:
+    """warc2zim#197, pywb#91, webrecorder-player#96: what a crawler tells of a page, and files without a scheme."""
+    assert PagesImported(0, 0, {"resource": 1}, ()) == taken(
+        store, record("resource", target, b"x")
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "is_whole"),
+    [
+        ("bytes 0-4/5", True), ("Bytes 0-4/5", True), ("bytes=0-4/5", False), ("bytes 0-4/*", False),
+        ("bytes 0-4/6", False), ("bytes 1-5/5", False), ("bytes 0-3/4", False), ("bytes 0-5/6", False), ("", False),
+    ],
+)  # fmt: skip
+@in_forms(*FORMS)
+def test_a_partial_answer_with_the_whole_body_is_a_page(
+    store: PageStore, form: Form, given: str, *, is_whole: bool
+) -> None:
+    """browsertrix-crawler#646, wabac.js#94: browsers ask for a range that is the whole video."""
+    answer = response(url(1), b"video", head(f"Content-Range: {given}", status="206 Partial"))
+    done = taken(store, answer, form=form)
+    assert ({} if is_whole else {"status 206": 1}) == done.skipped
+    assert ({url(1): b"video"} if is_whole else {}) == bodies(store)
+
+
+@in_forms(*FORMS)
+@pytest.mark.parametrize("is_piped", [False, True])
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_zeros_behind_the_last_record_are_padding(
+    store: PageStore, form: Form, size: int, *, is_piped: bool
+) -> None:
+    """dfvfs#570, indexed_gzip#69: of a tape, a disk's block or a file that was made longer beforehand."""
+    data = form(PAGES) + bytes(size)
+    if form is FORMS["WACZ"]:
+        data = in_zip({"a.warc.gz": MEMBERS(PAGES) + bytes(size)})
+    done = import_warc(store, piped(data) if is_piped else BytesIO(data))
+    assert PagesImported(6, 0, {}, ()) == done
+    if form is not FORMS["WACZ"]:
+        assert {"damaged": 1} == taken(store, form(PAGES), bytes(9), b"x", form=PLAIN).skipped
 
 
 def test_an_encoding_that_can_t_be_decoded_is_said_once_per_file(store: PageStore) -> None:
