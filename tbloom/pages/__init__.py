@@ -15,8 +15,7 @@
     sync.py         PageStore
     exporting.py    writes pages into a WARC file
     importing.py    stores the pages of WARC files of any tool; finds the bodies of revisits
-    findings.py     what becomes of each record: one table
-    responses.py    reads the responses, and says of all else what it is
+    responses.py    reads the responses, and counts by kind what is no page
     archives.py     reads records by FastWARC, counts what it reads, and goes on behind damage
     unpacking.py    decompresses for FastWARC
     message.py      the HTTP message in a record: digests, headers, chunks

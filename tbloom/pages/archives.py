@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from io import SEEK_END
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from fastwarc.warc import ArchiveIterator, WarcRecord
 
@@ -35,30 +35,27 @@ _STARTS = {
     b"\x5d\x2a\x4d\x18": _ZSTD,
     b"WARC/": _PLAIN,
 }
-_LZ4 = b"\x04\x22\x4d\x18"
 _ANY_START = b"|".join([_GZIP, _ZSTD, _PLAIN])
 #: Bytes that are searched at once for such a start, and how far one may reach beyond them.
 _PIECE, _OVER = 1 << 16, 1 << 7
 #: Behind damage, bytes are read again: at most so many of a file, and so many times its length, because a wrong length costs
 #: one reading of all that follows. Without a limit, a small file may take hours.
 _MAX_REREAD, _REREADINGS = 1 << 29, 8
-#: FastWARC's error where a record should begin.
-_NO_RECORD = "Invalid WARC header"
+#: FastWARC's error where a record should begin; and ours where it says nothing.
+_NO_RECORD, _EARLY = "Invalid WARC header", "FastWARC ended there, and the file does not"
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
-#: The end of its directory has so many bytes, behind which there is only a comment.
-_ZIP_END = 22
-#: The end of the directory is looked for in so many bytes.
-_MAX_ZIP_END = _ZIP_END + (1 << 16)
 #: A file's head in a ZIP file has so many bytes, the last of which are the lengths of what follows (APPNOTE.TXT 6.3).
 _ZIP_HEAD = 30
 _ENCRYPTED = 1
 #: Crawlers that were killed leave ``.open`` behind the name, and downloads ``.part`` or a number.
-_IS_WARC = re.compile(r"\.w?arc(\.\w+)?(\.(open|part|\d+))?$", re.IGNORECASE)
+_IS_ARCHIVE = re.compile(r"\.(wacz|zip|w?arc(\.\w+)?(\.(open|part|\d+))?)$", re.IGNORECASE)
 _IS_ZIP = re.compile(r"\.(wacz|zip)$", re.IGNORECASE)
 _REPAIR = "repair it with zip -FF FILE --out NEW first"
 #: The errors of zipfile for arbitrary bytes.
 _ZIP_ERRORS = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError)
-_LENGTH = re.compile(rb"(?im)^content-length(?=[ \t]*:)")
+#: The length in letters that FastWARC does not know: names may be small or large (ISO 28500).
+_LENGTH = re.compile(rb"(?im)^(?!(?-i:Content-Length))content-length(?=[ \t]*:)")
+_ZERO = re.compile(rb"\0")
 _ONCE = ("warc-record-id", "warc-target-uri", "warc-date", "content-length")
 #: Lengths have fewer digits; so many characters of a wrong value are shown.
 _DIGITS, _SHOWN = 19, 40
@@ -122,79 +119,63 @@ class Record(NamedTuple):
     where: str
 
 
-class Damage(NamedTuple):
-    """A place that can't be read."""
-
-    where: str
-    #: True: FastWARC has ended there without an error, and the file is not read on.
-    is_end: bool
-
-
 class _Stop(NamedTuple):
     """Why FastWARC did not read on."""
 
     why: str
-    #: The next record begins there or later; None: it is not looked for.
-    offset: int | None
-
-
-class _EndsEarly(Exception):
-    """FastWARC has left something out."""
-
-    def __init__(self, begin: int) -> None:
-        """``begin`` is its offset."""
-        super().__init__(begin)
-        self.begin = begin
+    #: The next record begins there or later.
+    offset: int
 
 
 class _Reader:
     """FastWARC's records, each with the offset at which it begins, and what our account says of them.
 
-    The records must follow each other without a gap, and the last one must end where the input does.
+    The records must follow each other, and the last one must end where the input does, with nothing but padding in between.
     """
 
     def __init__(self, source: Unpacked) -> None:
-        self.source = source
+        self._source = source
+        self._records, self._base = _records_in(source), 0
         #: The offset at which the last record ends.
         self.end = 0
-        self._records, self._base = self._from(source), 0
 
     def next(self) -> tuple[WarcRecord, int] | None:
-        """Return the next record and its offset; None at the end. Raise _EndsEarly if that is not the end of the input."""
-        given = next(self._records, None)
+        """Return the next record and its offset; None at the end. Raise Damaged or OSError if what follows can't be read."""
+        source = self._source
+        try:
+            given = next(self._records, None)
+        except OSError:
+            begin = source.not_blank_behind(self.end)
+            if begin < 0:
+                return None
+            if source.search(_ZERO, self.end, begin) < 0:
+                raise
+            return self._again(begin, bytes)  # FastWARC takes no zeros for padding
         if given is None:
-            left_out, damage = self.source.not_blank_behind(self.end), self.source.damage
-            if damage is None or left_out < damage.begin:
-                _check(left_out)
+            begin, damage = source.not_blank_behind(self.end), source.damage
+            if begin >= 0 and (damage is None or begin < damage.begin):
+                raise Damaged(_EARLY)
             return None
         begin = self._base + given.stream_pos
-        _check(self.source.not_blank(self.end, begin))
-        end = self.source.end_of_head(begin)
+        if source.not_blank(self.end, begin) >= 0:
+            raise Damaged(_EARLY)
+        end = source.end_of_head(begin)
         if end < 0:
             raise Damaged("it is cut")
-        # FastWARC knows the length by one name only, though their letters may be small or large (ISO 28500).
-        if not given.content_length and _as_known(self.source.kept(begin), end - begin):
-            self.source.give_again(begin, lambda data: _as_known(data, end - begin) or data)
-            self._records, self._base, self.end = self._from(self.source), begin, begin
-            return self.next()
+        if not given.content_length and source.search(_LENGTH, begin, end) >= 0:
+            return self._again(begin, lambda data: _LENGTH.sub(b"Content-Length", data, count=1))
         self.end = end + given.content_length
         return given, begin
 
-    @staticmethod
-    def _from(source: Unpacked) -> Iterator[WarcRecord]:
-        return iter(ArchiveIterator(source, parse_http=False, max_header_len=MAX_FIELDS, stream_detect=False))  # type: ignore[arg-type]  # fmt: skip
+    def _again(self, begin: int, change: Callable[[bytes], bytes]) -> tuple[WarcRecord, int] | None:
+        """Let FastWARC begin again, at an offset, with changed bytes. Return the next record."""
+        self._source.give_again(begin, change)
+        self._records, self._base, self.end = _records_in(self._source), begin, begin
+        return self.next()
 
 
-def _check(left_out: int) -> None:
-    """Raise _EndsEarly if there is an offset of something that FastWARC has left out."""
-    if left_out >= 0:
-        raise _EndsEarly(left_out)
-
-
-def _as_known(data: bytes, head: int) -> bytes | None:
-    """Return the data with FastWARC's name of the length in its first bytes; None if they have it already, or no length."""
-    changed = _LENGTH.sub(b"Content-Length", data[:head], count=1)
-    return None if changed == data[:head] else changed + data[head:]
+def _records_in(source: Unpacked) -> Iterator[WarcRecord]:
+    return iter(ArchiveIterator(source, parse_http=False, max_header_len=MAX_FIELDS, stream_detect=False))  # type: ignore[arg-type]  # fmt: skip
 
 
 class Archive:
@@ -227,32 +208,31 @@ class Archive:
         self._file.seek(offset)
         return self._file.read(max(0, min(size, self._end - offset)))
 
-    def records(self) -> Iterator[Record | Damage]:
-        """Yield the records. Raise Unreadable if there is none. ``error`` says whether the file could not be read on."""
-        if self._start.startswith(_LZ4):
-            raise Unreadable("it is compressed with LZ4: decompress it with lz4 -d first")
+    def records(self) -> Iterator[Record | str]:
+        """Yield the records, and in words the places that can't be read. Raise Unreadable if nothing can be read.
+
+        ``error`` says whether the file could not be read on.
+        """
         try:
             self._dictionary = dictionary_in(lambda size: self.bytes_at(self.begin, size))
         except ValueError as error:
             raise Unreadable(f"Invalid dictionary: {error}") from None
-        run = self._run(self.begin)
-        while True:
-            yield from run
-            if self._stop is None:
-                break
+        yield from self._run(self.begin)
+        while self._stop is not None:
             why, offset = self._stop
             first, on = None, "what follows was not read"
-            while first is None and offset is not None and (offset := self._find(offset)) >= 0:
+            while first is None and (offset := self._find(offset)) >= 0:
                 run = self._run(offset)
                 if first := next(run, None):
                     on = f"read on at {offset - self.begin}"
                 offset += 1
             if first is None and self._is_empty:
                 raise Unreadable(f"nothing of it can be read ({why})")
-            yield Damage(f"{self.name}: {why}; {on}", is_end=offset is None)
+            yield f"{self.name}: {why}; {on}"
             if first is None:
-                break
+                return
             yield first
+            yield from run
         if self._is_empty and self.error is None:
             raise Unreadable("it has no WARC record")
 
@@ -273,12 +253,8 @@ class Archive:
                 held.append(self._record(given, at))
                 reached = reader.end
                 del found, given
-        except _EndsEarly as error:
-            end = source.where(error.begin) - self.begin
-            self._stop = _Stop(f"at {end}: FastWARC ended there, and the file does not", None)
         except (Damaged, OSError) as error:
-            is_padding = str(error) == _NO_RECORD and source.not_blank_behind(reader.end) < 0
-            self._stop = None if is_padding else self._stop_at(at, error, held)
+            self._stop = self._stop_at(at, error, held)
         # Else it was read ahead, and FastWARC has stopped before it.
         if (damage := source.damage) and source.not_blank(reached, damage.begin) < 0:
             self._stop = _Stop(f"at {damage.offset - self.begin}: {damage.why}", damage.offset + 1)
@@ -289,7 +265,7 @@ class Archive:
             yield held.pop()
         if self.error is not None:
             self._stop = None
-        if self._stop is not None and self._stop.offset is not None:
+        if self._stop is not None:
             self._reread += max(0, source.at - self._stop.offset) + self._read
 
     def _stop_at(self, offset: int, error: Exception, held: list[Record]) -> _Stop:
@@ -376,33 +352,28 @@ def archives_in(
 ) -> Iterator[Archive | Unreadable]:
     """Yield the WARC file, or those in a WACZ or another ZIP file, which has them without further compression."""
     begin = file.tell()
-    start = file.read(len(_ZIP_STARTS[0]))
-    if start not in _ZIP_STARTS:
+    if file.read(len(_ZIP_STARTS[0])) not in _ZIP_STARTS:
         yield Archive(file, name, wanted, begin)
         return
     try:
         with ZipFile(file) as whole:
             infos = sorted(whole.infolist(), key=lambda info: info.header_offset)
-            size = _ZIP_END + len(whole.comment)
     except _ZIP_ERRORS as error:
         why = f"it is a ZIP or WACZ file that is damaged or cut ({error}): {_REPAIR}"
         raise Unreadable(why) from None
-    # Files that overlap, as in a ZIP bomb, end where the next one begins.
-    ends = [*[info.header_offset for info in infos[1:]], sys.maxsize]
-    found = [
-        pair
-        for pair in zip(infos, ends, strict=True)
-        if _IS_WARC.search(pair[0].filename) or _IS_ZIP.search(pair[0].filename)
-    ]
-    last = file.seek(0, SEEK_END)
-    if where := _left_out(file, begin, infos, size, last):
+    if infos and infos[0].header_offset > begin:
+        where = f"before offset {infos[0].header_offset - begin}"
         yield Unreadable(
             f"{name}: its directory leaves out what stands {where}: import the files that it was made of"
         )
+    # Files that overlap, as in a ZIP bomb, end where the next one begins.
+    ends = [*[info.header_offset for info in infos[1:]], sys.maxsize]
+    found = [(info, end) for info, end in zip(infos, ends, strict=True) if _IS_ARCHIVE.search(info.filename)]  # fmt: skip
     if not found:
         raise Unreadable(
             "it is a ZIP file without WARC files: extract it with unzip first, and import what it holds"
         )
+    last = file.seek(0, SEEK_END)
     for info, end in found:
         inside = f"{name}: {info.filename}"
         # The directory does not say where a file's bytes begin.
@@ -418,15 +389,3 @@ def archives_in(
             at = info.header_offset + _ZIP_HEAD
             at += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:], "little")
             yield Archive(file, inside, wanted, at, min(at + info.compress_size, end))
-
-
-def _left_out(file: BinaryIO, begin: int, infos: list[ZipInfo], size: int, last: int) -> str:
-    """Return where a ZIP file has bytes of which its directory, which ends in so many bytes, says nothing; empty: nowhere."""
-    file.seek(max(begin, last - size))
-    end = file.read(size)
-    if not end.startswith(_ZIP_STARTS[1]):
-        file.seek(max(begin, last - _MAX_ZIP_END))
-        tail = file.read()
-        return f"behind offset {last - len(tail) + tail.rfind(_ZIP_STARTS[1]) + size - begin}"
-    first = infos[0].header_offset if infos else begin
-    return f"before offset {first - begin}" if first > begin else ""

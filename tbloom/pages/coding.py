@@ -54,7 +54,7 @@ def unknown_in(codings: Iterable[str]) -> str | None:
 def may_have(body: bytes, codings: list[str]) -> bool:
     """Return False if the start of the body shows that the last coding is not there: tools decode bodies and leave the header."""
     starts = _STARTS.get(codings[-1]) if codings else None
-    return starts is None or body.startswith(starts)
+    return starts is None or any(body.startswith(one) or one.startswith(body) for one in starts)
 
 
 def decoded(body: bytes, codings: list[str]) -> bytes:
@@ -70,31 +70,3 @@ def decoded(body: bytes, codings: list[str]) -> bytes:
             why = f"the Content-Encoding is {coding!r}, and the body is not: {error}"
             raise TBloomError(why) from None
     return body
-
-
-def is_piece(body: bytes, codings: list[str]) -> bool:
-    """Return True if the body is the start of a longer one, which is known to be longer; False if it may be a decoded one."""
-    coding = codings[-1] if codings else ""
-    try:
-        if coding == "br":
-            decompressor = brotli.Decompressor()
-            decompressor.process(body)
-            return not decompressor.is_finished()
-        if coding == "deflate":
-            return not _is_inflated(body)
-    except _ERRORS:
-        return False
-    starts = _STARTS.get(coding, (b"",))
-    return body.startswith(starts) or any(start.startswith(body) for start in starts)
-
-
-def _is_inflated(body: bytes) -> bool:
-    """Return True if the body is whole. Raise zlib.error if it is not deflated."""
-    inflater = zlib.decompressobj()
-    try:
-        inflater.decompress(body)
-    except zlib.error:  # without zlib's header, any bytes may be the start of a block
-        inflater = zlib.decompressobj(-15)
-        if not inflater.decompress(body):
-            raise
-    return inflater.eof

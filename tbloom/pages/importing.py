@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from typing import NamedTuple
 
-from tbloom.arguments import Item
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import findings
 from tbloom.pages.archives import Given, Source
-from tbloom.pages.findings import Account
 from tbloom.pages.message import is_digest, is_short
-from tbloom.pages.page import MAX_BYTES, Page, Pairs, micros
-from tbloom.pages.responses import Response, Responses, date_of
+from tbloom.pages.page import MAX_BYTES, Page, micros
+from tbloom.pages.responses import Account, Response, Responses, date_of
 from tbloom.pages.sync import PageStore
 from tbloom.pages.writer import batches
 
 #: The default limit of bodies (bytes).
 MAX_BODY = 1 << 27
-#: So many pages are remembered for revisits, if digest and URL are not longer together.
-_REFERENCES, _REFERENCE = 50_000, 1_000
 #: Revisits wait for the page that they refer to, until they take so many bytes: then it is looked for.
 _WAITING_BYTES = 1 << 25
 #: Bytes of memory that a header or field takes beside its text, at least.
@@ -91,86 +85,47 @@ def import_warc(
     )
 
 
-class _Original(NamedTuple):
-    """What a revisit says of the record that has its body; parts may be empty or None."""
+class _Revisit:
+    """A page whose body another record has, and what it says of that; parts may be empty or None."""
 
-    digest: str
-    url: str
-    at: datetime | None
-    #: The revisit's own headers.
-    headers: Pairs
-
-    def is_of(self, page: Page, digest: str, known: int | None = None) -> bool:
-        """Return True if the body is that of a page. Without a digest (of old versions of warcprox), URL and time must be its own.
-
-        :param digest: the one that the page's own record has; if it is the same, nothing is compared.
-        :param known: Python's hash of the body to which the digest belongs, if it is not that of the body.
-        """
-        if not self.digest:
-            is_it = bool(self.url) and page.url == self.url and self.is_at(page.at)
-        else:
-            is_known = self.digest == digest and (known is None or hash(page.body) == known)
-            is_it = is_known or bool(is_digest(self.digest, page.body))
-        return is_it and not is_short(self.headers, page.body)
-
-    def is_at(self, at: datetime) -> bool:
-        """Return True if the record may be of this time: pywb writes its seconds only."""
-        return self.at is not None and _second(self.at) == _second(at)
-
-
-class _Waiting:
-    """Revisits whose body was not found yet, by the digest and by the second of the record that has it."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._found = dict[int, tuple[Page, _Original]]()
-        self._by_digest, self._by_second = defaultdict[str, set[int]](set), defaultdict[int, set[int]](set)  # fmt: skip
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
+    def __init__(self, response: Response) -> None:
+        self.page, self.digest = response.page, response.digest
+        #: The URL and the time of that record.
+        self.url = response.refers_to
+        self.at: datetime | None = date_of(response.fields.get("WARC-Refers-To-Date"))
+        self.is_found = False
 
     @property
-    def seconds(self) -> Collection[int]:
-        """The seconds of the records that are looked for."""
-        return self._by_second.keys()
+    def keys(self) -> list[str | int]:
+        """What the record may have in common with the revisit: its digest, and the second of its time."""
+        return [*filter(None, [self.digest]), *([] if self.at is None else [_second(self.at)])]
 
-    def add(self, page: Page, original: _Original) -> None:
-        """Let a revisit wait."""
-        number = id(page)
-        self._found[number] = page, original
-        self._by_digest[original.digest].add(number)
-        if original.at is not None:
-            self._by_second[_second(original.at)].add(number)
-        texts = [text for pair in (*page.headers, *page.fields) for text in pair]
-        self.bytes += sum(map(len, texts)) + _HEADER_BYTES * (len(texts) + 1)
+    @property
+    def bytes(self) -> int:
+        """The bytes that it takes in memory."""
+        texts = [text for pair in (*self.page.headers, *self.page.fields) for text in pair]
+        return sum(map(len, texts)) + _HEADER_BYTES * (len(texts) + 1)
 
-    def take(self, body: Page, digest: str = "") -> Iterator[Page]:
-        """Yield the revisits whose body is that of a page, completed. They no longer wait.
+    def with_body(self, page: Page, digest: str = "", *, is_last: bool = False) -> Page | None:
+        """Return the revisit with the body of a page; None if it is not that one.
 
-        :param digest: what the page's own record says; a revisit that has it in the same words needs no comparison.
+        :param digest: what the page's own record says; if it is the revisit's, nothing is compared.
+        :param is_last: True: a revisit without headers gets those of any page of the URL.
         """
-        by_second = self._by_second.get(_second(body.at), ())
-        by_digest = self._by_digest.get(digest, ()) if digest else ()
-        is_same = cache(lambda original: original.is_of(body, digest))
-        for number in [*{*by_second, *by_digest}]:
-            page, original = self._found[number]
-            # Without headers of its own, it has those of the very record.
-            is_it = page.status or original.at is None or original.is_at(body.at)
-            if is_it and is_same(original):
-                self.drop(page)
-                yield _with_body(page, body)
-
-    def drop(self, page: Page) -> None:
-        """Let a revisit wait no longer."""
-        number = id(page)
-        _, original = self._found.pop(number)
-        self._by_digest[original.digest].discard(number)
-        if original.at is not None:
-            self._by_second[_second(original.at)].discard(number)
-
-    def rest(self) -> list[tuple[Page, _Original]]:
-        """Return those whose body was not found."""
-        return [*self._found.values()]
+        # pywb writes the seconds of a time only.
+        is_at = self.at is not None and _second(self.at) == _second(page.at)
+        if self.digest:
+            is_it = self.digest == digest or is_digest(self.digest, page.body)
+        else:  # of old versions of warcprox
+            is_it = page.url == self.url and is_at
+        if not is_it or is_short(self.page.headers, page.body):
+            return None
+        if self.page.status:
+            return replace(self.page, body=page.body)
+        # Without headers of its own, it has those of the very record.
+        if is_at or self.at is None or (is_last and page.url == (self.url or self.page.url)):
+            return replace(self.page, status=page.status, headers=page.headers, body=page.body)
+        return None
 
 
 class _Import:
@@ -188,9 +143,8 @@ class _Import:
         self._responses = Responses(self.account, max_body, progress)
         #: Reads sources once more, and counts nothing.
         self._again = Responses(Account(), max_body, lambda _: None)
-        #: By digest: the address of a page, and if the digest is not that of its body, Python's hash of it.
-        self._bodies = dict[str, tuple[Item, int | None]]()
-        self._waiting = _Waiting()
+        #: Revisits whose body was not found yet, by what they have in common with its record; and the bytes that they take.
+        self._waiting, self._waiting_bytes = defaultdict[str | int, list[_Revisit]](list), 0
 
     def run(self) -> None:
         """Store the pages of all sources."""
@@ -208,51 +162,29 @@ class _Import:
         """Yield the pages of a source, and None where those before must be stored."""
         for response in self._responses.of(source):
             if response.refers_to is None:
-                self._remember(response)
                 yield response.page
                 continue
             yield None  # the page with the body may be among them
-            original = _original_of(response, response.refers_to)
-            page = self._stored_body(response.page, original)
+            revisit = _Revisit(response)
+            page = self._stored_body(revisit)
             if page is not None:
                 yield page
-            elif self._is_present(response.page):
+            elif self._is_present(revisit.page):
                 self.counts["present"] += 1
             else:
-                self._waiting.add(response.page, original)
-                if self._waiting.bytes > _WAITING_BYTES:
+                for key in revisit.keys or [""]:
+                    self._waiting[key].append(revisit)
+                self._waiting_bytes += revisit.bytes
+                if self._waiting_bytes > _WAITING_BYTES:
                     self._look_for_bodies()
 
-    def _remember(self, response: Response) -> None:
-        """Remember the body of a page for revisits. If there are too many, forget the oldest."""
-        page, digest = response.page, response.digest
-        if digest and len(digest) + len(page.url) <= _REFERENCE:
-            self._bodies.pop(digest, None)
-            known = None if response.is_confirmed else hash(page.body)
-            self._bodies[digest] = page.address, known
-            if len(self._bodies) > _REFERENCES:
-                del self._bodies[next(iter(self._bodies))]
-
-    def _stored_body(
-        self, revisit: Page, original: _Original, *, is_last: bool = False
-    ) -> Page | None:
-        """Return a revisit with its body, if the store has that as a current page; FastWARC leaves this to its caller.
-
-        :param is_last: True: a revisit without headers gets those of another page of the URL with this body.
-        """
-        address, known = self._bodies.get(original.digest, (original.url, None))
-        for one in dict.fromkeys((address, original.url, revisit.url)):
+    def _stored_body(self, revisit: _Revisit, *, is_last: bool = False) -> Page | None:
+        """Return a revisit with its body, if the store has that as a current page; FastWARC leaves this to its caller."""
+        for address in dict.fromkeys(filter(None, (revisit.url, revisit.page.url))):
             with suppress(TBloomError):
-                found = self._store().get(one) if one else None
-                if found is None or not original.is_of(
-                    found, "" if known is None else original.digest, known
-                ):
-                    continue
-                # Without headers of its own, it has those of the very record.
-                is_it = original.at is None or original.is_at(found.at)
-                is_same = is_last and found.url == (original.url or revisit.url)
-                if revisit.status or is_it or is_same:
-                    return _with_body(revisit, found)
+                found = self._store().get(address)
+                if found and (page := revisit.with_body(found, is_last=is_last)):
+                    return page
         return None
 
     def _is_present(self, page: Page) -> bool:
@@ -264,29 +196,26 @@ class _Import:
 
     def _look_for_bodies(self) -> None:
         """Store the revisits that wait, with the bodies that other places have. Count those that have none."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, _Waiting()
-        # A page that came meanwhile, with the same time, stays.
-        self._store_all(self._completed(waiting))
-        for _ in waiting.rest():
-            self.account.add("revisit")
+        waiting, self._waiting, self._waiting_bytes = self._waiting, defaultdict(list), 0
+        if waiting:
+            # A page that came meanwhile, with the same time, stays.
+            self._store_all(self._completed(waiting))
 
-    def _completed(self, waiting: _Waiting) -> Iterator[Page]:
+    def _completed(self, waiting: dict[str | int, list[_Revisit]]) -> Iterator[Page]:
         """Yield the revisits that wait, with the bodies of records anywhere in the sources, or of replaced pages of the store."""
         for source in self._sources:
-            if waiting:
-                for response in self._again.of(source):
-                    if response.refers_to is None:
-                        yield from waiting.take(response.page, response.digest)
-        if waiting:
-            for found in self._store().fetched_in(waiting.seconds):
-                yield from waiting.take(found)
-        for page, original in waiting.rest():
-            completed = self._stored_body(page, original, is_last=True)
-            if completed is not None:
-                waiting.drop(page)
-                yield completed
+            for response in self._again.of(source) if _left(waiting) else ():
+                if response.refers_to is None:
+                    yield from _taken(waiting, response.page, response.digest)
+        if _left(waiting):
+            for found in self._store().fetched_in({key for key in waiting if isinstance(key, int)}):
+                yield from _taken(waiting, found)
+        for revisit in _left(waiting):
+            page = self._stored_body(revisit, is_last=True)
+            if page is None:
+                self.account.skip("revisit")
+            else:
+                yield page
 
     def _put_all(self, put: Callable[[list[Page]], Mapping[str, int]], batch: list[Page]) -> None:
         """Store the pages. Count those that the store refuses."""
@@ -298,20 +227,28 @@ class _Import:
                     self._put_all(put, [page])
             else:
                 is_old = error.argument == "at"
-                self.account.add(findings.OLD if is_old else f"refused: {error.argument}")
+                self.account.skip("outside the window" if is_old else f"refused: {error.argument}")
 
 
-def _original_of(revisit: Response, url: str) -> _Original:
-    """Return what a revisit says of the record that has its body."""
-    at = date_of(revisit.fields.get("WARC-Refers-To-Date"))
-    return _Original(revisit.digest, url, at, revisit.page.headers)
+def _left(waiting: dict[str | int, list[_Revisit]]) -> list[_Revisit]:
+    """Return those that still wait."""
+    found = dict.fromkeys(one for some in waiting.values() for one in some)
+    return [one for one in found if not one.is_found]
 
 
-def _with_body(revisit: Page, found: Page) -> Page:
-    """Return a revisit with a body; if it has no headers, with those of the page that has the body."""
-    if revisit.status:
-        return replace(revisit, body=found.body)
-    return replace(revisit, status=found.status, headers=found.headers, body=found.body)
+def _taken(
+    waiting: dict[str | int, list[_Revisit]], body: Page, digest: str = ""
+) -> Iterator[Page]:
+    """Yield the revisits that wait for the body of this page, completed.
+
+    :param digest: what the page's own record says.
+    """
+    keys: tuple[int, str] = _second(body.at), digest
+    for key in keys:
+        for revisit in waiting.get(key, ()):
+            if not revisit.is_found and (page := revisit.with_body(body, digest)):
+                revisit.is_found = True
+                yield page
 
 
 def _second(at: datetime) -> int:

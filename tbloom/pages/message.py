@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import urlsafe_b64encode
+from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
-from tbloom.pages.coding import codings_in, is_piece
+from tbloom.pages.coding import codings_in, may_have
 from tbloom.pages.page import Pairs
 
 #: The limit of HTTP headers (bytes). Parsed, short ones take a hundred times as much memory.
@@ -37,11 +36,6 @@ _CHUNK, _CHUNK_END = (
 _LENGTH = re.compile(r"[0-9]{1,18}")
 #: From base64's alphabet to the one for URLs.
 _URLSAFE = str.maketrans("+/", "-_")
-#: From the letters of base 32 to the digits of ``int``.
-_LETTERS, _VALUES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "0123456789abcdefghijklmnopqrstuv"
-_DIGITS = str.maketrans(
-    _LETTERS + _LETTERS[:26].lower() + "0189_+- ", _VALUES + _VALUES[:26] + "!" * 8
-)
 
 
 class Message(NamedTuple):
@@ -52,8 +46,6 @@ class Message(NamedTuple):
     body: bytes
     #: True: it ends before its headers, its last chunk or its Content-Length.
     is_cut: bool
-    #: True: the body is as it was in the block, so that the digest of one is that of the other.
-    is_raw: bool
 
 
 class Digests(NamedTuple):
@@ -93,13 +85,12 @@ def message_of(block: bytes, *, is_plain: bool) -> Message | str:
     headers = tuple((name.strip(_SPACE), value.strip(_SPACE)) for name, colon, value in pairs if colon)  # fmt: skip
     body = block[begin:]
     if is_plain:
-        return Message(int(status[1]), headers, body, is_cut=False, is_raw=True)
-    is_chunked = _is_chunked(headers)
-    if is_chunked:
+        return Message(int(status[1]), headers, body, is_cut=False)
+    if _is_chunked(headers):
         body, is_cut = without_chunks(body)
     else:
         is_cut = is_short(headers, body)
-    return Message(int(status[1]), headers, body, is_cut or blank is None, not is_chunked)
+    return Message(int(status[1]), headers, body, is_cut or blank is None)
 
 
 def _begin(block: bytes) -> int:
@@ -138,11 +129,14 @@ def _is_chunked(headers: Pairs) -> bool:
 
 
 def is_short(headers: Pairs, body: bytes) -> bool:
-    """Return True if the body is shorter than its Content-Length, and not because a tool has decoded it."""
+    """Return True if the body is shorter than its Content-Length, and not because a tool has decoded it.
+
+    Of Brotli and deflate, whose bodies have no sign at their start, a decoded one is hardly ever shorter.
+    """
     lengths = [value for name, value in headers if name.lower() == "content-length"]
     if not lengths or not all(_LENGTH.fullmatch(length) for length in lengths):
         return not body and _is_chunked(headers)  # a page in chunks that has none is cut as well
-    return len(body) < min(map(int, lengths)) and is_piece(body, codings_in(headers))
+    return len(body) < min(map(int, lengths)) and may_have(body, codings_in(headers))
 
 
 def digests_of(field: Callable[[str], str], block: bytes, kind: str) -> Digests:
@@ -168,13 +162,12 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
         found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
     except (ValueError, TypeError):  # TypeError: an algorithm whose digests have any length
         return None
-    value, bits = value.rstrip("="), 8 * len(found)
-    if len(value) == -(-bits // 5):  # by its number: Python encodes base 32 letter by letter
-        with suppress(ValueError):
-            return int(value.translate(_DIGITS), 32) == int.from_bytes(found) << -bits % 5
-        return False
-    if len(value) == bits // 4:
-        return value.lower() == found.hex()
-    if len(value) == -(-bits // 6):
-        return value.translate(_URLSAFE) == urlsafe_b64encode(found).decode().rstrip("=")
+    value = value.rstrip("=")
+    for encoded, given in (
+        (found.hex(), value.lower()),
+        (b32encode(found).decode(), value.upper()),
+        (urlsafe_b64encode(found).decode(), value.translate(_URLSAFE)),
+    ):
+        if len(given) == len(encoded.rstrip("=")):
+            return given == encoded.rstrip("=")
     return None  # it is cut, or was made by another algorithm

@@ -1,20 +1,29 @@
-"""Reads the responses in archives, and says of each record what was found (see ``findings``)."""
+"""Reads the responses in archives, and counts by kind what is no page."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tbloom.pages import findings, record
-from tbloom.pages.archives import Archive, Damage, Fields, Record, Source, Unreadable, archives_in
+from tbloom.pages import record
+from tbloom.pages.archives import Archive, Fields, Record, Source, Unreadable, archives_in
 from tbloom.pages.coding import codings_in, unknown_in
-from tbloom.pages.findings import Account
 from tbloom.pages.message import MAX_HEADERS, Message, message_of
 from tbloom.pages.page import Page, as_fields, as_headers, as_url
 
+#: Types of records that are no pages (ISO 28500), but a revisit whose body is found, and a resource of a URL.
+_TYPES = {"continuation", "conversion", "metadata", "request", "resource", "revisit", "warcinfo"}
+#: What is counted in several places.
+TRUNCATED, TOO_LONG, DAMAGED, UNREADABLE = (
+    "truncated",
+    "longer than max_body",
+    "damaged",
+    "unreadable file",
+)
 #: So many requests are remembered: the response is near. Of each, so many bytes are read to find its method.
 _REQUESTS, _METHOD_BYTES = 100, 32
 _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
@@ -27,9 +36,26 @@ _NO_PAGES, _PARTIAL = {*range(100, 200), 304}, 206
 _RANGE = re.compile(r"bytes 0-(\d{1,18})/(\d{1,18})", re.IGNORECASE | re.ASCII)
 #: So many characters of a wrong date or encoding are shown.
 _SHOWN = 40
+_CODING = "unknown encoding"
 _EXPORT = "export a page store with tbloom pages export, and import that file"
 #: Dates as warcio reads them: any signs between the numbers, which may have one digit. Python reads other forms, such as zones.
 _DATE = re.compile(r"(\d{4})(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:[.,](\d*))?[Zz]*", re.ASCII)  # fmt: skip
+
+
+class Account:
+    """Counts by kind what is skipped, and what is noted of stored pages."""
+
+    def __init__(self) -> None:
+        self.skipped: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
+        #: The places that are printed: there, the import has failed.
+        self.places: list[str] = []
+
+    def skip(self, kind: str, where: str = "") -> None:
+        """Count a record or a file. ``where`` is printed."""
+        self.skipped[kind] += 1
+        if where:
+            self.places.append(where)
 
 
 class Response(NamedTuple):
@@ -39,8 +65,6 @@ class Response(NamedTuple):
     fields: Fields
     #: Of a revisit, whose page has no body: the URL of the record that has it, if it is known.
     refers_to: str | None
-    #: True: the digest of its payload was found to be that of the page's body.
-    is_confirmed: bool
 
     @property
     def digest(self) -> str:
@@ -51,10 +75,10 @@ class Response(NamedTuple):
 class _NoPage(Exception):
     """Why a record is no page."""
 
-    def __init__(self, kind: str, why: str = "", once: str = "") -> None:
-        """``why`` says more if it is printed; of equal ``once`` in a file, only the first is."""
+    def __init__(self, kind: str, why: str = "") -> None:
+        """``why`` is printed with the record's place."""
         super().__init__(kind)
-        self.kind, self.why, self.once = kind, why, once
+        self.kind, self.why = kind, why
 
 
 class _Requests:
@@ -91,7 +115,7 @@ class Responses:
             with source.opened() as file:
                 for archive in archives_in(file, name, self._wanted):
                     if isinstance(archive, Unreadable):
-                        self._account.add(findings.UNREADABLE, f"{archive}")
+                        self._account.skip(UNREADABLE, f"{archive}")
                         continue
                     for response in self._answers_to_get(archive):
                         yield response
@@ -100,22 +124,21 @@ class Responses:
                             reported = archive.bytes_read
         except IsADirectoryError:
             why = f"{name}: it is a folder: give its WARC files; {_EXPORT}"
-            self._account.add(findings.UNREADABLE, why)
+            self._account.skip(UNREADABLE, why)
         except OSError as error:
-            self._account.add(findings.UNREADABLE, f"{name}: {error.strerror or error}")
+            self._account.skip(UNREADABLE, f"{name}: {error.strerror or error}")
         except Unreadable as error:
-            self._account.add(findings.UNREADABLE, f"{name}: {error}")
+            self._account.skip(UNREADABLE, f"{name}: {error}")
 
     def _answers_to_get(self, archive: Archive) -> Iterator[Response]:
         """Yield the responses of a file, unless their request is known and no GET."""
         # The ID of the last warcinfo of tbloom's own exports, which the pages of that export name.
-        requests, own = _Requests(), ""
+        requests, own, said = _Requests(), "", set[str]()
         waiting: Response | None = None
         try:
             for one in archive.records():
-                if isinstance(one, Damage):
-                    kind = findings.UNFINISHED if one.is_end else findings.DAMAGED
-                    self._account.add(kind, one.where)
+                if isinstance(one, str):
+                    self._account.skip(DAMAGED, one)
                     continue
                 _refuse_segment(one.fields)
                 requests.add(one)
@@ -123,18 +146,23 @@ class Responses:
                 if one.fields.kind == "warcinfo":
                     is_ours = any(line.startswith(_OURS) for line in one.block.splitlines())
                     own = one.fields.get("WARC-Record-ID") if is_ours else ""
+                    if is_ours:
+                        continue
                 found, where = None, one.where
                 try:
                     found = self._response(one, is_ours=is_ours)
                 except _NoPage as no:
-                    once = no.once and f"{archive.name}: {no.once}"
-                    self._account.add(no.kind, f"{where}: {no.why}", once=once)
+                    is_said = no.kind == _CODING and no.why in said
+                    said.add(no.why)
+                    self._account.skip(
+                        no.kind, f"{where}: {no.why}" if no.why and not is_said else ""
+                    )
                 del one  # a long block is not kept in memory while its page is stored
                 if found:
                     yield from self._passed(waiting, requests)
                     waiting = found
         except Unreadable as error:
-            self._account.add(findings.UNREADABLE, f"{archive.name}: {error}")
+            self._account.skip(UNREADABLE, f"{archive.name}: {error}")
         yield from self._passed(waiting, requests)
         if archive.error:
             raise archive.error
@@ -143,7 +171,7 @@ class Responses:
         if response and requests.is_get(response.fields):
             yield response
         elif response:
-            self._account.add("not GET")
+            self._account.skip("not GET")
 
     def _wanted(self, fields: Fields) -> int:
         """Return how many bytes of a record's block are read."""
@@ -158,45 +186,45 @@ class Responses:
         kind = fields.kind
         is_url = _url(fields, "WARC-Target-URI").lower().startswith(("http://", "https://"))
         if kind != "response" and not _is_revisit(fields) and not (kind == "resource" and is_url):
-            return kind if kind in findings.KINDS else "other"
+            return kind if kind in _TYPES else "other"
         if not is_url:
-            return findings.NOT_HTTP
+            return "not HTTP"
         if fields.get("WARC-Segment-Number"):
             return "in several records"
         if fields.get("WARC-Truncated") and not _is_revisit(fields):
-            return findings.TRUNCATED
-        return findings.TOO_LONG if fields.length > self._max_body + MAX_HEADERS else ""
+            return TRUNCATED
+        return TOO_LONG if fields.length > self._max_body + MAX_HEADERS else ""
 
     def _response(self, one: Record, *, is_ours: bool) -> Response:
         """Return the response of a record. Raise _NoPage if there is none."""
         fields = one.fields
         if kind := self._of_fields(fields):
-            raise _NoPage("own warcinfo" if is_ours and kind == "warcinfo" else kind)
+            raise _NoPage(kind)
         if one.digests.is_whole is False:
-            raise _NoPage(findings.DAMAGED, "its digest does not match its content")
+            raise _NoPage(DAMAGED, "its digest does not match its content")
         given = fields.get("WARC-Date")
         if (at := date_of(given)) is None:
-            raise _NoPage(findings.DAMAGED, f"its date {given[:_SHOWN]!r} can't be read")
+            raise _NoPage(DAMAGED, f"its date {given[:_SHOWN]!r} can't be read")
         key = _key_of(fields)
         url, kept = _url(fields, "WARC-Target-URI"), as_fields(fields.pairs)
         refers_to = _url(fields, "WARC-Refers-To-Target-URI") if _is_revisit(fields) else None
         if refers_to is not None and not one.block:  # headers and body are those of another record
-            return Response(Page(url, 0, (), b"", at, key, kept), fields, refers_to, False)  # noqa: FBT003 - a tuple
+            return Response(Page(url, 0, (), b"", at, key, kept), fields, refers_to)
         found = _message_of(one, is_ours=is_ours)
         if isinstance(found, str):
             raise _NoPage(found)
         if not is_ours:  # what a store has can be stored
             _check(found, is_revisit=refers_to is not None)
         if len(found.body) > self._max_body:
-            raise _NoPage(findings.TOO_LONG)
+            raise _NoPage(TOO_LONG)
         headers = as_headers(found.headers)
         if is_ours:
             headers = tuple((name.removeprefix(record.ORIGINAL), value) for name, value in headers)
         if one.digests.payload is False:
-            self._account.add(findings.DENIED)
-        page = Page(url, found.status, headers, found.body, at, key, kept)
-        is_confirmed = found.is_raw and one.digests.payload is True
-        return Response(page, fields, refers_to, is_confirmed)
+            self._account.noted["wrong digest"] += 1
+        return Response(
+            Page(url, found.status, headers, found.body, at, key, kept), fields, refers_to
+        )
 
 
 def _key_of(fields: Fields) -> bytes | None:
@@ -205,7 +233,7 @@ def _key_of(fields: Fields) -> bytes | None:
     try:
         return bytes.fromhex(given) or None
     except ValueError:
-        raise _NoPage(findings.DAMAGED, f"its key {given[:_SHOWN]!r} can't be read") from None
+        raise _NoPage(DAMAGED, f"its key {given[:_SHOWN]!r} can't be read") from None
 
 
 def _message_of(one: Record, *, is_ours: bool) -> Message | str:
@@ -214,7 +242,7 @@ def _message_of(one: Record, *, is_ours: bool) -> Message | str:
         return message_of(one.block, is_plain=is_ours)
     kind = one.fields.get("Content-Type")
     headers = (("Content-Type", kind),) if kind else ()
-    return Message(200, headers, one.block, is_cut=False, is_raw=True)
+    return Message(200, headers, one.block, is_cut=False)
 
 
 def _is_part(found: Message) -> bool:
@@ -231,13 +259,13 @@ def _check(found: Message, *, is_revisit: bool) -> None:
     if found.status in _NO_PAGES or _is_part(found):
         raise _NoPage(f"status {found.status}")
     if found.is_cut and not is_revisit:
-        raise _NoPage(findings.TRUNCATED)
+        raise _NoPage(TRUNCATED)
     coding = unknown_in(codings_in(found.headers)) if found.body or is_revisit else None
     if coding is not None:
         why = (
             f"the Content-Encoding {coding[:_SHOWN]!r} can't be decoded: no page with it is stored"
         )
-        raise _NoPage(findings.CODING, why, coding)
+        raise _NoPage(_CODING, why)
 
 
 def date_of(text: str) -> datetime | None:

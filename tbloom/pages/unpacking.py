@@ -24,9 +24,8 @@ _MAGIC_BYTES, _SKIPPED_HEAD = 4, 8
 _HEADER_BYTES = 1 << 9
 #: So many bytes of a file are decompressed at a time.
 _CHUNK = 1 << 15
-#: So many bytes that FastWARC was given are kept, and of those of so many calls: it has read on behind the header of a record
-#: that it returns.
-_KEPT, _KEPT_CALLS = 1 << 18, 4
+#: So many bytes that FastWARC was given are kept, at least: it has read on behind the header of a record that it returns.
+_KEPT = 1 << 18
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _Member = igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor
 #: Line ends are between records, and zeros behind the last one: of a tape, or a file that was made longer beforehand.
@@ -66,10 +65,10 @@ class Unpacked:
         self._data = b""
         #: Where members begin: offsets of decompressed bytes, and of the file.
         self._members = deque([(0, offset)])
+        #: The number of bytes that were decompressed, and that were given.
         self._made, self._given = 0, 0
-        #: What is given again, and what was given last, each piece with its offset.
-        self._front, self._kept = b"", deque[tuple[int, bytes]]()
-        self._kept_bytes, self._most = 0, _KEPT
+        #: What is given again, and what was given last.
+        self._again, self._kept = b"", bytearray()
 
     def tell(self) -> int:
         """Return 0: FastWARC counts from there."""
@@ -78,17 +77,14 @@ class Unpacked:
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
         size = _CHUNK if size < 0 else size
-        self._most = max(self._most, _KEPT_CALLS * size)
-        if self._front:
-            data, self._front = self._front[:size], self._front[size:]
+        if self._again:
+            data, self._again = self._again[:size], self._again[size:]
         else:
             data = self._more(size) if self._is_plain else self._unpacked(size)
-        if data:
-            self._kept.append((self._given, data))
-            self._given += len(data)
-            self._kept_bytes += len(data)
-            while self._kept_bytes - len(self._kept[0][1]) > self._most:
-                self._kept_bytes -= len(self._kept.popleft()[1])
+        self._given += len(data)
+        if len(self._kept) > 2 * _KEPT:
+            del self._kept[:-_KEPT]
+        self._kept += data
         return data
 
     def where(self, begin: int) -> int:
@@ -101,41 +97,38 @@ class Unpacked:
 
     def end_of_head(self, begin: int) -> int:
         """Return the offset behind the empty line that ends the header of a record; -1: there is none."""
-        for start, data in reversed(self._kept):
-            if start <= begin:
-                if found := _END_OF_HEAD.search(data, begin - start):
-                    return start + found.end()
-                break
-        found = _END_OF_HEAD.search(self.kept(begin))  # it reaches into the next piece
-        return begin + found.end() if found else -1
+        found = _END_OF_HEAD.search(self._kept, begin - self._kept_from)
+        return self._kept_from + found.end() if found else -1
 
-    def kept(self, begin: int) -> bytes:
-        """Return what was given from an offset on, as far as it is kept."""
-        return b"".join(data[max(0, begin - start) :] for start, data in self._kept)
+    def search(self, pattern: re.Pattern[bytes], begin: int, end: int) -> int:
+        """Return the first offset between two at which a pattern is found, in what is kept; -1: nowhere."""
+        start = self._kept_from
+        found = pattern.search(self._kept, max(0, begin - start), max(0, end - start))
+        return start + found.start() if found else -1
 
     def give_again(self, begin: int, change: Callable[[bytes], bytes]) -> None:
-        """Give what is kept from an offset on again, changed; the length must stay."""
-        self._front = change(self.kept(begin)) + self._front
-        self._given, self._kept_bytes = begin, 0
-        self._kept.clear()
+        """Give what was given from an offset on again, changed; the length must stay."""
+        self._again = change(bytes(self._kept[begin - self._kept_from :])) + self._again
+        del self._kept[begin - self._kept_from :]
+        self._given = begin
 
     def not_blank(self, begin: int, end: int) -> int:
         """Return the first offset between two at which there is no padding; -1: there is none."""
-        found = -1
-        for start, data in reversed(self._kept):
-            if start < end and (one := _NOT_BLANK.search(data, max(0, begin - start), end - start)):
-                found = start + one.start()
-            if start <= begin:
-                return found
-        return begin if begin < end else -1  # it is not known any more
+        if begin < min(end, self._kept_from):  # what stands there is not known any more
+            return begin
+        return self.search(_NOT_BLANK, begin, end)
 
     def not_blank_behind(self, begin: int) -> int:
         """Return the first offset behind another one at which there is no padding, however far that is; -1: only padding follows."""
         while (found := self.not_blank(begin, self._given)) < 0:
-            begin = self._given
+            begin = max(begin, self._given)
             if not self.read():
                 break
         return found
+
+    @property
+    def _kept_from(self) -> int:
+        return self._given - len(self._kept)
 
     def _more(self, size: int) -> bytes:
         data = self._read_at(self.at, size)
