@@ -193,12 +193,11 @@ class Archive:
         self.name = name
         self._file, self._wanted = file, wanted
         self.begin, self._end = begin, end
-        self._start = self.bytes_at(begin, 8)
-        found = (pattern for first, pattern in _STARTS.items() if self._start.startswith(first))
-        self._starts = re.compile(next(found, _ANY_START))
-        #: The offset up to which the file was read, and the error that ended this.
+        #: The offset up to which the file was read.
         self.bytes_read: int = begin
-        self.error: OSError | None = None
+        start = self.bytes_at(begin, 8)
+        found = (pattern for first, pattern in _STARTS.items() if start.startswith(first))
+        self._starts = re.compile(next(found, _ANY_START))
         self._dictionary: zstd.ZstdDict | None = None
         self._stop: _Stop | None = None
         self._is_empty, self._read, self._reread = True, 0, 0
@@ -206,13 +205,12 @@ class Archive:
     def bytes_at(self, offset: int, size: int) -> bytes:
         """Return the bytes at an offset; fewer at the end."""
         self._file.seek(offset)
-        return self._file.read(max(0, min(size, self._end - offset)))
+        data = self._file.read(max(0, min(size, self._end - offset)))
+        self.bytes_read = max(self.bytes_read, offset + len(data))
+        return data
 
     def records(self) -> Iterator[Record | str]:
-        """Yield the records, and in words the places that can't be read. Raise Unreadable if nothing can be read.
-
-        ``error`` says whether the file could not be read on.
-        """
+        """Yield the records, and in words the places that can't be read. Raise Unreadable if nothing can be read."""
         try:
             self._dictionary = dictionary_in(lambda size: self.bytes_at(self.begin, size))
         except ValueError as error:
@@ -233,13 +231,13 @@ class Archive:
                 return
             yield first
             yield from run
-        if self._is_empty and self.error is None:
+        if self._is_empty:
             raise Unreadable("it has no WARC record")
 
     def _run(self, offset: int) -> Iterator[Record]:
         """Yield the records from an offset on, up to damage or the end. Each waits for the next: behind a wrong length is none."""
         self._stop = None
-        source = Unpacked(self._next_bytes, offset, self._dictionary)
+        source = Unpacked(self.bytes_at, offset, self._dictionary)
         # Where FastWARC is: in the decompressed bytes, and in the file.
         reader, reached, at = _Reader(source), 0, offset
         # Not a name, which would keep a long block in memory while its page is stored.
@@ -254,6 +252,11 @@ class Archive:
                 reached = reader.end
                 del found, given
         except (Damaged, OSError) as error:
+            if (
+                isinstance(error, OSError) and error.errno is not None
+            ):  # of the disk, and not of FastWARC
+                yield from held
+                raise
             self._stop = self._stop_at(at, error, held)
         # Else it was read ahead, and FastWARC has stopped before it.
         if (damage := source.damage) and source.not_blank(reached, damage.begin) < 0:
@@ -263,8 +266,6 @@ class Archive:
                 held.clear()
         if held:
             yield held.pop()
-        if self.error is not None:
-            self._stop = None
         if self._stop is not None:
             self._reread += max(0, source.at - self._stop.offset) + self._read
 
@@ -295,16 +296,6 @@ class Archive:
             digests = digests_of(fields.get, block, fields.kind)
         where, self._is_empty = f"{self.name}: at {offset - self.begin}", False
         return Record(fields, block, digests, where)
-
-    def _next_bytes(self, offset: int, size: int) -> bytes:
-        """Return the bytes at an offset for FastWARC, which would call an error of the disk damage."""
-        data = b""
-        try:
-            data = self.bytes_at(offset, size)
-        except OSError as error:
-            self.error = error
-        self.bytes_read = max(self.bytes_read, offset + len(data))
-        return data
 
     def _find(self, offset: int) -> int:
         """Return the offset at which a member, frame or record may begin, not before this one; -1: none."""

@@ -78,11 +78,6 @@ class PagesInfo:
     bytes: int
 
 
-def _current(index: Index, config: PagesConfig, fingerprint: bytes) -> Page | None:
-    place = index.find(fingerprint, config.since())
-    return None if place is None else _page(index, config, place, fingerprint)
-
-
 def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
     """Return the pages with these URLs or keys; None for each that the store lacks. Raise TBloomError if one is damaged."""
     wanted, since = [fingerprint_of(url) for url in urls], config.since()
@@ -156,9 +151,14 @@ def fetched_in(index: Index, config: PagesConfig, seconds: Collection[int]) -> I
     for segment in index.segments(config.since()):
         for one in _all_in(index, segment):
             if isinstance(one, Row):
-                if one.at // _SECOND in seconds:
-                    with suppress(TBloomError):
-                        yield from filter(None, [_current(index, config, one.fingerprint)])
+                place = (
+                    index.find(one.fingerprint, config.since())
+                    if one.at // _SECOND in seconds
+                    else None
+                )
+                with suppress(TBloomError):
+                    if place and (page := _page(index, config, place, one.fingerprint)):
+                        yield page
             elif one.head.kind == "metadata":
                 last = deleted.get(one.head.fingerprint, 0)
                 deleted[one.head.fingerprint] = max(last, one.head.sequence)

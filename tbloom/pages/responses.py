@@ -161,11 +161,10 @@ class Responses:
                 if found:
                     yield from self._passed(waiting, requests)
                     waiting = found
-        except Unreadable as error:
-            self._account.skip(UNREADABLE, f"{archive.name}: {error}")
+        except (Unreadable, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            self._account.skip(UNREADABLE, f"{archive.name}: {why}")
         yield from self._passed(waiting, requests)
-        if archive.error:
-            raise archive.error
 
     def _passed(self, response: Response | None, requests: _Requests) -> Iterator[Response]:
         if response and requests.is_get(response.fields):
