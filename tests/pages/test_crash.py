@@ -6,7 +6,6 @@ import errno
 import gzip
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -339,25 +338,6 @@ def test_a_segment_changed_by_another_program_gets_no_record(path: Path) -> None
     _anew(file, "recompress")
     PageStore.rebuild(path)
     assert pages == check(path)
-
-
-def test_many_segments_leave_at_once_though_few_files_may_be_open(
-    path: Path, clock: SimpleNamespace
-) -> None:
-    """After a pause of the crawl, whole periods of hours leave together."""
-
-    def put_again() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-        with PageStore(path) as store:
-            store.put(BANK, b"bank")
-
-    with PageStore(path, "h", 300) as store:
-        for _ in range(300):
-            store.put(url(clock.now.timestamp()), b"old")
-            clock.now += HOUR
-    clock.now += 300 * HOUR
-    assert 0 == Child(put_again).wait()
-    assert {BANK: b"bank"} == check(path)
 
 
 def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:

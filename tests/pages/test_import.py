@@ -7,7 +7,6 @@ import base64
 import errno
 import gzip
 import hashlib
-import multiprocessing
 import os
 import random
 import re
@@ -19,18 +18,13 @@ import tracemalloc
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from io import BytesIO, FileIO
-from multiprocessing.pool import Pool
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 import pytest
-from fastwarc.warc import WarcRecord, WarcRecordType
-from warcio.statusandheaders import StatusAndHeaders
-from warcio.warcwriter import WARCWriter
 
 from tbloom.pages import PagesImported, PageStore, export_warc, import_warc
 from tbloom.pages.members import zstd
@@ -189,23 +183,6 @@ def test_every_form_has_the_same_pages(store: PageStore, form: Form) -> None:
 REPORTED = Path(__file__).with_name("reported")
 
 
-def test_a_store_is_opened_once_and_for_the_first_page(tmp_path: Path) -> None:
-    """By a function, so that sources without pages leave no store behind."""
-    path, opened = tmp_path / "pages", list[PageStore]()
-
-    def open_store() -> PageStore:
-        opened.append(PageStore(path))
-        return opened[-1]
-
-    nothing = BytesIO(record("request", url(1), HEAD))
-    assert (0, [], False) == (import_warc(open_store, nothing).stored, opened, path.exists())
-    sources = [BytesIO(record("response", url(n), HEAD + b"a")) for n in (1, 2)]
-    assert 2 == import_warc(open_store, *sources).stored
-    [store] = opened
-    with store:
-        assert 2 == len(store)
-
-
 def test_of_two_pages_with_the_same_time_the_last_in_the_file_is_stored(store: PageStore) -> None:
     """Within a source: wget keeps the 302 or 401 before the page. What the store had from this time stays."""
     login = response(url(1), b"log in", b"HTTP/1.1 401 Unauthorized\r\n\r\n")
@@ -218,13 +195,6 @@ def test_of_two_pages_with_the_same_time_the_last_in_the_file_is_stored(store: P
     assert b"page" == got(store, url(1)).body
 
 
-def test_the_page_behind_a_redirect_to_itself_is_stored(store: PageStore) -> None:
-    """(A report on wget, which writes times in seconds.)"""
-    done = import_warc(store, REPORTED / "cookie-redirect-same-second.warc")
-    assert PagesImported(2, 0, {}, (), 1) == done
-    assert 200 == got(store, "http://example.com/a").status
-
-
 PROFILE = "http://netpreserve.org/warc/1.0/revisit/identical-payload-digest"
 
 
@@ -233,22 +203,6 @@ def revisit(target: str, to: str, body: bytes, **fields: str) -> bytes:
     fields = {"WARC_Payload_Digest": f"sha1:{sha1(body)}", **fields}
     fields |= {"WARC_Profile": PROFILE, "WARC_Refers_To_Target_URI": to}
     return record("revisit", target, b"HTTP/1.1 203 X\r\nB: 2\r\n\r\n", **fields)
-
-
-def test_a_revisit_has_its_headers_and_the_body_it_refers_to(store: PageStore) -> None:
-    """That is in the file, or in the store."""
-    store.put(url("stored"), b"stored")
-    records = [
-        response(url(1), b"one"),
-        revisit(url(2), url(1), b"one"),
-        revisit(url(3), url(2), b"one"),
-        revisit(url(4), f"<{url('stored')}>", b"stored"),
-    ]
-    assert PagesImported(4, 0, {}, ()) == taken(store, *records)
-    expected = {url(1): b"one", url(2): b"one", url(3): b"one", url(4): b"stored"}
-    assert expected == {address: got(store, address).body for address in expected}
-    page = got(store, url(2))
-    assert (203, (("B", "2"),), AT) == (page.status, page.headers, page.at)
 
 
 def test_a_revisit_without_its_body_is_counted(store: PageStore) -> None:
@@ -266,28 +220,6 @@ def test_a_revisit_without_its_body_is_counted(store: PageStore) -> None:
     )
     assert {url(1): b"one"} == bodies(store)
     assert {"revisit": 4, "request": 1, "not GET": 1} == done.skipped
-
-
-def test_a_revisit_of_a_digest_that_only_the_records_have(store: PageStore) -> None:
-    """pywb#88, warchaeology#172: warcprox writes such. A digest with the lengths of chunks, for example, is not that of the
-    stored body."""
-    done = import_warc(store, REPORTED / "revisit-in-file.warc")
-    assert PagesImported(3, 0, {}, ()) == done
-    assert b"<p>body" == got(store, "http://example.com/b").body
-
-
-def test_a_revisit_without_headers_has_those_it_refers_to(store: PageStore) -> None:
-    """openwayback#224: Heritrix writes revisits with Content-Length: 0."""
-    first = response(url(1), b"one", WARC_Payload_Digest=f"sha1:{sha1(b'one')}")
-    again = {"WARC_Profile": PROFILE, "WARC_Payload_Digest": f"sha1:{sha1(b'one')}", "WARC_Date": "2019-07-03T04:05:06Z", "WARC_Etag": "7"}  # fmt: skip
-    done = taken(store, first, record("revisit", url(2), b"", **again))
-    assert PagesImported(2, 0, {}, ()) == done
-    page = got(store, url(2))
-    assert (200, (("A", "1"),), b"one", 7) == (page.status, page.headers, page.body, page.at.month)
-    assert ("WARC-Etag", "7") in page.fields
-    assert {"revisit": 1} == taken(
-        store, record("revisit", url(3), b"", WARC_Profile=PROFILE)
-    ).skipped
 
 
 BODY = b"\r\n\r\nbody\n\n"
@@ -320,14 +252,6 @@ DIGESTED = [
     (b"5\r\nbeans\r\n0\r\n\r\n", b"beans", b"beans"),
 ]  # fmt: skip
 
-DATES = [
-    ("2019-06-03", AT.replace(hour=0, minute=0, second=0)),
-    ("2019-06-03T04:05Z", AT.replace(second=0)),
-    ("2019-06-03T04:05:06.5Z", AT.replace(microsecond=500_000)),
-    ("2019-06-03T04:05:06.123456789Z", AT.replace(microsecond=123_456)),
-    ("2019-06-02T20:05:06-0800", AT),
-]
-
 
 def sha1(data: bytes) -> str:
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()
@@ -353,13 +277,12 @@ def chunked(body: bytes, digested: bytes | None = None) -> bytes:
             for raw, body in CHUNKED
         ),
         *((chunked(raw, digested), {"body": body}) for raw, digested, body in DIGESTED),
-        *((response(url("a"), b"", WARC_Date=date), {"at": at}) for date, at in DATES),
     ],
 )
 def test_responses_as_servers_send_them_and_tools_store_them(
     store: PageStore, given: bytes, expected: dict[str, object]
 ) -> None:
-    """Heads of any form (jwarc#25, warcio#141), chunks (warcio#74, pywb#584), and dates of any precision."""
+    """Heads of any form (jwarc#25, warcio#141), and chunks (warcio#74, pywb#584)."""
     assert taken(store, given).stored == 1
     page = got(store, url("a"))
     assert expected == {name: getattr(page, name) for name in expected}
@@ -408,20 +331,6 @@ def test_records_that_are_no_pages_are_counted(store: PageStore, given: bytes, k
     assert {url(1): b"1", url(2): b"2"} == bodies(store)
 
 
-def test_a_truncated_page_is_counted(store: PageStore) -> None:
-    """openwayback#254: it does not replace a whole one, and a revisit does not get its body."""
-    digest = {"WARC_Payload_Digest": f"sha1:{sha1(b'who')}"}
-    later = {"WARC_Date": "2019-06-04T04:05:06Z", "WARC_Truncated": "length", **digest}
-    records = [
-        response(url(1), b"whole"),
-        response(url(1), b"who", **later),
-        revisit(url(2), url(1), b"who"),
-        response(url(3), b"", WARC_Truncated="disconnect"),
-    ]
-    assert PagesImported(1, 0, {"truncated": 2, "revisit": 1}, ()) == taken(store, *records)
-    assert {url(1): b"whole"} == bodies(store)
-
-
 @pytest.mark.parametrize(
     ("written", "stored"),
     [
@@ -435,14 +344,6 @@ def test_a_url_as_crawlers_write_it_is_encoded(store: PageStore, written: str, s
     again = revisit(url(1), written, b"page")
     assert PagesImported(2, 0, {}, ()) == taken(store, response(written, b"page"), again)
     assert {stored: b"page", url(1): b"page"} == bodies(store)
-
-
-def test_fields_and_small_letters_are_kept(store: PageStore) -> None:
-    """Repeated fields, those beyond ASCII, and a status line in small letters (warc-specifications#42, warcat#24)."""
-    files = [REPORTED / name for name in ("fields.warc", "lower-status.warc")]
-    assert PagesImported(3, 0, {}, ()) == import_warc(store, *files)
-    expected = [("WARC-Protocol", "h2"), ("WARC-Protocol", "tls/1.3"), ("WARC-JSON-Metadata", '{"a":"é"}'), ("WARC-Page-ID", "7")]  # fmt: skip
-    assert expected == [*got(store, "https://e.example/").fields]
 
 
 PAGES = [response(url(n), random.Random(n).randbytes(700)) for n in range(6)]
@@ -465,18 +366,6 @@ def test_a_file_is_read_on_behind_damage(store: PageStore, form: Form, damage: b
     ends = [sum(map(len, parts[:n])) for n in range(5)]
     assert re.fullmatch(rf"the file: (behind the record )?at ({ends[2]}|{ends[3]}): .*; read on at \d+", where)  # fmt: skip
     assert {"damaged": 1} == done.skipped
-
-
-def test_a_long_file_is_read_on_behind_a_wrong_length(store: PageStore, tmp_path: Path) -> None:
-    """All that follows was read as the block of the damaged record before, however much that is."""
-    path = tmp_path / "long.warc"
-    with path.open("wb") as file:
-        file.write(PAGES[0] + record("response", url("cut"), b"", 10**12) + PAGES[1])
-        file.seek(600 << 20, os.SEEK_CUR)  # a hole
-        file.write(PAGES[2])
-    import_warc(store, path)
-    # In a plain file, the record before foreign bytes may be one with a wrong length.
-    assert {url(0), url(2)} <= {*store} <= {url(0), url(1), url(2)}
 
 
 def test_a_page_with_a_right_digest_is_whole_before_foreign_bytes(store: PageStore) -> None:
@@ -514,29 +403,9 @@ def test_a_wrong_record_length_damages_one_record_only(
     assert (3, {"damaged": 2}, 2) == (done.stored, done.skipped, len(done.damaged))
 
 
-def test_a_wrong_length_of_another_record_hides_no_page(store: PageStore) -> None:
-    """It is longer than the rest of the file, or reaches into a page."""
-    for over in (200, 1 << 30):
-        request = record("request", url("a"), b"GET / HTTP/1.1\r\n\r\n", over)
-        done = taken(store, request, *PAGES)
-        assert (6, 1) == (done.stored + done.present, len(done.damaged))
-
-
 def with_checksum(data: bytes) -> bytes:
     """A frame of zstd, which tells whether its content has changed."""
     return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
-
-
-@pytest.mark.parametrize("compress", [gzip.compress, with_checksum])
-def test_a_changed_member_costs_one_record(
-    store: PageStore, compress: Callable[[bytes], bytes]
-) -> None:
-    for at in range(0, 800, 50):
-        parts = [*map(compress, PAGES)]
-        parts[2] = parts[2][:at] + bytes([parts[2][at] ^ 0xFF]) + parts[2][at + 1 :]
-        done = import_warc(store, BytesIO(b"".join(parts)))
-        assert {url(n) for n in (0, 1, 3, 4, 5)} <= set(store)
-        assert len(done.damaged) <= 1
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, with_checksum])
@@ -551,11 +420,6 @@ def test_damage_that_was_read_ahead_hides_no_records_before_it(
     done = import_warc(store, BytesIO(b"".join(parts)))
     assert {url(n) for n in (0, 2, 3, 5)} <= set(store) <= {url(n) for n in (0, 1, 2, 3, 5)}
     assert {"damaged": 2} == done.skipped
-
-
-def test_an_equal_field_twice_is_no_damage(store: PageStore) -> None:
-    """warcio#121, #131, warcreate#17"""
-    assert PagesImported(2, 0, {}, ()) == import_warc(store, REPORTED / "len-twice-same.warc")
 
 
 def test_many_damaged_records_end(store: PageStore) -> None:
@@ -633,13 +497,6 @@ def test_a_page_with_a_malformed_digest_is_stored(store: PageStore, value: str) 
     assert taken(store, response(url(1), b"page", WARC_Block_Digest=value)).stored == 1
 
 
-@pytest.mark.parametrize("name", ["digest-before.warc", "digest-after.warc"])
-@in_forms("plain", "members")
-def test_a_recompressed_page_is_stored(store: PageStore, form: Form, name: str) -> None:
-    """warcio#123"""
-    assert PagesImported(1, 0, {}, ()) == taken(store, (REPORTED / name).read_bytes(), form=form)
-
-
 def in_zip(files: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     """A ZIP file of these files."""
     out = BytesIO()
@@ -682,52 +539,6 @@ def test_a_file_that_is_no_warc_file_holds_up_no_others(
     assert re.fullmatch(rf"{tmp_path / 'bad'}: .*{why}.*", where)
 
 
-def test_a_file_that_can_t_be_opened_holds_up_no_others(store: PageStore, tmp_path: Path) -> None:
-    """It is missing, or a folder, or a link to itself."""
-    (tmp_path / "crawl").mkdir()
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "good.warc").write_bytes(PLAIN(PAGES))
-    done = import_warc(store, *(tmp_path / one for one in ("none", "crawl", "loop", "good.warc")))
-    assert (6, {"unreadable file": 3}) == (done.stored, done.skipped)
-    none, crawl, loop = done.damaged
-    assert (f"{tmp_path / 'none'}: No such file or directory", f"{tmp_path / 'loop'}: Too many levels of symbolic links") == (none, loop)  # fmt: skip
-    assert "it is a folder: give its WARC files; export a page store" in crawl
-
-
-@pytest.mark.parametrize("folder", ["archive/", "my crawl/archive/", ""])
-def test_the_warc_files_in_a_wacz_are_imported(
-    store: PageStore, tmp_path: Path, folder: str
-) -> None:
-    """Also those in another ZIP file that does not compress them."""
-    files = {
-        "datapackage.json": b"{}",
-        f"{folder}1.warc.gz": MEMBERS(PAGES[:2]),
-        f"{folder}2.warc": PLAIN(PAGES[2:4]),
-        f"{folder}3.warc.zst": ZSTD(PAGES[4:]),
-        "pages/pages.jsonl": b'{"format": "json-pages-1.0"}',
-    }
-    (tmp_path / "crawl.wacz").write_bytes(in_zip(files))
-    expected = PagesImported(6, 0, {}, ())
-    assert expected == import_warc(store, tmp_path / "crawl.wacz")
-    with PageStore(tmp_path / "other") as other:
-        assert expected == import_warc(other, BytesIO(in_zip(files)))
-        assert bodies(store) == bodies(other)
-
-
-def test_damage_in_a_wacz_loses_no_more_pages_than_in_a_file(
-    store: PageStore, tmp_path: Path
-) -> None:
-    damaged = MEMBERS(PAGES[:3]) + b"garbage" + MEMBERS(PAGES[3:])
-    files = in_zip({"1.warc.gz": MEMBERS(PAGES), "2.warc.gz": damaged})
-    wrong = files.replace(MEMBERS(PAGES)[2_300:2_360], bytes(60), 1)
-    (tmp_path / "crawl.wacz").write_bytes(wrong)
-    done = import_warc(store, tmp_path / "crawl.wacz")
-    assert {url(n) for n in range(6)} == set(store)
-    assert {"damaged": 2} == done.skipped
-    names = [where.removeprefix(f"{tmp_path / 'crawl.wacz'}: ").partition(":")[0] for where in done.damaged]  # fmt: skip
-    assert ["1.warc.gz", "2.warc.gz"] == names
-
-
 def test_what_a_zip_files_directory_leaves_out_is_named(store: PageStore) -> None:
     """Two files in one, as by ``cat``: zipfile finds the last directory, and says nothing of what stands before."""
     first, second = (
@@ -746,43 +557,6 @@ def test_no_archive_in_a_zip_file_is_passed_over(store: PageStore) -> None:
     done = import_warc(store, BytesIO(in_zip({**files, **others, "b.wacz": WACZ})))
     assert (4, {"unreadable file": 1}) == (done.stored, done.skipped)
     assert "b.wacz: it is a file of files: extract it first" in done.damaged[0]
-
-
-@pytest.mark.parametrize("flags", [4 | 8, 2, 2 | 4 | 8])
-def test_a_gzip_header_may_lie_across_two_readings(store: PageStore, flags: int) -> None:
-    """Given in two parts, one with a checksum, or an extra field (of the Internet Archive) and a name, is too much for isal 1.9.1."""
-    head = bytes([31, 139, 8, flags, 0, 0, 0, 0, 0, 255])
-    if flags & 4:
-        head += struct.pack("<H2sHII", 12, b"sl", 8, 0, 1)
-    if flags & 8:
-        head += b"name.warc\0"
-    if flags & 2:
-        head += struct.pack("<H", zlib.crc32(head) & 0xFFFF)
-    content = gzip.compress(PAGES[0])[10:]
-    for before in range(1, len(head)):
-        first = gzip.compress(response(url("first"), random.Random(1).randbytes(32_000)))
-        named = 32_768 - before - len(first) - 1  # the length of its name
-        first = first[:3] + bytes([8]) + first[4:10] + b"a" * named + b"\0" + first[10:]
-        done = import_warc(store, BytesIO(first + head + content))
-        assert ({}, 2) == (done.skipped, done.stored + done.present), before
-
-
-def test_a_wrong_offset_in_a_wacz_loses_one_file_only(store: PageStore, tmp_path: Path) -> None:
-    files = in_zip({"bad.warc": PAGES[0], "good.warc": PLAIN(PAGES[1:])})
-    at, end = files.index(b"PK\x01\x02"), files.index(b"PK\x05\x06")
-    second = files.index(b"PK\x01\x02", at + 1)
-    extra = struct.pack("<HHQ", 1, 8, (1 << 63) - 1)  # ZIP64: the offset that no file has
-    bad = bytearray(files[at:second]) + extra
-    bad[42:46], bad[30:32] = b"\xff" * 4, struct.pack("<H", len(extra))
-    tail = bytearray(files[end:])
-    tail[12:16] = struct.pack("<L", end - at + len(extra))
-    (tmp_path / "crawl.wacz").write_bytes(files[:at] + bad + files[second:end] + tail)
-    done = import_warc(store, tmp_path / "crawl.wacz")
-    assert {url(number) for number in range(1, 6)} == set(store)
-    *_, where = done.damaged
-    assert where.startswith(
-        f"{tmp_path / 'crawl.wacz'}: bad.warc: it is not where the ZIP file says"
-    )
 
 
 def test_files_that_overlap_in_a_zip_file_are_read_once(store: PageStore) -> None:
@@ -811,6 +585,64 @@ def test_a_zstd_file_with_a_dictionary_is_read(store: PageStore, *, is_packed: b
     assert (300, {"damaged": 1}) == (done.present, done.skipped)
     [where] = taken(store, start[:8], b"no dictionary", *frames, form=PLAIN).damaged
     assert "Invalid dictionary" in where
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_the_archives_in_a_zip_file_are_imported(
+    store: PageStore, tmp_path: Path, *, is_cut: bool
+) -> None:
+    """A WACZ file, or another one that does not compress them. One that is not where the file says is named."""
+    files = {
+        "datapackage.json": b"{}",
+        "my crawl/archive/1.warc.gz": MEMBERS(PAGES[:2]),
+        "2.warc": PLAIN(PAGES[2:4]),
+        "archive/3.warc.zst": ZSTD(PAGES[4:]),
+        "pages/pages.jsonl": b'{"format": "json-pages-1.0"}',
+    }
+    data = in_zip(files)
+    if is_cut:
+        at = data.index(b"2.warc") - 30
+        data = data[:at] + bytes(4) + data[at + 4 :]
+    (tmp_path / "crawl.wacz").write_bytes(data)
+    done = import_warc(store, tmp_path / "crawl.wacz")
+    assert {url(n) for n in (0, 1, 4, 5) + (2, 3) * (not is_cut)} == set(store)
+    why = f"{tmp_path / 'crawl.wacz'}: 2.warc: it is not where the ZIP file says: repair it with zip -FF FILE --out NEW first"
+    assert [why] * is_cut == [*done.damaged]
+
+
+def test_damage_in_a_zip_file_is_read_on_behind(store: PageStore) -> None:
+    """In each of its files."""
+    damaged = MEMBERS(PAGES[:3]) + b"garbage" + MEMBERS(PAGES[3:])
+    done = import_warc(store, BytesIO(in_zip({"1.warc.gz": damaged, "2.warc.gz": damaged})))
+    assert (6, 6, {"damaged": 2}) == (done.stored, done.replaced, done.skipped)
+    assert ["1.warc.gz", "2.warc.gz"] == [where.split(": ")[1] for where in done.damaged]
+
+
+@pytest.mark.parametrize("flags", [4 | 8, 2, 2 | 4 | 8])
+def test_a_gzip_header_may_lie_across_two_readings(store: PageStore, flags: int) -> None:
+    """Given in two parts, one with a checksum, or an extra field (of the Internet Archive) and a name, is too much for isal 1.9.1."""
+    head = bytes([31, 139, 8, flags, 0, 0, 0, 0, 0, 255])
+    head += struct.pack("<H2sHII", 12, b"sl", 8, 0, 1) * bool(flags & 4) + b"name.warc\0" * bool(
+        flags & 8
+    )
+    head += struct.pack("<H", zlib.crc32(head) & 0xFFFF) * bool(flags & 2)
+    second = head + gzip.compress(PAGES[0])[10:]
+    for before in range(1, len(head)):
+        first = gzip.compress(response(url("first"), random.Random(1).randbytes(32_000)))
+        named = 32_768 - before - len(first) - 1  # the length of its name
+        first = first[:3] + bytes([8]) + first[4:10] + b"a" * named + b"\0" + first[10:]
+        done = taken(store, first, second, form=PLAIN)
+        assert ({}, 2) == (done.skipped, done.stored + done.present), before
+
+
+def test_a_file_that_can_t_be_opened_holds_up_no_others(store: PageStore, tmp_path: Path) -> None:
+    """It is missing, or a folder."""
+    (tmp_path / "good.warc").write_bytes(PLAIN(PAGES))
+    done = import_warc(store, tmp_path / "none", tmp_path, tmp_path / "good.warc")
+    assert (6, {"unreadable file": 2}) == (done.stored, done.skipped)
+    none, folder = done.damaged
+    assert f"{tmp_path / 'none'}: No such file or directory" == none
+    assert "it is a folder: give its WARC files; export a page store" in folder
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -842,11 +674,10 @@ def piped(data: bytes) -> BinaryIO:
 
 
 def test_a_pipe_is_read_like_a_file(store: PageStore, tmp_path: Path) -> None:
-    """Also a WACZ file, and behind damage."""
-    damaged = MEMBERS(PAGES[:3]) + b"garbage" + MEMBERS(PAGES[3:])
-    with piped(damaged) as file, piped(WACZ) as wacz:
-        done = import_warc(store, file, wacz)
-    assert (6, 6, {"damaged": 1}) == (done.stored, done.present, done.skipped)
+    """Also behind damage, and one with a path."""
+    with piped(MEMBERS(PAGES[:3]) + b"garbage" + MEMBERS(PAGES[3:])) as file:
+        done = import_warc(store, file)
+    assert (6, {"damaged": 1}) == (done.stored, done.skipped)
     os.mkfifo(tmp_path / "pipe")
     with Child(lambda: (tmp_path / "pipe").write_bytes(MEMBERS(PAGES))):
         assert 6 == import_warc(store, tmp_path / "pipe").present
@@ -875,24 +706,20 @@ def exported(store: PageStore) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    "what",
-    ["long bodies", "long bodies in zstd", "many headers"],
-)
-def test_a_small_file_that_unpacks_to_much_takes_little_memory(store: PageStore, what: str) -> None:
+@pytest.mark.parametrize("form", [MEMBERS, ZSTD])
+def test_a_small_file_that_unpacks_to_much_takes_little_memory(
+    store: PageStore, form: Form
+) -> None:
     """Too long bodies are counted; pages with many headers go into the store one by one."""
-    form = ZSTD if "zstd" in what else MEMBERS
-    if what == "many headers":
-        many = HEAD[:-2] + b"A:\n" * 10_000 + b"\r\n"
-        file = BytesIO(form(response(url(n), b"", many) for n in range(4)))
-        most, expected = 6 << 20, PagesImported(4, 0, {}, ())
-    else:
-        sizes = (1 << 20, (1 << 20) + 1, 64 << 20)
-        file = BytesIO(form(response(url(size), bytes(size)) for size in sizes))
-        most, expected = 16 << 20, PagesImported(1, 0, {"longer than max_body": 2}, ())
+    many = HEAD[:-2] + b"A:\n" * 10_000 + b"\r\n"
+    records = [response(url(n), b"", many) for n in range(4)]
+    records += [response(url(size), bytes(size)) for size in (1 << 20, (1 << 20) + 1, 64 << 20)]
+    file = BytesIO(form(records))
+    del records
     tracemalloc.start()
-    assert expected == import_warc(store, file, max_body=1 << 20)
-    assert tracemalloc.get_traced_memory()[1] < most
+    done = import_warc(store, file, max_body=1 << 20)
+    assert PagesImported(5, 0, {"longer than max_body": 2}, ()) == done
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
 
 
@@ -901,44 +728,16 @@ def test_a_very_long_chunk_length_is_read_once(store: PageStore) -> None:
     assert taken(store, chunked(b"0" * (20 << 20) + b"x")).stored == 1
 
 
-def test_a_chunk_length_beyond_any_file_is_that_of_a_cut_chunk(store: PageStore) -> None:
-    assert {"truncated": 1} == taken(store, chunked(b"f" * 30 + b"\r\ncut")).skipped
-
-
-BODIES = [b"", b"<html>page</html>\r\n\r\n" * 30, random.Random(1).randbytes(3_000)]
-
-
 def of_tbloom(path: Path) -> bytes:
     """What an export has written."""
     out = BytesIO()
     with PageStore(path / "tbloom") as store:
-        for n, body in enumerate(BODIES):
+        for n, body in enumerate(
+            [b"", b"<html>page</html>\r\n\r\n" * 30, random.Random(1).randbytes(3_000)]
+        ):
             store.put(url(n), body, headers={"Content-Type": "text/html"}, key=b"key"[n:] or None)
         export_warc(store, out)
     return gzip.decompress(out.getvalue())
-
-
-def of_warcio(_: Path) -> bytes:
-    out = BytesIO()
-    writer = WARCWriter(out, gzip=False)
-    for n, body in enumerate(BODIES):
-        chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-        http = StatusAndHeaders("200 OK", [("Transfer-Encoding", "chunked")], protocol="HTTP/1.1")
-        writer.write_record(
-            writer.create_warc_record(url(n), "response", BytesIO(chunks), http_headers=http)
-        )
-    return out.getvalue()
-
-
-def of_fastwarc(_: Path) -> bytes:
-    out = BytesIO()
-    for n, body in enumerate(BODIES):
-        one = WarcRecord()
-        one.init_headers(WarcRecordType.response)
-        one.headers.append("WARC-Target-URI", url(n))
-        one.set_bytes_content(HEAD + body)
-        one.write(out)
-    return out.getvalue()
 
 
 def of_wget(path: Path) -> bytes:
@@ -950,8 +749,11 @@ def changed(chance: random.Random, data: bytes) -> bytes:
     """The data with some changes: of bits, numbers and lines, cut, repeated, or with a long run of one byte."""
     wrong = bytearray(data)
     for _ in range(chance.randint(1, 4)):
-        at, other = chance.randrange(len(wrong)), chance.randrange(len(wrong))
-        size = chance.choice([1, 30, 1_000])
+        at, other, size = (
+            chance.randrange(len(wrong)),
+            chance.randrange(len(wrong)),
+            chance.choice([1, 30, 1_000]),
+        )
         what = chance.randrange(6)
         if what == 0:
             wrong[at] ^= 1 << chance.randrange(8)
@@ -974,53 +776,27 @@ def changed(chance: random.Random, data: bytes) -> bytes:
     return bytes(wrong)
 
 
-def archives(data: bytes, seed: str, count: int) -> Iterator[bytes]:
-    """Changed archives, in every form; some are changed as they are, and some after they were compressed."""
-    chance = random.Random(seed)
-    records = re.split(rb"(?=WARC/1\.\d\r\n)", data)[1:]
-    for _ in range(count):
-        form = chance.choice([*FORMS.values()])
-        if chance.random() < 0.7:
-            yield form([changed(chance, b"".join(records))])
-        else:
-            yield changed(chance, form(records))
-
-
-def outcomes(data: bytes, seed: str, count: int) -> tuple[Counter[str], int]:
-    """What became of the archives and their pages, and the most memory that this process had (bytes)."""
-    counts = Counter[str]()
-    with TemporaryDirectory() as folder, PageStore(folder) as store:
-        for archive in archives(data, seed, count):
-            done = import_warc(store, BytesIO(archive))
-            is_refused = "unreadable file" in done.skipped
-            counts["refused" if is_refused else "damaged" if done.damaged else "whole"] += 1
-            counts["pages"] += done.stored + done.present
-        with Path("/dev/null").open("wb") as file:
-            assert export_warc(store, file).pages == len(store) > 0
-        assert () == store.verify().problems
-    # (Not ``ru_maxrss``, which a process inherits from the one that has started it.)
-    [most] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return counts, int(most) << 10
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[Pool]:
-    """A fresh one, whose memory is its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        yield pool
-
-
 @pytest.mark.parametrize(
     "count", [pytest.param(500, marks=pytest.mark.check), pytest.param(25, id="few")]
 )
-@pytest.mark.parametrize("writer", [of_tbloom, of_warcio, of_fastwarc, of_wget])
+@pytest.mark.parametrize("writer", [of_tbloom, of_wget])
 def test_a_changed_archive_is_read_or_refused(
-    tmp_path: Path, process: Pool, writer: Callable[[Path], bytes], count: int
+    tmp_path: Path, store: PageStore, writer: Callable[[Path], bytes], count: int
 ) -> None:
-    """Nothing else is raised, all end, and the memory stays under 300 MB."""
-    data = writer(tmp_path)
-    counts, most = process.apply(outcomes, (data, writer.__name__, count))
-    print(dict(counts), f"{most >> 20} MB")
-    assert counts["refused"] + counts["damaged"] + counts["whole"] == count
-    assert min(counts["damaged"], counts["pages"]) > 0
-    assert most < 300 << 20
+    """In every form, changed before or after it was compressed: nothing else is raised, and all end."""
+    data, chance, fates = writer(tmp_path), random.Random(writer.__name__), Counter[str]()
+    for _ in range(count):
+        form = chance.choice([*FORMS.values()])
+        is_inside = chance.random() < 0.7
+        records = (
+            [changed(chance, data)] if is_inside else re.split(rb"(?=WARC/1\.\d\r\n)", data)[1:]
+        )
+        done = import_warc(
+            store, BytesIO(form(records) if is_inside else changed(chance, form(records)))
+        )
+        fates["damaged"] += bool(done.damaged)
+        fates["pages"] += done.stored + done.present
+    assert min(fates["damaged"], fates["pages"]) > 0
+    with Path("/dev/null").open("wb") as file:
+        assert export_warc(store, file).pages == len(store) > 0
+    assert () == store.verify().problems

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import random
 import re
-from base64 import b32encode
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -26,18 +25,16 @@ from tbloom.pages.members import zstd
 from tests.helpers.pagestores import bodies, got, url
 from tests.pages.test_import import (
     FORMS,
-    HEAD,
     MEMBERS,
     PAGES,
     PLAIN,
     PROFILE,
     REPORTED,
-    ZSTD,
     Form,
     chunked,
+    exported,
     in_forms,
     in_zip,
-    of_tbloom,
     piped,
     record,
     response,
@@ -46,35 +43,33 @@ from tests.pages.test_import import (
     taken,
 )
 
-A, P = "https://e.example/a", "http://e.example/p"
+A, P, E = "https://e.example/a", "http://e.example/p", "http://e.example/"
 WHOLE = b"<html>" + b"whole page. " * 30 + b"</html>"
+X, BODY = "http://example.com/", b"<p>body"
 #: For each reported archive, what an import counts, and the pages with their bodies as a browser shows them.
 RIGHT: dict[str, tuple[PagesImported, dict[str, bytes]]] = {
-    "empty-member.warc.gz": (
-        PagesImported(3, 0, {}, ()),
-        {f"https://e.example/{name}": b"old\n" for name in "abc"},
-    ),
+    "empty-member.warc.gz": (PagesImported(3, 0, {}, ()), {f"https://e.example/{name}": b"old\n" for name in "abc"}),
     "small-letters.warc": (PagesImported(1, 0, {}, ()), {A: b"old\n"}),
-    "wrong-digest.warc": (
-        PagesImported(1, 0, {}, (), noted={"wrong digest": 1}),
-        {A: b"old\n"},
-    ),
+    "wrong-digest.warc": (PagesImported(1, 0, {}, (), noted={"wrong digest": 1}), {A: b"old\n"}),
     "truncated-revisit.warc": (PagesImported(2, 0, {}, ()), {A: b"body"}),
     "zstd.warc": (PagesImported(1, 0, {}, ()), {A: b"hello zstd"}),
     "cut-page.warc": (PagesImported(1, 0, {"truncated": 1}, ()), {P: WHOLE}),
     "early-hints.warc": (PagesImported(1, 0, {"status 103": 1}, ()), {P: WHOLE}),
+    "changes-and-back.warc": (PagesImported(3, 0, {}, ()), {"http://e.example/a": b"<html>same page</html>"}),
     "warcit.warc": (
         PagesImported(3, 0, {"warcinfo": 1}, ()),
-        {
-            **{f"http://e.example/{name}": b"<html>hi</html>\n" for name in ("", "index.html")},
-            "http://e.example/data.csv": b"a,b\n",
-        },
+        {E: b"<html>hi</html>\n", f"{E}index.html": b"<html>hi</html>\n", f"{E}data.csv": b"a,b\n"},
     ),
-    "changes-and-back.warc": (
-        PagesImported(3, 0, {}, ()),
-        {"http://e.example/a": b"<html>same page</html>"},
-    ),
-}
+    # By wget, which writes times in seconds, of a page that redirects to itself.
+    "cookie-redirect-same-second.warc": (PagesImported(2, 0, {}, (), 1), {f"{X}a": BODY, f"{X}last": BODY}),
+    # A digest of warcprox's, with the lengths of chunks, is not that of the stored body.
+    "revisit-in-file.warc": (PagesImported(3, 0, {}, ()), {f"{X}{name}": BODY for name in ("a", "b", "last")}),
+    "fields.warc": (PagesImported(1, 0, {}, ()), {"https://e.example/": b"x"}),
+    "lower-status.warc": (PagesImported(2, 0, {}, ()), {f"{X}a": b"x", f"{X}last": BODY}),
+    "len-twice-same.warc": (PagesImported(2, 0, {}, ()), {f"{X}a": BODY, f"{X}last": BODY}),
+    "digest-before.warc": (PagesImported(1, 0, {}, ()), {E: b"body"}),
+    "digest-after.warc": (PagesImported(1, 0, {}, ()), {E: b"body"}),
+}  # fmt: skip
 #: How an import may get a file.
 WAYS: dict[str, Callable[[Path], Any]] = {
     "file": Path,
@@ -96,14 +91,16 @@ def store(path: Path) -> Iterator[PageStore]:
 def test_a_reported_archive_is_read_as_its_writer_meant_it(
     store: PageStore, name: str, way: str
 ) -> None:
+    """pywb#88, warchaeology#172, warc-specifications#42, warcat#24, warcio#121, #131, warcreate#17, warcio#123"""
     if name.endswith(".gz") and way in {"gzip", "zstd"}:
         pytest.skip("it is compressed already")
     expected, pages = RIGHT[name]
     assert expected == import_warc(store, WAYS[way](REPORTED / name))
-    assert pages == {page.url: page.decoded() for page in store.pages()}
     again = import_warc(store, WAYS[way](REPORTED / name))
     assert (0, 0, expected.skipped) == (again.stored, again.replaced, again.skipped)
     assert pages == {page.url: page.decoded() for page in store.pages()}
+    if name == "fields.warc":
+        assert [("WARC-Protocol", "h2"), ("WARC-Protocol", "tls/1.3"), ("WARC-JSON-Metadata", '{"a":"é"}'), ("WARC-Page-ID", "7")] == [*got(store, "https://e.example/").fields]  # fmt: skip
 
 
 #: Gzip members without content: of gzip, of block gzip, with a name, of a stored block, and of a flush.
@@ -116,21 +113,46 @@ EMPTY = [
 ]
 
 
-@pytest.mark.parametrize("empty", [*EMPTY, b"".join(EMPTY) * 2_000], ids=lambda one: f"{len(one)}")
-def test_an_empty_gzip_member_is_read_through(store: PageStore, empty: bytes) -> None:
-    """warctools#21, CDX-Writer#27: before, between and behind records, and within one. FastWARC 2.0.1 takes it for the end."""
-    parts = MEMBERS(PAGES[:1]), MEMBERS(PAGES[1:2]), gzip.compress(PAGES[2][:300]), gzip.compress(PAGES[2][300:])  # fmt: skip
-    files = [empty, empty.join(parts), empty, MEMBERS(PAGES[3:4]), empty]
+@pytest.mark.parametrize(
+    ("compress", "between"),
+    [
+        *((gzip.compress, empty) for empty in (*EMPTY, b"".join(EMPTY) * 2_000)),
+        # The program pzstd writes frames that are to be skipped.
+        *((zstd.compress, frame) for frame in (zstd.compress(b""), bytes.fromhex("502a4d18 03000000 616263"))),
+    ],
+    ids=lambda one: f"{len(one)}" if isinstance(one, bytes) else "",
+)  # fmt: skip
+def test_empty_members_and_skipped_frames_are_read_through(
+    store: PageStore, compress: Callable[[bytes], bytes], between: bytes
+) -> None:
+    """warctools#21, CDX-Writer#27: before, between and behind records, and within one. FastWARC 2.0.1 takes one for the end."""
+    parts = [*PAGES[:2], PAGES[2][:300], PAGES[2][300:], PAGES[3]]
+    files = [between, *(compress(part) + between for part in parts)]
     assert PagesImported(4, 0, {}, ()) == taken(store, *files, form=PLAIN)
     wacz = in_zip({"a.warc.gz": b"".join(files)})
     assert PagesImported(0, 4, {}, ()) == import_warc(store, piped(wacz))
 
 
-def test_empty_and_skipped_zstd_frames_are_read_through(store: PageStore) -> None:
-    """The program pzstd writes frames that are to be skipped."""
-    skipped = bytes.fromhex("502a4d18 03000000 616263")
-    frames = ZSTD(PAGES[:1]), zstd.compress(b""), skipped, ZSTD(PAGES[1:3]), skipped
-    assert PagesImported(3, 0, {}, ()) == taken(store, *frames, form=PLAIN)
+@in_forms(*FORMS)
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_zeros_behind_the_last_record_are_padding(store: PageStore, form: Form, size: int) -> None:
+    """dfvfs#570, indexed_gzip#69: of a tape, a disk's block, or a file that was made longer beforehand."""
+    data = form(PAGES) + bytes(size)
+    if form is FORMS["WACZ"]:
+        data = in_zip({"a.warc.gz": MEMBERS(PAGES) + bytes(size)})
+    assert PagesImported(6, 0, {}, ()) == import_warc(store, BytesIO(data))
+    assert PagesImported(0, 6, {}, ()) == import_warc(store, piped(data))
+    if form is not FORMS["WACZ"]:
+        assert {"damaged": 1} == taken(store, form(PAGES), bytes(9), b"x", form=PLAIN).skipped
+
+
+@in_forms(*FORMS)
+def test_zeros_between_records_are_padding(store: PageStore, form: Form) -> None:
+    """stormcrawler#652: a version of it has written one behind each record."""
+    bodies = [bytes(3), b"WARC/1.0\r\n", b"a"]
+    records = [response(url(number), body) + b"\0" for number, body in enumerate(bodies)]
+    assert PagesImported(3, 0, {}, ()) == taken(store, *records, form=form)
+    assert bodies == [got(store, url(number)).body for number in range(3)]
 
 
 class EndsEarly:
@@ -174,31 +196,26 @@ def test_a_reader_that_ends_early_fails_the_import(
     assert done.damaged[0].startswith("the file: ")
 
 
-@pytest.mark.parametrize("change", [str.lower, str.upper, str.title, str.swapcase])
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
 @in_forms(*FORMS)
 def test_names_of_fields_may_have_small_or_large_letters(
     store: PageStore, form: Form, change: Callable[[str], str]
 ) -> None:
-    """CDX-Writer#3, warc#12: also where another record's have the usual ones, and in a revisit and a request."""
+    """CDX-Writer#3, warc#12: also beside others, and in a revisit and a request."""
 
     def changed(one: bytes) -> bytes:
         head, blank, block = one.partition(b"\r\n\r\n")
-        first, *lines = head.decode().split("\r\n")
-        pairs = [line.partition(": ") for line in lines]
-        names = [f"{change(name)}: {value}" for name, _, value in pairs]
-        return "\r\n".join([first, *names]).encode() + blank + block
+        return (
+            re.sub(rb"(?m)^[\w-]+(?=:)", lambda name: change(name[0].decode()).encode(), head)
+            + blank
+            + block
+        )
 
     long = response(url("long"), random.Random(1).randbytes(200_000))
-    post = {"WARC_Record_ID": "<urn:uuid:9>"}, {"WARC_Record_ID": "<urn:uuid:10>", "WARC_Concurrent_To": "<urn:uuid:9>"}  # fmt: skip
-    records = [
-        *PAGES[:2],
-        *map(changed, PAGES[2:4]),
-        changed(long),
-        changed(revisit(url("again"), url(3), bytes(0), WARC_Payload_Digest=digest(body_of(3)))),
-        changed(response(url("post"), b"x", **post[0])),
-        changed(record("request", url("post"), b"POST / HTTP/1.1\r\n\r\n", **post[1])),
-        *PAGES[4:],
-    ]
+    first, second = {"WARC_Record_ID": "<urn:uuid:9>"}, {"WARC_Record_ID": "<urn:uuid:10>", "WARC_Concurrent_To": "<urn:uuid:9>"}  # fmt: skip
+    again = revisit(url("again"), url(3), b"", WARC_Payload_Digest=digest(body_of(3)))
+    post = response(url("post"), b"x", **first), record("request", url("post"), b"POST / HTTP/1.1\r\n\r\n", **second)  # fmt: skip
+    records = [*PAGES[:2], *map(changed, [*PAGES[2:4], long, again, *post]), *PAGES[4:]]
     assert PagesImported(8, 0, {"request": 1, "not GET": 1}, ()) == taken(store, *records, form=form)  # fmt: skip
     assert got(store, url("again")).body == body_of(3) == got(store, url(3)).body
 
@@ -264,7 +281,7 @@ def in_chunks(body: bytes) -> bytes:
 def test_a_piece_does_not_take_the_place_of_a_whole_page(
     store: PageStore, kind: str, *, is_digested: bool
 ) -> None:
-    """webarchive-discovery#212: wget, capture_http, requests and pywb write such records, with digests that fit the piece."""
+    """webarchive-discovery#212, openwayback#254: wget, capture_http, requests and pywb write such records, with digests that fit the piece."""
     given, name = PIECES[kind]
     if is_digested:
         block = given.partition(b"\r\n\r\n")[2][:-4]
@@ -317,56 +334,6 @@ def test_own_exports_are_imported_as_they_are(store: PageStore, tmp_path: Path) 
             own.put(url(number), b"5\r\nabc", headers=headers, status=103)
         assert PagesImported(3, 0, {}, ()) == taken(store, exported(own), form=PLAIN)
         assert [*own.pages()] == [*store.pages()]
-    assert of_tbloom(tmp_path)
-
-
-def exported(store: PageStore) -> bytes:
-    from tbloom.pages import export_warc  # noqa: PLC0415
-
-    out = BytesIO()
-    export_warc(store, out)
-    return out.getvalue()
-
-
-def test_what_follows_an_export_in_one_file_is_another_tool_s(
-    store: PageStore, tmp_path: Path
-) -> None:
-    """Without a warcinfo of its own, too: a page of an export says so itself."""
-    with PageStore(tmp_path / "own") as own:
-        own.put(url(9), b"x", headers={"Content-Length": "9"}, status=103)
-        ours = exported(own)
-    pieces = [piece for piece, _ in PIECES.values()]
-    done = import_warc(store, BytesIO(ours + MEMBERS([response(url(1), TEXT), *pieces])))
-    assert (2, 0, Counter(kind for _, kind in PIECES.values())) == (done.stored, done.replaced, done.skipped)  # fmt: skip
-    assert {url(1): TEXT, url(9): b"x"} == bodies(store)
-
-
-@pytest.mark.parametrize("is_block_right", [False, True])
-@pytest.mark.parametrize("algorithm", ["sha1", "sha256", "md5"])
-def test_a_digest_that_denies_the_payload_is_counted(
-    store: PageStore, algorithm: str, *, is_block_right: bool
-) -> None:
-    """Twice, and in any notation. It is stored, because tools disagree about payloads."""
-    import hashlib  # noqa: PLC0415
-
-    other = hashlib.new(algorithm, b"another").digest()
-    fields = {"WARC_Payload_Digest": f"{algorithm}:{b32encode(other).decode()}"}
-    if is_block_right:
-        fields["WARC_Block_Digest"] = digest(HEAD + TEXT)
-    records = [response(url(number), TEXT, **fields) for number in range(2)]
-    done = taken(store, *records)
-    assert PagesImported(2, 0, {}, (), noted={"wrong digest": 2}) == done
-
-
-def test_a_digest_in_base_32_must_be_one(store: PageStore) -> None:
-    """Signs that Python takes for parts of a number are none."""
-    right = b32encode(bytes.fromhex(sha1(TEXT))).decode()
-    for wrong in (f"0{right[1:]}", f"{right[:3]}_{right[4:]}", f" {right[1:]}", f"-{right[1:]}", f"{right[:-1]}1"):  # fmt: skip
-        done = taken(store, response(url(wrong[:2]), TEXT, WARC_Payload_Digest=f"sha1:{wrong}"))
-        assert {"wrong digest": 1} == done.noted
-    for fits in (right, right.lower(), f"{right}===="):
-        done = taken(store, response(url(fits), TEXT, WARC_Payload_Digest=f"sha1:{fits}"))
-        assert ({}, 1) == (done.noted, done.stored)
 
 
 @pytest.mark.parametrize(
@@ -377,37 +344,29 @@ def test_a_date_that_can_t_be_read_is_named(store: PageStore, date: str) -> None
     """(aut#163)"""
     done = taken(store, *PAGES[:1], response(url("a"), b"", WARC_Date=date), *PAGES[1:2])
     assert (2, {"damaged": 1}) == (done.stored, done.skipped)
-    if date:
-        [where] = done.damaged
-        assert re.fullmatch(rf"the file: at \d+: its date {date!r} can't be read", where)
+    assert not date or re.fullmatch(
+        rf"the file: at \d+: its date {date!r} can't be read", done.damaged[0]
+    )
+
+
+DAY, SIX = (2019, 6, 3), (2019, 6, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize(
     ("date", "at"),
     [
-        ("2019-06-03t04:05:06z", 6), ("2019-06-03T04:05:06z", 6), ("2019-6-3T4:5:6Z", 6), ("2019/06/03 04:05:06", 6),
-        ("2019-06-03T04-05-06Z", 6), ("2019-06-03T04:05:06ZZ", 6), (" 2019-06-03T04:05:06Z ", 6),
-        ("20190603T040506Z", 6), ("2019-06-03T06:05:06+02:00", 6), ("2019-06-03T06:05:06+02", 6),
-        ("2019-06-03T04:05:06 +0000", 6), ("2019-06-03T04:05:06.Z", 6), ("2019-06-03_04:05:06Z", 6),
-        ("2019-06-03T04:05:06,5Z", 6.5), ("2019-06-03T04:05:06.1234567891Z", 6.123456), ("2019-06-03T04:05", 0),
+        # Of a longer time, its first moment.
+        ("2019", (2019, 1, 1)), ("2019-06Z", (2019, 6, 1)), ("2019-06-03", DAY), ("2019-06-03T04:05", (*DAY, 4, 5)),
+        ("2019-06-03T04:05Z", (*DAY, 4, 5)), ("2019-06-03T04:05:06.5Z", (*SIX, 500_000)),
+        # As warcio or FastWARC reads them.
+        ("2019-06-03t04:05:06z", SIX), ("2019-6-3T4:5:6Z", SIX), ("2019/06/03 04:05:06", SIX), ("2019-06-03T04-05-06Z", SIX),
+        ("2019-06-03T04:05:06ZZ", SIX), (" 2019-06-03T04:05:06Z ", SIX), ("20190603T040506Z", SIX), ("2019-06-02T20:05:06-0800", SIX),
+        ("2019-06-03T06:05:06+02", SIX), ("2019-06-03T04:05:06 +0000", SIX), ("2019-06-03T04:05:06.Z", SIX), ("2019-06-03_04:05:06Z", SIX),
+        ("2019-06-03T04:05:06,5Z", (*SIX, 500_000)), ("2019-06-03T04:05:06.1234567891Z", (*SIX, 123_456)),
     ],
 )  # fmt: skip
-def test_a_date_that_warcio_or_fastwarc_reads_is_read(
-    store: PageStore, date: str, at: float
-) -> None:
-    assert 1 == taken(store, response(url(1), b"", WARC_Date=date)).stored
-    expected = datetime(2019, 6, 3, 4, 5, tzinfo=UTC) + timedelta(seconds=at)
-    assert expected == got(store, url(1)).at
-
-
-@pytest.mark.parametrize(
-    ("date", "at"),
-    [("2019", (2019, 1, 1)), ("2019-06Z", (2019, 6, 1)), ("2019-06-03", (2019, 6, 3)), ("2019-06-03T04:05Z", (2019, 6, 3, 4, 5))],
-)  # fmt: skip
-def test_a_date_of_a_longer_time_is_its_first_moment(
-    store: PageStore, date: str, at: tuple[int, ...]
-) -> None:
-    """As WARC 1.1 allows: ipwb#283."""
+def test_a_date_of_any_precision_is_read(store: PageStore, date: str, at: tuple[int, ...]) -> None:
+    """As WARC 1.1 allows them (ipwb#283)."""
     assert 1 == taken(store, response(url(1), b"", WARC_Date=date)).stored
     assert datetime(*at, tzinfo=UTC) == got(store, url(1)).at  # type: ignore[misc,arg-type]
 
@@ -460,22 +419,6 @@ def test_a_partial_answer_with_the_whole_body_is_a_page(
     done = taken(store, answer, form=form)
     assert ({} if is_whole else {"status 206": 1}) == done.skipped
     assert ({url(1): b"video"} if is_whole else {}) == bodies(store)
-
-
-@in_forms(*FORMS)
-@pytest.mark.parametrize("is_piped", [False, True])
-@pytest.mark.parametrize("size", [1, 1 << 20])
-def test_zeros_behind_the_last_record_are_padding(
-    store: PageStore, form: Form, size: int, *, is_piped: bool
-) -> None:
-    """dfvfs#570, indexed_gzip#69: of a tape, a disk's block or a file that was made longer beforehand."""
-    data = form(PAGES) + bytes(size)
-    if form is FORMS["WACZ"]:
-        data = in_zip({"a.warc.gz": MEMBERS(PAGES) + bytes(size)})
-    done = import_warc(store, piped(data) if is_piped else BytesIO(data))
-    assert PagesImported(6, 0, {}, ()) == done
-    if form is not FORMS["WACZ"]:
-        assert {"damaged": 1} == taken(store, form(PAGES), bytes(9), b"x", form=PLAIN).skipped
 
 
 def test_an_encoding_that_can_t_be_decoded_is_said_once_per_file(store: PageStore) -> None:
@@ -538,7 +481,7 @@ def test_a_revisit_finds_its_body_wherever_it_is(
 
 
 def test_a_revisit_without_headers_has_those_of_the_record_it_refers_to(store: PageStore) -> None:
-    """Not those of a later page with the same body."""
+    """Not those of a later page with the same body. Heritrix names no record (openwayback#224)."""
     fields = {"WARC_Profile": PROFILE, "WARC_Payload_Digest": digest(b"same"), "WARC_Refers_To_Target_URI": url(1)}  # fmt: skip
     pages = [
         response(url(1), b"same", head(f"Day: {day}"), WARC_Payload_Digest=digest(b"same"), **at(day))
@@ -547,8 +490,11 @@ def test_a_revisit_without_headers_has_those_of_the_record_it_refers_to(store: P
     done = taken(store, *pages, record("revisit", url(2), b"", **fields, **at(5), **refers(2)))
     assert PagesImported(4, 0, {}, ()) == done
     assert (("Day", "2"),) == got(store, url(2)).headers
-    # The record is nowhere: then any with this body.
+    # The record is nowhere, or not named: then any with this body.
     assert 1 == taken(store, record("revisit", url(3), b"", **fields, **at(5), **refers(9))).stored
+    fields["WARC_Refers_To_Target_URI"] = ""
+    assert 1 == taken(store, pages[0], record("revisit", url(4), b"", **fields, **at(5))).stored
+    assert (b"same", 200) == (got(store, url(4)).body, got(store, url(4)).status)
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
@@ -573,6 +519,20 @@ def test_a_length_that_is_one_too_large_costs_nothing(store: PageStore, form: Fo
     assert bodies(store)[url(1)] == body_of(1) + b"\r"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        response(url(1), b"firsT", **at(1)),
+        response(url(1), b"first", head("Content-Length: 9"), **at(1)),
+        response(url(1), b"first", WARC_Truncated="length", **at(1)),
+    ],
+)
+def test_a_revisit_gets_no_body_of_another_digest_or_of_a_piece(
+    store: PageStore, other: bytes
+) -> None:
+    assert 1 == taken(store, ELSEWHERE, other).skipped["revisit"]
+
+
 def test_a_revisit_does_not_get_the_body_of_a_deleted_page(store: PageStore) -> None:
     taken(store, FIRST)
     store.delete(url(1))
@@ -580,13 +540,6 @@ def test_a_revisit_does_not_get_the_body_of_a_deleted_page(store: PageStore) -> 
     taken(store, response(url(1), b"first", **at(1, "07")), BETWEEN)
     assert {"revisit": 1} == taken(store, ELSEWHERE).skipped
     assert {url(1): b"between"} == bodies(store)
-
-
-def test_a_revisit_gets_no_body_of_another_digest_or_of_a_piece(store: PageStore) -> None:
-    cut = response(url(1), b"first", head("Content-Length: 9"), **at(1))
-    assert {"revisit": 1, "truncated": 1} == taken(store, ELSEWHERE, cut).skipped
-    wrong = response(url(1), b"firsT", **at(1))
-    assert {"revisit": 1} == taken(store, ELSEWHERE, wrong).skipped
 
 
 @pytest.mark.parametrize("headers", [["Content-Length: 5000"], ["Transfer-Encoding: chunked"]])
@@ -603,14 +556,6 @@ def test_a_revisit_gets_no_body_that_is_shorter_than_its_headers_say(
     assert {url(1): TEXT, url(2): b""} == bodies(store)
 
 
-def test_a_revisit_without_headers_gets_none_of_another_url(store: PageStore) -> None:
-    """If the record that it refers to is nowhere, another page may have the same body by chance."""
-    fields = {"WARC_Profile": PROFILE, "WARC_Payload_Digest": digest(b""), "WARC_Refers_To_Target_URI": url(7)}  # fmt: skip
-    redirect = response(url(2), b"", head("Location: /x", status="301 Moved"), WARC_Payload_Digest=digest(b""))  # fmt: skip
-    again = record("revisit", url(1), b"", **fields, **at(3), **refers(2))
-    assert PagesImported(1, 0, {"revisit": 1}, ()) == taken(store, redirect, again)
-
-
 def test_many_revisits_that_wait_take_little_memory(
     store: PageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -619,12 +564,6 @@ def test_many_revisits_that_wait_take_little_memory(
     records = [revisit(url(n), url("a"), b"%d" % (n % 2), **refers(1)) for n in range(100)]
     done = taken(store, *records, response(url("a"), b"0", **at(1)))
     assert (51, {"revisit": 50}) == (done.stored, done.skipped)
-
-
-def test_a_truncated_revisit_of_another_page_is_found(store: PageStore) -> None:
-    """Heritrix writes WARC-Truncated: length into revisits: they have no payload."""
-    again = revisit(url(2), url(1), b"first", WARC_Truncated="length")
-    assert PagesImported(2, 0, {}, ()) == taken(store, FIRST, again)
 
 
 class Made(NamedTuple):
@@ -721,11 +660,3 @@ def test_no_import_puts_a_piece_or_an_older_version_in_the_place_of_a_page(
         assert kinds["interim"] == skipped["status 103"]
         assert kinds["short"] + kinds["cut chunks"] + kinds["truncated"] == skipped["truncated"]
         assert store.verify().problems == ()
-
-
-def test_a_wacz_in_a_pipe_is_read_again_for_a_revisit(store: PageStore) -> None:
-    files = {"1.warc.gz": MEMBERS([BACK, BETWEEN]), "2.warc.gz": MEMBERS([FIRST])}
-    with piped(in_zip(files)) as file:
-        # What the page was first is older than what the store has from the other file.
-        assert PagesImported(2, 1, {}, ()) == import_warc(store, file)
-    assert {url(1): b"first"} == bodies(store)
