@@ -18,8 +18,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from fastwarc.warc import ArchiveIterator, WarcRecord
 
-from tbloom.pages.members import zstd
-from tbloom.pages.message import NO_DIGESTS, Digests, digests_of
+from tbloom.pages.members import Damaged, zstd
+from tbloom.pages.message import digests_of
 from tbloom.pages.page import Pairs
 from tbloom.pages.unpacking import Unpacked, dictionary_in
 
@@ -63,10 +63,6 @@ _DIGITS, _SHOWN = 19, 40
 
 class Unreadable(Exception):
     """A file that can't be imported."""
-
-
-class Damaged(Exception):
-    """A record that can't be read."""
 
 
 class Fields:
@@ -113,18 +109,11 @@ class Record(NamedTuple):
 
     fields: Fields
     block: bytes
-    #: What its digests say, if the whole block was read.
-    digests: Digests
+    #: What its digests say (see ``digests_of``), if the whole block was read.
+    is_whole: bool | None
+    is_denied: bool
     #: The file and the offset.
     where: str
-
-
-class _Stop(NamedTuple):
-    """Why FastWARC did not read on."""
-
-    why: str
-    #: The next record begins there or later.
-    offset: int
 
 
 class _Reader:
@@ -199,7 +188,8 @@ class Archive:
         found = (pattern for first, pattern in _STARTS.items() if start.startswith(first))
         self._starts = re.compile(next(found, _ANY_START))
         self._dictionary: zstd.ZstdDict | None = None
-        self._stop: _Stop | None = None
+        #: Why FastWARC did not read on, and an offset: the next record begins there or later.
+        self._stop: tuple[str, int] | None = None
         self._is_empty, self._read, self._reread = True, 0, 0
 
     def bytes_at(self, offset: int, size: int) -> bytes:
@@ -252,37 +242,34 @@ class Archive:
                 reached = reader.end
                 del found, given
         except (Damaged, OSError) as error:
-            if (
-                isinstance(error, OSError) and error.errno is not None
-            ):  # of the disk, and not of FastWARC
+            if getattr(error, "errno", None) is not None:  # of the disk, and not of FastWARC
                 yield from held
                 raise
             self._stop = self._stop_at(at, error, held)
         # Else it was read ahead, and FastWARC has stopped before it.
         if (damage := source.damage) and source.not_blank(reached, damage.begin) < 0:
-            self._stop = _Stop(f"at {damage.offset - self.begin}: {damage.why}", damage.offset + 1)
+            self._stop = f"at {damage.offset - self.begin}: {damage.why}", damage.offset + 1
             # What was decompressed before the damage may be wrong.
-            if held and reached > damage.begin and not (damage.is_torn or held[0].digests.is_whole):
+            if held and reached > damage.begin and not (damage.is_torn or held[0].is_whole):
                 held.clear()
         if held:
             yield held.pop()
         if self._stop is not None:
-            self._reread += max(0, source.at - self._stop.offset) + self._read
+            self._reread += max(0, source.at - self._stop[1]) + self._read
 
-    def _stop_at(self, offset: int, error: Exception, held: list[Record]) -> _Stop:
+    def _stop_at(self, offset: int, error: Exception, held: list[Record]) -> tuple[str, int]:
         """Return the place of an error behind the record that is held; of the record there, if none is held. Drop one that may be wrong."""
         at = offset - self.begin
         is_no_record = str(error) == _NO_RECORD
         if not held:
-            return _Stop(
-                f"at {at}: {'no WARC record begins there' if is_no_record else error}", offset + 1
-            )
-        if is_no_record and not held[0].digests.is_whole:
+            why = "no WARC record begins there" if is_no_record else error
+            return f"at {at}: {why}", offset + 1
+        if is_no_record and not held[0].is_whole:
             held.clear()
-            return _Stop(f"at {at}: no record follows where it should end", offset + 1)
+            return f"at {at}: no record follows where it should end", offset + 1
         # A record in the body of a whole one is none of the file's.
         over = held[0].fields.length if self._starts.pattern == _PLAIN else 1
-        return _Stop(f"behind the record at {at}: {error}", offset + over)
+        return f"behind the record at {at}: {error}", offset + over
 
     def _record(self, given: WarcRecord, offset: int) -> Record:
         fields = Fields(given)
@@ -291,11 +278,10 @@ class Archive:
         self._read = len(block) + given.reader.consume()
         if self._read < fields.length:
             raise Damaged("it is cut")
-        digests = NO_DIGESTS
-        if size == fields.length:
-            digests = digests_of(fields.get, block, fields.kind)
-        where, self._is_empty = f"{self.name}: at {offset - self.begin}", False
-        return Record(fields, block, digests, where)
+        is_all = size == fields.length
+        says = digests_of(fields.get, block, fields.kind) if is_all else (None, False)
+        self._is_empty = False
+        return Record(fields, block, *says, f"{self.name}: at {offset - self.begin}")
 
     def _find(self, offset: int) -> int:
         """Return the offset at which a member, frame or record may begin, not before this one; -1: none."""

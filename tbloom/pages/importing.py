@@ -12,7 +12,7 @@ from functools import cache
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages.archives import Given, Source
 from tbloom.pages.message import is_digest, is_short
-from tbloom.pages.page import MAX_BYTES, Page, micros
+from tbloom.pages.page import MAX_BYTES, Page, bytes_of, micros
 from tbloom.pages.responses import Account, Response, Responses, date_of
 from tbloom.pages.sync import PageStore
 from tbloom.pages.writer import batches
@@ -21,8 +21,6 @@ from tbloom.pages.writer import batches
 MAX_BODY = 1 << 27
 #: Revisits wait for the page that they refer to, until they take so many bytes: then it is looked for.
 _WAITING_BYTES = 1 << 25
-#: Bytes of memory that a header or field takes beside its text, at least.
-_HEADER_BYTES = 200
 _SECOND = 1_000_000
 
 
@@ -100,12 +98,6 @@ class _Revisit:
         """What the record may have in common with the revisit: its digest, and the second of its time."""
         return [*filter(None, [self.digest]), *([] if self.at is None else [_second(self.at)])]
 
-    @property
-    def bytes(self) -> int:
-        """The bytes that it takes in memory."""
-        texts = [text for pair in (*self.page.headers, *self.page.fields) for text in pair]
-        return sum(map(len, texts)) + _HEADER_BYTES * (len(texts) + 1)
-
     def with_body(self, page: Page, digest: str = "", *, is_last: bool = False) -> Page | None:
         """Return the revisit with the body of a page; None if it is not that one.
 
@@ -174,7 +166,7 @@ class _Import:
             else:
                 for key in revisit.keys or [""]:
                     self._waiting[key].append(revisit)
-                self._waiting_bytes += revisit.bytes
+                self._waiting_bytes += bytes_of(revisit.page)
                 if self._waiting_bytes > _WAITING_BYTES:
                     self._look_for_bodies()
 

@@ -48,25 +48,6 @@ class Message(NamedTuple):
     is_cut: bool
 
 
-class Digests(NamedTuple):
-    """Whether the digests of a record are right; None: there is none, it can't be compared, or another one was enough."""
-
-    payload: bool | None
-    block: bool | None
-
-    @property
-    def is_whole(self) -> bool | None:
-        """True if one of them is right, False if the block's is wrong; None: they don't tell.
-
-        One is enough: ``warcio recompress`` writes headers anew, and keeps the block's digest. That of the payload alone does
-        not tell of damage: tools disagree about what a payload is.
-        """
-        return self.payload or self.block
-
-
-NO_DIGESTS = Digests(None, None)
-
-
 def message_of(block: bytes, *, is_plain: bool) -> Message | str:
     """Return the response in a block, without the lengths of chunks; or why there is none.
 
@@ -139,20 +120,22 @@ def is_short(headers: Pairs, body: bytes) -> bool:
     return len(body) < min(map(int, lengths)) and may_have(body, codings_in(headers))
 
 
-def digests_of(field: Callable[[str], str], block: bytes, kind: str) -> Digests:
-    """Return what the digests of a record of this type say. The payload of a revisit is that of another record.
+def digests_of(field: Callable[[str], str], block: bytes, kind: str) -> tuple[bool | None, bool]:
+    """Return what the digests of a record of this type say: if it is whole (None: they don't tell), and if its payload's is wrong.
+
+    One that is right is enough: ``warcio recompress`` writes headers anew, and keeps the block's digest. That of the payload alone
+    does not tell of damage: tools disagree about what a payload is. The payload of a revisit is that of another record.
 
     :param field: returns the value of a field of the record.
     """
     digest, is_payload = field("WARC-Payload-Digest"), None
     if kind == "resource":
         is_payload = is_digest(digest, block)
-    blank = _BLANK_LINE.search(block, _begin(block)) if digest and kind == "response" else None
-    if blank:
+    elif kind == "response" and digest and (blank := _BLANK_LINE.search(block, _begin(block))):
         is_payload = is_digest(digest, memoryview(block)[blank.end() :])
         if is_payload is False:  # some tools hash a chunked body with the lengths, others without
             is_payload = is_digest(digest, without_chunks(block[blank.end() :])[0])
-    return Digests(is_payload, None if is_payload else is_digest(field("WARC-Block-Digest"), block))
+    return is_payload or is_digest(field("WARC-Block-Digest"), block), is_payload is False
 
 
 def is_digest(digest: str, data: bytes | memoryview) -> bool | None:

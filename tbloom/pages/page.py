@@ -20,6 +20,8 @@ Pairs = tuple[tuple[str, str], ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUSES = range(100, 1000)
+#: Bytes of memory that a name or a value takes beside its text, at least.
+_TEXT_BYTES = 100
 #: A record is read in one call, which no system does for 2**31 bytes; its lengths have 32 bits.
 MAX_BYTES = 2**30
 #: The limit of URL, key, headers and fields together: a rebuild reads up to as many bytes to find the end of a record's fields.
@@ -128,6 +130,12 @@ def header_matches_body(name: str, value: str, body: bytes) -> bool:
     if known == "content-length":
         return value == str(len(body))
     return known != "transfer-encoding"  # bodies are stored without it
+
+
+def bytes_of(page: Page) -> int:
+    """Return the bytes that a page takes in memory, at least."""
+    texts = [text for pair in (*page.headers, *page.fields) for text in pair]
+    return len(page.body) + sum(map(len, texts)) + _TEXT_BYTES * (len(texts) + 1)
 
 
 def micros(at: datetime) -> int:

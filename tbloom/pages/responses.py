@@ -199,7 +199,7 @@ class Responses:
         fields = one.fields
         if kind := self._of_fields(fields):
             raise _NoPage(kind)
-        if one.digests.is_whole is False:
+        if one.is_whole is False:
             raise _NoPage(DAMAGED, "its digest does not match its content")
         given = fields.get("WARC-Date")
         if (at := date_of(given)) is None:
@@ -219,7 +219,7 @@ class Responses:
         headers = as_headers(found.headers)
         if is_ours:
             headers = tuple((name.removeprefix(record.ORIGINAL), value) for name, value in headers)
-        if one.digests.payload is False:
+        if one.is_denied:
             self._account.noted["wrong digest"] += 1
         return Response(
             Page(url, found.status, headers, found.body, at, key, kept), fields, refers_to

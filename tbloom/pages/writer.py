@@ -20,7 +20,7 @@ from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, Place, flush
 from tbloom.pages.members import SUFFIXES
-from tbloom.pages.page import MAX_BYTES, Page, fingerprint_of, micros
+from tbloom.pages.page import MAX_BYTES, Page, bytes_of, fingerprint_of, micros
 from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
@@ -34,8 +34,6 @@ _LOCK = "lock"
 _LOCK_BYTES = 128
 #: A batch ends with the page that reaches one of these limits, because a batch is in memory.
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
-#: Bytes of memory that a header takes beside its text, at least.
-_HEADER_BYTES = 200
 #: A segment of this size gets no more pages.
 SEGMENT_BYTES = 1 << 30
 #: So many rows of forgotten pages leave the index with each page that is put.
@@ -52,10 +50,7 @@ def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
     for page in pages:
         if page is not None:
             batch.append(page)
-            headers = (*page.headers, *page.fields)
-            size += len(page.body) + sum(
-                _HEADER_BYTES + len(name) + len(text) for name, text in headers
-            )
+            size += bytes_of(page)
         if batch and (page is None or len(batch) >= BATCH_PAGES or size >= BATCH_BYTES):
             yield batch
             batch, size = [], 0
