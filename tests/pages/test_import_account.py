@@ -32,7 +32,6 @@ from tests.pages.test_import import (
     REPORTED,
     Form,
     chunked,
-    exported,
     in_forms,
     in_zip,
     piped,
@@ -323,17 +322,6 @@ def test_a_page_whose_length_is_another_for_other_reasons_is_stored(
 ) -> None:
     """A tool has decoded it, and left the headers; or the server was wrong."""
     assert PagesImported(1, 0, {}, ()) == taken(store, given)
-
-
-def test_own_exports_are_imported_as_they_are(store: PageStore, tmp_path: Path) -> None:
-    """Whatever their headers say. Their warcinfo is not worth a line."""
-    with PageStore(tmp_path / "own") as own:
-        for number, headers in enumerate(
-            [{"Content-Length": "9"}, {"Content-Encoding": "x"}, {"Transfer-Encoding": "chunked"}]
-        ):
-            own.put(url(number), b"5\r\nabc", headers=headers, status=103)
-        assert PagesImported(3, 0, {}, ()) == taken(store, exported(own), form=PLAIN)
-        assert [*own.pages()] == [*store.pages()]
 
 
 @pytest.mark.parametrize(
