@@ -18,12 +18,8 @@ from tbloom.pages.page import Page, as_fields, as_headers, as_url
 #: Types of records that are no pages (ISO 28500), but a revisit whose body is found, and a resource of a URL.
 _TYPES = {"continuation", "conversion", "metadata", "request", "resource", "revisit", "warcinfo"}
 #: What is counted in several places.
-TRUNCATED, TOO_LONG, DAMAGED, UNREADABLE = (
-    "truncated",
-    "longer than max_body",
-    "damaged",
-    "unreadable file",
-)
+_TRUNCATED, _TOO_LONG = "truncated", "longer than max_body"
+_DAMAGED, _UNREADABLE, _CODING = "damaged", "unreadable file", "unknown encoding"
 #: So many requests are remembered: the response is near. Of each, so many bytes are read to find its method.
 _REQUESTS, _METHOD_BYTES = 100, 32
 _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
@@ -36,7 +32,6 @@ _NO_PAGES, _PARTIAL = {*range(100, 200), 304}, 206
 _RANGE = re.compile(r"bytes 0-(\d{1,18})/(\d{1,18})", re.IGNORECASE | re.ASCII)
 #: So many characters of a wrong date or encoding are shown.
 _SHOWN = 40
-_CODING = "unknown encoding"
 _EXPORT = "export a page store with tbloom pages export, and import that file"
 #: Dates as warcio reads them: any signs between the numbers, which may have one digit. Python reads other forms, such as zones.
 _DATE = re.compile(r"(\d{4})(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:[.,](\d*))?[Zz]*", re.ASCII)  # fmt: skip
@@ -115,20 +110,21 @@ class Responses:
             with source.opened() as file:
                 for archive in archives_in(file, name, self._wanted):
                     if isinstance(archive, Unreadable):
-                        self._account.skip(UNREADABLE, f"{archive}")
+                        self._account.skip(_UNREADABLE, f"{archive}")
                         continue
                     for response in self._answers_to_get(archive):
                         yield response
                         if source.path and archive.bytes_read > reported:
                             self._progress(archive.bytes_read - reported)
                             reported = archive.bytes_read
-        except IsADirectoryError:
-            why = f"{name}: it is a folder: give its WARC files; {_EXPORT}"
-            self._account.skip(UNREADABLE, why)
-        except OSError as error:
-            self._account.skip(UNREADABLE, f"{name}: {error.strerror or error}")
-        except Unreadable as error:
-            self._account.skip(UNREADABLE, f"{name}: {error}")
+        except (Unreadable, OSError) as error:
+            self._skip_file(name, error)
+
+    def _skip_file(self, name: str, error: Exception) -> None:
+        why = getattr(error, "strerror", None) or error
+        if isinstance(error, IsADirectoryError):
+            why = f"it is a folder: give its WARC files; {_EXPORT}"
+        self._account.skip(_UNREADABLE, f"{name}: {why}")
 
     def _answers_to_get(self, archive: Archive) -> Iterator[Response]:
         """Yield the responses of a file, unless their request is known and no GET."""
@@ -138,7 +134,7 @@ class Responses:
         try:
             for one in archive.records():
                 if isinstance(one, str):
-                    self._account.skip(DAMAGED, one)
+                    self._account.skip(_DAMAGED, one)
                     continue
                 _refuse_segment(one.fields)
                 requests.add(one)
@@ -162,8 +158,7 @@ class Responses:
                     yield from self._passed(waiting, requests)
                     waiting = found
         except (Unreadable, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            self._account.skip(UNREADABLE, f"{archive.name}: {why}")
+            self._skip_file(archive.name, error)
         yield from self._passed(waiting, requests)
 
     def _passed(self, response: Response | None, requests: _Requests) -> Iterator[Response]:
@@ -191,8 +186,8 @@ class Responses:
         if fields.get("WARC-Segment-Number"):
             return "in several records"
         if fields.get("WARC-Truncated") and not _is_revisit(fields):
-            return TRUNCATED
-        return TOO_LONG if fields.length > self._max_body + MAX_HEADERS else ""
+            return _TRUNCATED
+        return _TOO_LONG if fields.length > self._max_body + MAX_HEADERS else ""
 
     def _response(self, one: Record, *, is_ours: bool) -> Response:
         """Return the response of a record. Raise _NoPage if there is none."""
@@ -200,10 +195,10 @@ class Responses:
         if kind := self._of_fields(fields):
             raise _NoPage(kind)
         if one.is_whole is False:
-            raise _NoPage(DAMAGED, "its digest does not match its content")
+            raise _NoPage(_DAMAGED, "its digest does not match its content")
         given = fields.get("WARC-Date")
         if (at := date_of(given)) is None:
-            raise _NoPage(DAMAGED, f"its date {given[:_SHOWN]!r} can't be read")
+            raise _NoPage(_DAMAGED, f"its date {given[:_SHOWN]!r} can't be read")
         key = _key_of(fields)
         url, kept = _url(fields, "WARC-Target-URI"), as_fields(fields.pairs)
         refers_to = _url(fields, "WARC-Refers-To-Target-URI") if _is_revisit(fields) else None
@@ -215,7 +210,7 @@ class Responses:
         if not is_ours:  # what a store has can be stored
             _check(found, is_revisit=refers_to is not None)
         if len(found.body) > self._max_body:
-            raise _NoPage(TOO_LONG)
+            raise _NoPage(_TOO_LONG)
         headers = as_headers(found.headers)
         if is_ours:
             headers = tuple((name.removeprefix(record.ORIGINAL), value) for name, value in headers)
@@ -232,7 +227,7 @@ def _key_of(fields: Fields) -> bytes | None:
     try:
         return bytes.fromhex(given) or None
     except ValueError:
-        raise _NoPage(DAMAGED, f"its key {given[:_SHOWN]!r} can't be read") from None
+        raise _NoPage(_DAMAGED, f"its key {given[:_SHOWN]!r} can't be read") from None
 
 
 def _message_of(one: Record, *, is_ours: bool) -> Message | str:
@@ -258,7 +253,7 @@ def _check(found: Message, *, is_revisit: bool) -> None:
     if found.status in _NO_PAGES or _is_part(found):
         raise _NoPage(f"status {found.status}")
     if found.is_cut and not is_revisit:
-        raise _NoPage(TRUNCATED)
+        raise _NoPage(_TRUNCATED)
     coding = unknown_in(codings_in(found.headers)) if found.body or is_revisit else None
     if coding is not None:
         why = (
