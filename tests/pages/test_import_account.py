@@ -135,7 +135,7 @@ def test_empty_members_and_skipped_frames_are_read_through(
 @in_forms(*FORMS)
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_zeros_behind_the_last_record_are_padding(store: PageStore, form: Form, size: int) -> None:
-    """dfvfs#570, indexed_gzip#69: of a tape, a disk's block, or a file that was made longer beforehand."""
+    """dfvfs#570: of a tape, a disk's block, or a file that was made longer beforehand."""
     data = form(PAGES) + bytes(size)
     if form is FORMS["WACZ"]:
         data = in_zip({"a.warc.gz": MEMBERS(PAGES) + bytes(size)})
@@ -385,7 +385,7 @@ def test_a_resource_of_a_url_is_a_page(store: PageStore, form: Form, target: str
     "target", ["urn:text:https://e.example/", "metadata://gnu.org/software/wget/", "www.e.example/a", "screenshot:http://e.example/"]
 )  # fmt: skip
 def test_a_resource_of_no_url_is_counted(store: PageStore, target: str) -> None:
-    """warc2zim#197, pywb#91, webrecorder-player#96: what a crawler tells of a page, and files without a scheme."""
+    """warc2zim#197, webrecorder-player#96: what a crawler tells of a page, and files without a scheme."""
     assert PagesImported(0, 0, {"resource": 1}, ()) == taken(
         store, record("resource", target, b"x")
     )
@@ -402,7 +402,7 @@ def test_a_resource_of_no_url_is_counted(store: PageStore, target: str) -> None:
 def test_a_partial_answer_with_the_whole_body_is_a_page(
     store: PageStore, form: Form, given: str, *, is_whole: bool
 ) -> None:
-    """browsertrix-crawler#646, wabac.js#94: browsers ask for a range that is the whole video."""
+    """browsertrix-crawler#646: browsers ask for a range that is the whole video."""
     answer = response(url(1), b"video", head(f"Content-Range: {given}", status="206 Partial"))
     done = taken(store, answer, form=form)
     assert ({} if is_whole else {"status 206": 1}) == done.skipped
