@@ -139,7 +139,7 @@ class _Reader:
                 return None
             if source.search(_ZERO, self.end, begin) < 0:
                 raise
-            return self._again(begin, bytes)  # FastWARC takes no zeros for padding
+            return self._again(begin, begin)  # FastWARC takes no zeros for padding
         if given is None:
             begin, damage = source.not_blank_behind(self.end), source.damage
             if begin >= 0 and (damage is None or begin < damage.begin):
@@ -152,13 +152,13 @@ class _Reader:
         if end < 0:
             raise Damaged("it is cut")
         if not given.content_length and source.search(_LENGTH, begin, end) >= 0:
-            return self._again(begin, lambda data: _LENGTH.sub(b"Content-Length", data, count=1))
+            return self._again(begin, end)
         self.end = end + given.content_length
         return given, begin
 
-    def _again(self, begin: int, change: Callable[[bytes], bytes]) -> tuple[WarcRecord, int] | None:
-        """Let FastWARC begin again, at an offset, with changed bytes. Return the next record."""
-        self._source.give_again(begin, change)
+    def _again(self, begin: int, end: int) -> tuple[WarcRecord, int] | None:
+        """Let FastWARC begin again, with its name of the length between two offsets. Return the next record."""
+        self._source.give_again(begin, end, lambda head: _LENGTH.sub(b"Content-Length", head))
         self._records, self._base, self.end = _records_in(self._source), begin, begin
         return self.next()
 

@@ -51,10 +51,15 @@ def unknown_in(codings: Iterable[str]) -> str | None:
     return next((coding for coding in codings if coding not in _DECODERS), None)
 
 
-def may_have(body: bytes, codings: list[str]) -> bool:
-    """Return False if the start of the body shows that the last coding is not there: tools decode bodies and leave the header."""
+def may_have(body: bytes, codings: list[str], *, is_cut: bool = False) -> bool:
+    """Return False if the start of the body shows that the last coding is not there: tools decode bodies and leave the header.
+
+    :param is_cut: True: the body may be a piece, even of the start.
+    """
     starts = _STARTS.get(codings[-1]) if codings else None
-    return starts is None or any(body.startswith(one) or one.startswith(body) for one in starts)
+    return starts is None or any(
+        body.startswith(start[: len(body)] if is_cut else start) for start in starts
+    )
 
 
 def decoded(body: bytes, codings: list[str]) -> bytes:

@@ -117,7 +117,7 @@ def is_short(headers: Pairs, body: bytes) -> bool:
     lengths = [value for name, value in headers if name.lower() == "content-length"]
     if not lengths or not all(_LENGTH.fullmatch(length) for length in lengths):
         return not body and _is_chunked(headers)  # a page in chunks that has none is cut as well
-    return len(body) < min(map(int, lengths)) and may_have(body, codings_in(headers))
+    return len(body) < min(map(int, lengths)) and may_have(body, codings_in(headers), is_cut=True)
 
 
 def digests_of(field: Callable[[str], str], block: bytes, kind: str) -> tuple[bool | None, bool]:

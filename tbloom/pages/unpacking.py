@@ -106,10 +106,12 @@ class Unpacked:
         found = pattern.search(self._kept, max(0, begin - start), max(0, end - start))
         return start + found.start() if found else -1
 
-    def give_again(self, begin: int, change: Callable[[bytes], bytes]) -> None:
-        """Give what was given from an offset on again, changed; the length must stay."""
-        self._again = change(bytes(self._kept[begin - self._kept_from :])) + self._again
-        del self._kept[begin - self._kept_from :]
+    def give_again(self, begin: int, end: int, change: Callable[[bytes], bytes]) -> None:
+        """Give what was given from an offset on again; up to another one changed, in the same length."""
+        start = self._kept_from
+        head, rest = self._kept[begin - start : end - start], self._kept[end - start :]
+        self._again = change(bytes(head)) + bytes(rest) + self._again
+        del self._kept[begin - start :]
         self._given = begin
 
     def not_blank(self, begin: int, end: int) -> int:

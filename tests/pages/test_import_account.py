@@ -219,6 +219,11 @@ def test_names_of_fields_may_have_small_or_large_letters(
     assert got(store, url("again")).body == body_of(3) == got(store, url(3)).body
 
 
+def test_a_name_of_a_field_may_come_a_thousand_times(store: PageStore) -> None:
+    odd = b"WARC/1.0\r\n" + b"content-length: 0\r\n" * 3_000 + b"\r\n"
+    assert PagesImported(2, 0, {"other": 1}, ()) == taken(store, PAGES[0], odd, PAGES[1])
+
+
 def body_of(number: int) -> bytes:
     """The body of one of PAGES."""
     return random.Random(number).randbytes(700)

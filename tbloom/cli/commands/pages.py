@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -391,7 +390,7 @@ def _row(label: str, expires: str, part: PagesInfo | PagesSlice) -> dict[str, st
 
 
 def _counted(kinds: Mapping[str, int]) -> str:
-    return ", ".join(f"{number:,} {kind}" for kind, number in Counter(kinds).most_common())
+    return ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
 
 
 def _none(path: str, url: str) -> CommandFailed:
