@@ -32,6 +32,7 @@ from tests.pages.test_import import (
     REPORTED,
     Form,
     chunked,
+    exported,
     in_forms,
     in_zip,
     piped,
@@ -414,6 +415,18 @@ def test_a_partial_answer_with_the_whole_body_is_a_page(
     assert ({url(1): b"video"} if is_whole else {}) == bodies(store)
 
 
+def test_what_follows_an_export_in_one_file_is_another_tool_s(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """Without a warcinfo of its own, too: a page of an export says so itself."""
+    with PageStore(tmp_path / "own") as own:
+        own.put(url(9), b"x", headers={"Content-Length": "9"}, status=103)
+        ours = exported(own)
+    assert PagesImported(1, 0, {"truncated": 1}, ()) == taken(
+        store, ours, MEMBERS([PIECES["short"][0]]), form=PLAIN
+    )
+
+
 def test_an_encoding_that_can_t_be_decoded_is_said_once_per_file(store: PageStore) -> None:
     """warcat-rs#9, jwarc#47: its bytes are not stored as the page. One that is no encoding, such as a charset, is ignored."""
 
@@ -488,6 +501,10 @@ def test_a_revisit_without_headers_has_those_of_the_record_it_refers_to(store: P
     fields["WARC_Refers_To_Target_URI"] = ""
     assert 1 == taken(store, pages[0], record("revisit", url(4), b"", **fields, **at(5))).stored
     assert (b"same", 200) == (got(store, url(4)).body, got(store, url(4)).status)
+    # But none of another URL, which may have the same body by chance.
+    fields["WARC_Refers_To_Target_URI"] = url(7)
+    again = record("revisit", url(5), b"", **fields, **at(5), **refers(9))
+    assert {"revisit": 1} == taken(store, pages[0], again).skipped
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
