@@ -80,7 +80,7 @@ _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float | None]]] = {
         lambda slice: slice.error_rate,
     ),
     "tbloom_slice_parts": (
-        "Parts of the slice, in the shard that has most: more than 1 where it grew, became full, or was reconfigured.",
+        "Parts of the slice, in the shard that has most: more than 1 where it grew, or became full.",
         lambda slice: slice.parts,
     ),
 }

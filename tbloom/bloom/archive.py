@@ -128,9 +128,9 @@ class Archive:
             raise self._damaged()
         return layouts
 
-    def live_parts(self, config: Config, now: int) -> dict[Part, str]:
+    def live_parts(self, config: Config, layouts: Sequence[Layout], now: int) -> dict[Part, str]:
         """Return the parts that have not left the window, with their names. Raise TBloomError if there are none."""
-        places, items = parts_at(config, self.layouts(config), now), self.manifest.items
+        places, items = parts_at(config, layouts, now), self.manifest.items
         live = {
             places[name]._replace(items=items.get(name, 0)): name
             for name in self._members

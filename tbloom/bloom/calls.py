@@ -19,7 +19,6 @@ _CONTAINS = Script("bloom/contains")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
-_RECONFIGURE = Script("bloom/reconfigure")
 _RESTORE_SHARD = Script("bloom/restore_shard")
 
 
@@ -85,21 +84,6 @@ def set_layout(view: View, shard: int, header: bytes, entries: str) -> Call:
     """
     keys = view.config.keys
     return _SET_LAYOUT.call((keys.config(shard), keys.state(shard)), (header, entries))
-
-
-def reconfigure(
-    parameters: tuple[str, str],
-    header: bytes,
-    entries: str,
-    keys: Sequence[str],
-    expiries: Sequence[int],
-) -> Call:
-    """Return a call that replaces the stored parameters and the entries of the layout.
-
-    ``parameters`` are the old and the new ones. ``keys`` are the keys of the parameters, and of a shard's state and parts.
-    ``expiries`` has the time (ms) at which each part's slice leaves the window.
-    """
-    return _RECONFIGURE.call(keys, (*parameters, header, entries, *expiries))
 
 
 def restore_shard(

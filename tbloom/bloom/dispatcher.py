@@ -87,7 +87,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         for shard in range(config.shards):
             try:
                 yield from self.clear(shard)
-            except ConfigMismatch as error:  # a reconfigure() has ended half-way
+            except ConfigMismatch as error:  # the root key was lost, and stored by another client
                 key = config.keys.config(shard)
                 other = FilterDispatcher(from_stored(config.name, error.stored, key, config.prefix))
                 yield from other.clear(shard)

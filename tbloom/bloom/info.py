@@ -46,7 +46,7 @@ class SliceInfo:
     items: int
     #: The number of items that its parts have room for.
     capacity: int
-    #: The number of parts in the shard with the most parts. It is above 1 if the slice has grown, or was reconfigured.
+    #: The number of parts in the shard with the most parts. It is above 1 if the slice has grown.
     parts: int
     #: The share of bits that are set, 0 to 1.
     fill_ratio: float

@@ -19,6 +19,7 @@ version.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tbloom.bloom import sizing
@@ -124,16 +125,10 @@ class Layout:
         later = {label: self.parts(label) for label in live if label > first}
         return self._text({**self._slices, **later, **changed}, live)
 
-    def reconfigured(self, new: Layout, begun: list[str], current: str) -> str:
-        """Return the entries after the filter gets the parameters of ``new``. Slices keep their parts.
-
-        The current slice, and any later one that has begun, also get a part of the new size.
-        """
-        slices = {label: self.parts(label) for label in begun}
-        for label, parts in slices.items():
-            if label >= current:
-                slices[label] = [*parts, new._sized(new._default.capacity, len(parts))]
-        return self._text(slices, begun)
+    def entries_of(self, labels: Iterable[str]) -> str:
+        """Return the entries with one for each of these slices, so that clients with other parameters know its parts."""
+        slices = {label: self.parts(label) for label in labels}
+        return self._text(slices, [*slices])
 
     def _next_part(self, label: str, expected: int) -> Part:
         parts = self.parts(label)

@@ -26,7 +26,7 @@ from tbloom.bloom.info import items_in
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sync import TimeBloom
 from tbloom.engine.flow import Call, Flow, Status, request, text
-from tbloom.engine.parameters import refusal
+from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.server import server_time
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
@@ -40,7 +40,7 @@ Advance = Callable[[int], None]
 def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]:
     """Write a filter into a file, and return the numbers of its keys and their bytes.
 
-    Raise TBloomError if the filter is cleared or reconfigured meanwhile.
+    Raise TBloomError if the filter is cleared meanwhile.
     """
     config, found, written = seen.config, dict[str, Part](), 0
     layouts = seen.run(read_layouts(config))
@@ -62,15 +62,13 @@ def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]
 
 
 def read_layouts(config: Config) -> Flow[list[Layout]]:
-    """Return the layout of each shard. Raise TBloomError if the filter is being reconfigured."""
+    """Return the layout of each shard. Raise TBloomError if a shard has other parameters."""
     found = []
     for shard in range(config.shards):
         key, state = config.keys.config(shard), config.keys.state(shard)
         stored, layout = yield from request([Call(("GET", key)), Call(("HGET", state, "layout"))])
         if stored is not None and text(stored) != config.stored:
-            raise TBloomError(
-                f"filter {config.name!r}: its parameters are being changed; try again later"
-            )
+            raise mismatch(config, stored)
         found.append(Layout(config, text(layout or ""), shard))
     return found
 
@@ -110,7 +108,7 @@ def restore(
             advance(part.size)
         if old is not None:
             old.clear()
-        upload.install(archive.layouts(seen.config), archive.manifest.fingerprinter)
+        upload.install(archive.manifest.layouts, archive.manifest.fingerprinter)
     finally:
         upload.remove()
 
@@ -130,7 +128,7 @@ class Upload:
         self._keys[part] = key
         self._run(Call(("SET", key, data, "PX", str(_LIFE_MS))))
 
-    def install(self, layouts: Sequence[Layout], fingerprinter: str) -> None:
+    def install(self, entries: Sequence[str], fingerprinter: str) -> None:
         """Install all parts, by one script call for each shard."""
         config, keys = self._config, self._config.keys
         expires = shard_expiry(config, max(part.expires for part in self._keys), None)
@@ -139,10 +137,10 @@ class Upload:
         if config.shards > 1 and self._run(parameters) is None:
             raise self._begun()
         try:
-            for shard, layout in enumerate(layouts):
+            for shard, of_shard in enumerate(entries):
                 parts = [part for part in self._keys if part.shard == shard]
                 if parts:  # other shards have no items
-                    self._install(shard, layout, parts)
+                    self._install(shard, of_shard, parts)
         except BaseException:
             with suppress(Exception):
                 if config.shards > 1:  # with one, nothing was changed
@@ -158,13 +156,13 @@ class Upload:
             for key in self._keys.values():
                 self._run(Call(("UNLINK", key)))
 
-    def _install(self, shard: int, layout: Layout, parts: list[Part]) -> None:
+    def _install(self, shard: int, entries: str, parts: list[Part]) -> None:
         restored = [
             (part.label, part.number, part.items, shard_expiry(self._config, part.expires, shard))
             for part in parts
         ]
         incoming = [self._keys[part] for part in parts]
-        call = calls.restore_shard(self._config, shard, layout.entries, incoming, restored)
+        call = calls.restore_shard(self._config, shard, entries, incoming, restored)
         status, payload = self._run(call)
         if status == Status.MISMATCH:
             raise self._begun()

@@ -15,7 +15,6 @@ from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.info import FilterInfo, read_info, read_overview
-from tbloom.bloom.reconfigure import reconfigure
 from tbloom.engine.batcher import SharedCall
 from tbloom.engine.batches import Knowledge, seen_again, unless_full
 from tbloom.engine.client import Client
@@ -146,17 +145,6 @@ class Verbs(Base[Client]):
         finally:
             self._forget_cached()
         self._claims.forget()
-
-    @verb
-    def reconfigure(self) -> Flow[None]:
-        """Give a stored filter this object's parameters, and keep its items.
-
-        Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change. Clients with the old
-        parameters get ConfigMismatch from then on. If a call for several shards ends half-way, call it
-        again; until then, clients get ConfigMismatch. Raise ConfigMismatch if granularity, time zone or
-        shards differ, because items are found by these.
-        """
-        yield from reconfigure(self.config, self._dispatcher.clock)
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
         """Return the age of the slice for new items, and the number of newest slices to check.

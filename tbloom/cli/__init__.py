@@ -30,7 +30,6 @@ COMMANDS = {
     "add": ("lookup", "add"),
     "check": ("lookup", "check"),
     "clear": ("listing", "clear"),
-    "reconfigure": ("reconfigure", "command"),
     "migrate": ("migrate", "command"),
     "export": ("export", "export"),
     "import": ("export", "import_"),

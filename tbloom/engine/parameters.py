@@ -9,9 +9,6 @@ from tbloom.engine.flow import Status, text
 from tbloom.engine.keys import Keys
 from tbloom.errors import ConfigMismatch, TBloomError
 
-#: The parameters that ``reconfigure()`` changes. The others determine where an item is stored.
-_CHANGEABLE = {"capacity", "error_rate", "slices", "grow", "bits", "hashes"}
-
 
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
     """Return the parameters that differ between two stored texts, as pairs (stored, ours)."""
@@ -57,9 +54,7 @@ def mismatch(ours: StoreConfig, stored: str | bytes) -> ConfigMismatch:
     theirs = text(stored)
     differing = differences(theirs, ours.stored)
     remedy = "give the same, or take another name"
-    if differing.keys() <= _CHANGEABLE:
-        remedy = "give the same, reconfigure() the filter, or take another name"
-    elif differing.keys() <= {"kind", "stored"}:
+    if differing.keys() <= {"kind", "stored"}:
         remedy = "take another name"
     return ConfigMismatch(ours.name, differing, theirs, remedy)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,8 +79,6 @@ _KINDS = {
 _KIND_STORES = {"filter": "bloom", "exact": "exact"}
 #: The error of scrapy-redis' queue. Errors about our own keys name them.
 _WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
-#: The parameters that `tbloom reconfigure` changes.
-_CHANGEABLE = {"slices", "capacity", "error_rate"}
 
 
 # The client
@@ -310,15 +307,5 @@ def _mismatch_line(
     remedy = f"another {place}"
     if "bits" not in differing:  # BLOOMFILTER_BIT makes only powers of two
         remedy += f", or {lines}"
-    values = {name: own for name, (_, own) in differing.items() if own is not None}
-    if place == FILTER["name"].name and differing.keys() == values.keys() & _CHANGEABLE:
-        words = ["tbloom", "reconfigure", error.name]
-        for name, own in values.items():
-            words += [f"--{name.replace('_', '-')}", str(own)]
-        if prefix := FILTER["prefix"].value(settings):
-            words += ["--prefix", prefix]
-        if url := settings.get("REDIS_URL"):
-            words += ["--url", without_secrets(url)]
-        remedy = f"`{shlex.join(words)}`, {remedy}"
     kind = "filter" if table is FILTER else "one"
     return f"{given}, the stored {kind} has {stored}: {remedy}"

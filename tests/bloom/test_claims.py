@@ -142,7 +142,7 @@ async def test_claiming_releases_what_can_not_be_committed(make: Any) -> None:
     ours, theirs = make(), make(capacity=2000)
     with pytest.raises(ConfigMismatch):
         async with claiming(ours, "a"):
-            await theirs.reconfigure()
+            await theirs.clear(), await theirs.add("b")
     assert NEW is await theirs.claim("a")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
 from tbloom.metrics import FilterCollector
 from tests.helpers.clock import Clockwork
 from tests.helpers.commands import tbloom
@@ -147,3 +147,20 @@ async def test_an_asynchronous_client_tells_of_it_too(own: Any, own_url: str) ->
         own.flushall()
         assert await seen.add("a")
         assert (await seen.info()).lost_at is not None
+
+
+def test_a_filter_whose_root_key_was_dropped_goes_on(opened: Any, own: Any) -> None:
+    """Its shards refuse other parameters, also where the root has them since; a clear forgets it all the same."""
+    items = [f"item {i}" for i in range(50)]
+    with opened(error_rate=1e-9) as old, opened(error_rate=1e-8) as new:
+        old.add_many(items)
+        own.delete("{news}:config")
+        with opened(error_rate=1e-9) as other:
+            assert not any(other.add_many(items))
+        own.delete("{news}:config")
+        if old.config.shards == 1:  # its only copy
+            return
+        with pytest.raises(ConfigMismatch):
+            new.add_many(items)
+        new.clear()
+        assert all(new.add_many(items))

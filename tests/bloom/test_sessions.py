@@ -243,15 +243,6 @@ def test_a_repeated_item_keeps_its_first_note(ours: TimeBloom, theirs: TimeBloom
     assert ["first"] == take(theirs)
 
 
-def test_work_is_taken_after_a_reconfigure_to_fewer_slices(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name, slices=7) as dead:
-        assert NEW is dead.claim("a", note="the work")
-    TimeBloom.from_url(url, name, slices=3).reconfigure()
-    with TimeBloom.from_url(url, name, slices=3) as ours:
-        assert ["the work"] == take(ours)
-        assert BUSY is ours.claim("a")
-
-
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
     with servers.local(needed()) as client:
         port = client.connection_pool.connection_kwargs["port"]

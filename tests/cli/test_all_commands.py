@@ -107,7 +107,7 @@ def test_each_example_of_the_help_is_recorded() -> None:
         found = re.search(rf"^[$&] {re.escape(line)}$", recorded, re.MULTILINE)
         assert found or words[0] in ELSEWHERE, line
         if not words[1:]:
-            assert f"  {words[0]:12} {text.splitlines()[2].strip()}\n" in listed
+            assert f"  {words[0]:11} {text.splitlines()[2].strip()}\n" in listed
 
 
 @pytest.mark.parametrize(

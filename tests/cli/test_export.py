@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TBloomError, TimeBloom
+from tbloom import ConfigMismatch, TBloomError, TimeBloom
 from tbloom.bloom import transfer
 from tbloom.cli import main
 from tests.helpers import servers
@@ -373,3 +373,34 @@ def test_what_is_cleared_meanwhile_is_no_export(url: str, name: str) -> None:
         seen.add("a")
         with pytest.raises(TBloomError, match="was cleared, or expired, during the export"):
             transfer.export(seen, io.BytesIO(), lambda _: seen.clear())
+
+
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.check), 3])
+@pytest.mark.parametrize("slices", [2, 5])
+def test_an_imported_filter_may_have_another_window(
+    clockwork: Any, name: str, file: str, slices: int, shards: int
+) -> None:
+    """Its slices keep their parts, and leave with the new window; the current one goes on, and the next ones have the new size."""
+    url, size = clockwork.server.url, {"capacity": 100, "error_rate": 1e-6, "shards": shards}
+    with TimeBloom.from_url(url, name, slices=3, **size) as old:
+        for day in (3, 4, 5):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            assert all(old.add_many(f"{day} {i}" for i in range(300)))
+        with TimeBloom.from_url(url, name, slices=slices, **size) as new:
+            assert tbloom("export", "--url", url, name, file).returncode == 0
+            command = "import", "--url", url, file, "--replace", "--slices", str(slices)
+            assert tbloom(*command).returncode == 0
+            for day in (3, 4, 5):
+                kept = day > 5 - slices
+                assert [kept] * 300 == new.contains_many(f"{day} {i}" for i in range(300))
+            assert all(new.add_many(f"new {i}" for i in range(300)))
+            assert not any(new.add_many(f"new {i}" for i in range(300)))
+            with pytest.raises(ConfigMismatch):
+                old.add("a")
+            clockwork.set("2019-06-06 12:00:00")
+            assert [True, slices == 5, True] == new.contains_many(["5 7", "3 7", "new 7"])
+            assert new.add("of the next day")
+            clockwork.set("2019-06-08 12:00:00")
+            assert new.add("of another day")
+            assert not clockwork.client.keys("*}:20190603*")
+            assert [] == new.warnings()

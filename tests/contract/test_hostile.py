@@ -25,7 +25,7 @@ from tests.helpers.stores import BLOOM, EXACT, Store
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 #: These change one key after the other.
-_IN_STEPS = {"clear", "clear_mapping", "reconfigure"}
+_IN_STEPS = {"clear", "clear_mapping"}
 each_number_of_shards = pytest.mark.parametrize(
     "shards", [pytest.param(1, marks=pytest.mark.check), 3]
 )
@@ -136,7 +136,7 @@ async def test_a_shard_without_parameters_asks_for_them(
     [
         *((store, "add", 3, "a stray copy") for store in PLANTED),
         *((store, verb, 42, "unknown status 42") for store in PLANTED for verb in ("add", "clear")),
-        *((BLOOM, verb, 42, "unknown status 42") for verb in ("claim", "commit", "reconfigure")),
+        *((BLOOM, verb, 42, "unknown status 42") for verb in ("claim", "commit")),
         (EXACT, "discard", 42, "unknown status 42"),
     ],
     ids=str,
@@ -147,9 +147,7 @@ def test_a_reply_that_is_not_understood_is_named(
     """Only a stray copy is called one."""
     PLANTED[store].filled(own, 1)
     seen, replies = PLANTED[store].open(own, 1), None
-    if verb == "reconfigure":
-        seen = TimeBloom(own, "planted", granularity="m", capacity=5000)
-    flow = flow_of(seen, verb, *([] if verb in ("clear", "reconfigure") else ["new"]))
+    flow = flow_of(seen, verb, *([] if verb == "clear" else ["new"]))
     while script_of((calls := flow.send(replies))[0]) in ("", "bloom/open"):
         replies = replies_to(own, calls)
     with pytest.raises(TBloomError, match=why):

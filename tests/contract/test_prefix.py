@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, LocalBloom, TimeBloom
+from tbloom import ConfigError, LocalBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
@@ -88,20 +88,3 @@ def test_counters_of_different_prefixes_are_not_combined(url: str, name: str) ->
         pytest.raises(ConfigError, match=f"the same mapping, '{name}', with the prefix 'app1:'"),
     ):
         here.count_or(there)
-
-
-def test_an_interrupted_reconfigure_stays_within_the_prefix(
-    url: str, name: str, client: redis.Redis
-) -> None:
-    """``reconfigure`` and ``clear`` read each shard's copy of the parameters."""
-    size: dict[str, Any] = {"prefix": PREFIX, "shards": 3}
-    with TimeBloom.from_url(url, name, slices=3, **size) as seen:
-        assert all(seen.add_many(map(str, range(20))))
-    with TimeBloom.from_url(url, name, slices=4, **size) as wider:
-        # As after a reconfigure() that ended half-way.
-        client.set(wider.config.keys.root, wider.config.stored)
-        wider.reconfigure()
-        assert not any(wider.add_many(map(str, range(20))))
-        client.set(wider.config.keys.config(1), seen.config.stored)
-        wider.clear()
-        assert [] == client.keys(f"*{name}*:config")

@@ -111,10 +111,7 @@ PLANTED = {
     BLOOM: Planted(
         BLOOM,
         _filter,
-        _ADDS
-        | {
-            "reconfigure": lambda seen: _filter(seen.client, seen.config.shards, 5000).reconfigure()
-        },
+        _ADDS,
         {"config": "*}:config", "state": "*}:state", "slice": f"*}}:{LABEL}"},
         [
             *("garbage", "{}=1:2", "{}=a:b:c", "{}=0:1024:5", "{}=1:1024:65", b"\xff"),

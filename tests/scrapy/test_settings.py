@@ -147,7 +147,7 @@ COUNTS = {**ADDON, "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 @pytest.mark.parametrize(
     ("settings", "other", "expected"),
     [
-        *((each, {"TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure ")
+        *((each, {"TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_KEY, ")
           for each in (ADDON, SCHEDULED)),
         (COUNTS, {"TBLOOM_TIMEZONE": "Asia/Tokyo"}, "TBLOOM_TIMEZONE is 'Asia/Tokyo', the stored one has 'UTC'"),
     ],

@@ -254,9 +254,9 @@ def test_a_server_is_named_without_its_password(
 @pytest.mark.parametrize(
     ("stored", "ours", "expected"),
     [
-        ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: `tbloom reconfigure NAME --slices 7 --url SERVER`, another TBLOOM_KEY, or TBLOOM_SLICES = 3"),
-        ({"prefix": "app1:"}, {"TBLOOM_KEY_PREFIX": "app1:", "TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure NAME --slices 3 --prefix app1: --url"),
-        ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY is 5, TBLOOM_SLICES is 3, the stored filter has None, 7: `tbloom reconfigure NAME --capacity 5 --slices 3 "),
+        ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: another TBLOOM_KEY, or TBLOOM_SLICES = 3"),
+        ({"prefix": "app1:"}, {"TBLOOM_KEY_PREFIX": "app1:", "TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_KEY, or TBLOOM_SLICES = 7"),
+        ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY is 5, TBLOOM_SLICES is 3, the stored filter has None, 7: another TBLOOM_KEY, or TBLOOM_CAPACITY = None, TBLOOM_SLICES = 7"),
         ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT is 1048704, BLOOMFILTER_HASH_NUMBER is 6, the stored filter has"),
         ({}, EXACT, "TBLOOM_KEY: 'NAME' is the name of a filter with slices: take another name, or TBLOOM_STORE = 'bloom'"),
     ],
@@ -304,16 +304,14 @@ def test_a_warning_says_which_fingerprints_are_others(url: str, name: str) -> No
 def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     url: str, client: redis.Redis, name: str
 ) -> None:
-    """Through reconfigure; gone after clear."""
+    """Gone after clear."""
     seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop")
     scrapys, other = RequestFingerprinter(), ScrapyRedisFingerprinter()
     assert "" == finds(seen, other)
     assert "" == finds(seen, scrapys)  # what was known is of an earlier filter
     assert client.pttl(f"{{{name}}}:fingerprinter") > 0  # as all keys of a filter with a window
     seen.add("a")
-    with TimeBloom.from_url(url, name, slices=14) as wider:
-        wider.reconfigure()
-    seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SLICES": 14}), "shop")
+    seen = make_store(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop")
     assert "" == finds(seen, scrapys)
     assert f"other fingerprints, by {SCRAPYS}" in finds(seen, other)
     seen.clear()
@@ -529,7 +527,7 @@ def test_doctor_compares_the_settings_of_each_spider_with_what_is_stored(
     before = {key: own.dump(key) for key in keys_of(own)}
     code, lines = doctor_of(tmp_path, own_url, "\n".join(spiders), "TBLOOM_SLICES = 3")
     assert before == {key: own.dump(key) for key in keys_of(own)}
-    remedy = f"`tbloom reconfigure b:tbloom --slices 3 --url {own_url}`, another TBLOOM_KEY, or TBLOOM_SLICES = 7"
+    remedy = "another TBLOOM_KEY, or TBLOOM_SLICES = 7"
     assert lines == [
         f"✗ spider b: TBLOOM_SLICES is 3, the stored filter has 7: {remedy}",
         "  settings.py: TBLOOM_SLICES",

@@ -43,9 +43,6 @@ class Account:
         }
         #: Objects whose sessions are dead, with their processes; those of which the server may yet get calls.
         self.dead, self.heard_late = set[int](), set[int]()
-        #: The parameters of the objects that have others than the first one: clients with other ones than are stored get an
-        #: error, and change nothing.
-        self.parameters: dict[int, int] = {}
         self._calls = 0
 
     @property
@@ -80,11 +77,6 @@ class Account:
         op.failed = self.moves
         for history in self._of(op):
             history.failed(op)
-
-    def refused(self, op: Op) -> None:
-        """A caller got an error that says that nothing was changed."""
-        for history in self._of(op):
-            history.refused(op)
 
     def over(self, op: Op, history: History) -> list[Op]:
         """The failed calls that can't take effect any more, because the same object has asked again, and was answered."""
@@ -284,8 +276,6 @@ class Window(NamedTuple):
     #: since; NOBODY if the item is left. Since when its caller does not know of the claim; if it has a note, how many deaths that
     #: says, and whether the last session has died since; the number of the call that has claimed it, or 0.
     holder: tuple[int, int | None, tuple[int, bool] | None, int] | None = None
-    #: Which parameters are stored: see ``Account.parameters``.
-    parameters: int = 0
     saved: Any = None
 
 
@@ -354,25 +344,8 @@ class WindowAccount(Account):
                 yield state._replace(slices=frozenset(there), left=left - {*back}, pending=still)
 
     def apply(self, op: Op, item: str, state: Window) -> Outcomes:
-        own = self.parameters.get(op.store, 0)
         for each in self._buried(op, item, state):
-            yield from self._applied(op, item, each, own)
-
-    def _applied(self, op: Op, item: str, state: Window, own: int) -> Outcomes:
-        for answer, after in super().apply(op, item, state):
-            if op.verb == "reconfigure":
-                yield answer, after._replace(parameters=own)
-            elif own == state.parameters:
-                yield answer, after
-            elif kind_of(op) == "add" and len(after.pending) < len(state.pending):
-                # It has the answer of before, and has added nothing to the current slice.
-                yield answer, state._replace(pending=after.pending)
-            elif op.beside and answer is False and after == state:
-                # It has fetched an answer from before, and another call of its object has taken it.
-                yield answer, after
-
-    def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
-        return [(None, state)]
+            yield from super().apply(op, item, each)
 
     def lasts(self, since: int, arguments: Any) -> int:
         return (since // LENGTH + (arguments.get("keep") or SLICES)) * LENGTH

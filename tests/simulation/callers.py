@@ -15,7 +15,6 @@ from greenlet import greenlet
 
 from tbloom import Claim
 from tbloom.bloom.claims.notes import History, Note, Taken
-from tbloom.errors import TBloomError
 from tests.simulation.accounts import IS_OVER, LENGTH, taken_after
 from tests.simulation.histories import Op
 from tests.simulation.network import Abandoned
@@ -111,17 +110,9 @@ class Caller:
         if kind == "answer":
             account.answered(op, self.question.read(what))
             self._next(what)
-        elif isinstance(what, TBloomError) and not isinstance(what, self._world.may_refuse):
-            raise what
-        elif isinstance(what, TBloomError) and len(op.arguments) == 1:
-            account.refused(op)
-            self._next(what)
         elif isinstance(what, redis.RedisError | KeyboardInterrupt | asyncio.CancelledError):
             account.failed(op)
             self.has_failed = True
-        elif isinstance(what, TBloomError):
-            account.failed(op)
-            self._next(what)
         elif not isinstance(what, Abandoned):
             raise what
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tbloom import AsyncTimeBloom, ConfigMismatch, TBloomError, TimeBloom
+from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.distinct import dispatcher as distinct_calls
 from tbloom.exact import ExactFilter
@@ -129,10 +129,6 @@ class Case:
     is_async: bool = False
     #: Objects claim items: heartbeats are sent while time passes.
     has_sessions: bool = False
-    #: Parameters that an object has in place of the case's: see ``Account.parameters``.
-    others: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: The errors of tbloom's own that callers may get.
-    may_refuse: tuple[type[TBloomError], ...] = ()
     #: False: only ``test_found`` plays schedules of it.
     is_played: bool = True
     #: All schedules are played, if there is time.
@@ -144,7 +140,7 @@ class Case:
 
     def store(self, world: World, number: int, **more: Any) -> Any:
         """An object of the case's store."""
-        arguments = {**self.arguments, **self.others.get(number, {}), **more}
+        arguments = {**self.arguments, **more}
         if self.is_async:
             arguments["is_async"] = True
         return self.make(world, number, arguments.pop("name", world.name), **arguments)
@@ -164,9 +160,6 @@ class Case:
         try:
             numbers = range(1 + max(number for number, *_ in self.callers))
             world.stores = [self.store(world, number) for number in numbers]
-            world.may_refuse = (ConfigMismatch,) if self.others else self.may_refuse
-            for number in self.others:
-                world.account.parameters[number] = number
             if self.before:
                 self.before(world, self)
             world.callers = [

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tbloom import ConfigMismatch
 from tests.helpers.contents import ids_of
 from tests.simulation.accounts import LENGTH, SLICES, Account, WindowAccount
 from tests.simulation.callers import add, claim, contains_many, label_of, take
@@ -27,8 +25,7 @@ def ask_for_pending_answers(world: World) -> None:
                    for op in history.open.values())
         ]  # fmt: skip
         for item in failed:
-            with suppress(ConfigMismatch):  # it has other parameters, and no pending answers
-                world.through(number, add(item))
+            world.through(number, add(item))
 
 
 def _left(world: World) -> list[str]:
@@ -106,18 +103,11 @@ def _check_index(world: World) -> None:
 
 
 def observe(world: World, case: Case) -> int:
-    """The number of a new object, with the parameters that are stored, which has looked for all items."""
-    number, account = len(world.stores), world.account
-    for parameters, others in ((0, {}), *case.others.items()):
-        store = case.store(world, number, **others)
-        with suppress(ConfigMismatch):
-            world.undisturbed(store, lambda store: store.contains("another"))
-            account.parameters[number] = parameters
-            world.stores.append(store)
-            world.through(number, contains_many(account.histories))
-            return number
-        world.stores_besides.append(store)
-    raise AssertionError("other parameters are stored than any client's")
+    """The number of a new object, which has looked for all items."""
+    number = len(world.stores)
+    world.stores.append(case.store(world, number))
+    world.through(number, contains_many(world.account.histories))
+    return number
 
 
 def of_exact(world: World, case: Case) -> None:

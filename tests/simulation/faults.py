@@ -238,7 +238,7 @@ def _restore(world: World, case: Case, layouts: list[Layout], parts: dict[Part, 
         upload = transfer.Upload(of_config(world.server.client, world.stores[0].config))
         for part, data in live.items():
             upload.send(part, data)
-        upload.install(layouts, "")
+        upload.install([layout.entries for layout in layouts], "")
         world.account.is_restored()
 
 

@@ -161,12 +161,6 @@ _ADDING = [
     (0, add("f"), add("a"), contains("f")),
     (1, add_many(_LETTERS[::-1]), add("b")),
 ]
-_NEW_PARAMETERS = [
-    *_ADDING,
-    (2, of_all("reconfigure", _LETTERS), add_many(_LETTERS[2:]), contains("a")),
-]
-#: None of its calls may change the store.
-_A_STRANGER = [*_ADDING, (2, add("a"), contains("a"), claim("b"), add_many(["c"]), add("f"))]
 
 
 def _begun(world: World, _: Case) -> None:
@@ -177,13 +171,6 @@ def _begun(world: World, _: Case) -> None:
 CHANGES = [
     Case("clients adopt the stored shards", _SIX, _ADDING, {"adopts": True}, before=_begun, **_FIVE),
     Case("tasks adopt the stored shards", _SIX, _ADDING, {"adopts": True}, before=_begun, is_async=True, **_FIVE),
-    Case("another client reconfigures", _SIX, _NEW_PARAMETERS, before=_begun,
-         others={2: {"capacity": 9000}}, **_FIVE),
-    Case("another client reconfigures slices that grow", _SIX, _NEW_PARAMETERS, {"capacity": 2}, before=_begun,
-         others={2: {"capacity": 4}}, **_FIVE),
-    Case("another client reconfigures while the server's clock is set", _SIX, _NEW_PARAMETERS, before=_begun,
-         others={2: {"capacity": 9000}}, events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
-    Case("a client with other parameters", _SIX, _A_STRANGER, before=_begun, others={2: {"capacity": 9000}}, **_FIVE),
 ]  # fmt: skip
 
 

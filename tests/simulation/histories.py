@@ -105,13 +105,6 @@ class History:
             for state, done in self.cases
         }
 
-    def refused(self, op: Op) -> None:
-        """Its caller has got an error that says that nothing was changed."""
-        cases = {case for case in self.cases if all(number != op.number for number, _ in case[1])}
-        assert cases, f"{self.item!r}: {op} was refused, and had taken effect"
-        self.cases = cases
-        del self.open[op.number]
-
     def settle(self, ops: Iterable[Op], *, happened: bool = False) -> None:
         """Failed calls take no effect any more; ``happened``: they have."""
         for op in ops:

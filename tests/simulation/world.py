@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent, greenlet
 
-from tbloom.errors import TBloomError
 from tests.simulation.accounts import Account
 from tests.simulation.callers import Caller, Question, asking, heartbeat
 from tests.simulation.faults import Moves, possible_faults
@@ -54,8 +53,6 @@ class World:
         #: What else may happen, each once, by its name.
         self.events: Moves = {}
         self.log: list[str] = []
-        #: The errors of tbloom's own that callers may get.
-        self.may_refuse: tuple[type[TBloomError], ...] = ()
         #: Whether a driver tries again, where it asks how long it may.
         self.tries_again = False
 
@@ -189,11 +186,7 @@ class World:
     def through(self, store: int, question: Question) -> Any:
         """Asks without any fault, and tells the account."""
         op = self.account.begins(store, question.verb, question.arguments)
-        try:
-            answer = self.undisturbed(self.stores[store], question.call)
-        except TBloomError:
-            self.account.refused(op)
-            raise
+        answer = self.undisturbed(self.stores[store], question.call)
         self.account.answered(op, question.read(answer))
         return answer
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 from tbloom.bloom import transfer
 from tbloom.bloom.archive import reading
-from tbloom.bloom.config import from_stored
+from tbloom.bloom.config import Config, configure, from_stored
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -42,18 +43,29 @@ def export(name: str, file: str, server: Server) -> None:
 @options.server
 @click.option("--name", metavar="NEW", type=options.text_of, help="another name for the filter")
 @click.option("--replace", is_flag=True, help="delete a filter of this name first")
+@click.option("--slices", type=int, metavar="N", help="another number of slices")
 @options.quiet
-def import_(file: str, server: Server, name: str | None, *, replace: bool) -> None:
+def import_(
+    file: str, server: Server, name: str | None, slices: int | None, *, replace: bool
+) -> None:
     """Make a filter from an exported file.
 
-    Each slice expires at its old time. The file - is standard input. Don't crawl with the filter meanwhile: items that are added
+    Each slice expires at its old time, or with --slices, at that of the new window. The file - is standard input. Don't crawl with the filter meanwhile: items that are added
     are forgotten, or make the import fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
     """
     with reading(sys.stdin.buffer if file == "-" else file) as archive:
         manifest = archive.manifest
         config = from_stored(name or manifest.name, manifest.parameters, prefix=server.prefix)
+        layouts = archive.layouts(config)
+        if slices is not None:
+            config = _with_slices(config, slices)
         seen = filters.of_config(server.client, config)
-        parts = archive.live_parts(config, seen.run(server_time(config)))
+        now = seen.run(server_time(config))
+        parts = archive.live_parts(config, layouts, now)
+        if slices is not None:
+            live = [slice.label for slice in config.window.live(now)]
+            labels = sorted({*live, *(part.label for part in parts)})
+            manifest.layouts[:] = [layout.entries_of(labels) for layout in layouts]
         old = None if server.stored(config.name) is None else server.filter(config.name)
         if old is not None and not replace:
             raise CommandError(
@@ -68,3 +80,14 @@ def import_(file: str, server: Server, name: str | None, *, replace: bool) -> No
     output.summary(
         f"{config.name}: {formats.counted(len(parts), 'key')}, {formats.size(total)}{gone}"
     )
+
+
+def _with_slices(config: Config, slices: int) -> Config:
+    """Return the parameters with another number of slices."""
+    known: dict[str, Any] = {**filters.parameters_of(config)}
+    sizes = {"bits": None, "hashes": None}
+    # Bits and hashes follow from the new window, unless they were chosen.
+    usual = configure(config.name, **{**known, **sizes})
+    if (config.bits, config.hashes) == (usual.bits, usual.hashes):
+        known |= sizes
+    return configure(config.name, prefix=config.prefix, **{**known, "slices": slices})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from typing import Any
 
 import click
@@ -99,19 +98,16 @@ def _list(found: list[Info]) -> str:
 def advice(info: FilterInfo) -> list[str]:
     """Return the filter's warnings, and what its owner should change. A slice that grows needs no change."""
     found = list(info.warnings)
-    current, most = info.slices[-1], max(slice.items for slice in info.slices)
+    current = info.slices[-1]
     full = current.items / info.made_for(current)
-    change = f"tbloom reconfigure {shlex.quote(info.name)}"
     if full >= _NEARLY_FULL and not info.grow:
         found.append(
-            f"slice {current.label} is {100 * full:.0f} % full, and doesn't grow: new items are refused then "
-            f"({change} --grow)"
+            f"slice {current.label} is {100 * full:.0f} % full, and doesn't grow: new items are refused then"
         )
     if info.error_rate > KEPT * info.promised_error_rate:
-        larger = f" ({change} --capacity {most})" if info.capacity and most > info.capacity else ""
         found.append(
             f"the error rate is {formats.rate(info.error_rate)}, more than the promised "
-            f"{formats.rate(info.promised_error_rate)}{larger}"
+            f"{formats.rate(info.promised_error_rate)}"
         )
     return found
 

@@ -147,9 +147,7 @@ class Server:
         try:
             seen.keys()
         except ConfigMismatch as error:
-            error.remedy = (
-                "leave --create and its parameters out, or see 'tbloom reconfigure --help'"
-            )
+            error.remedy = "leave --create and its parameters out, or take another name"
             raise CommandError(f"{error}") from None
         return seen
 

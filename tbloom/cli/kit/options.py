@@ -136,8 +136,13 @@ def all_of(*decorators: Any) -> Decorator:
 
 #: --url and --prefix.
 server: Decorator = all_of(_url, _prefix)
-#: An option for each parameter of a filter that can change.
-changeable: Decorator = all_of(
+#: An option for each parameter.
+parameters: Decorator = all_of(
+    click.option(
+        "--granularity",
+        metavar="PERIOD",
+        help="length of a slice: h, d, w, m, or 15min, 3d ... (d); none: no window, the filter never forgets",
+    ),
     click.option("--slices", type=int, metavar="N", help="number of slices (7)"),
     click.option(
         "--capacity",
@@ -152,15 +157,6 @@ changeable: Decorator = all_of(
     click.option(
         "--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"
     ),
-)
-#: An option for each parameter.
-parameters: Decorator = all_of(
-    click.option(
-        "--granularity",
-        metavar="PERIOD",
-        help="length of a slice: h, d, w, m, or 15min, 3d ... (d); none: no window, the filter never forgets",
-    ),
-    changeable,
     click.option("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)"),
     click.option("--shards", type=int, metavar="N", help="shards, for a cluster (by size)"),
 )
