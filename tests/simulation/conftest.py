@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 
 from tbloom.engine.retries import Retries
-from tests.simulation.crawls import on_played_time
 from tests.simulation.network import Player
 from tests.simulation.server import running
 
@@ -28,5 +27,5 @@ def player(_player: Player, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]
     for module in ("exact.calls", "distinct.dispatcher"):  # each case sets it
         monkeypatch.setattr(f"tbloom.{module}._MAX_ENTRIES", 80)
     clock = _player.server.clock
-    with clock.shown_to_clients(), on_played_time(clock):
+    with clock.shown_to_clients():
         yield _player
