@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from tbloom.arguments import Item
@@ -26,15 +24,9 @@ else:
     BitMap = Any  # pyroaring is optional
 
 
-@dataclass(frozen=True, slots=True)
-class Combination:
-    """Sets, combined from left to right by the method of pyroaring's ``BitMap`` with this name."""
-
-    operation: str
-    terms: tuple[Expression, ...]
-
-
-Expression = Selection | Combination
+#: Selections, and behind each two of them the method of pyroaring's ``BitMap`` that combines them (reverse Polish notation, because
+#: a chain of operators may be longer than Python's stack).
+Expression = tuple[Selection | str, ...]
 
 
 class Countable:
@@ -86,8 +78,9 @@ class SetVerbs(Countable):
     @verb
     def count(self) -> Flow[int]:
         """Return the number of distinct members."""
-        if isinstance(self.expression, Selection):
-            return (yield from self._reader.count(self.expression))
+        match self.expression:
+            case (Selection() as selection,):
+                return (yield from self._reader.count(selection))
         return len((yield from self._evaluated()))
 
     @verb
@@ -118,18 +111,15 @@ class SetVerbs(Countable):
         return bytes((yield from self._evaluated()).serialize())
 
     def combined(self, operation: str, other: SetVerbs, argument: str = "set") -> Self:
-        """Return the set combined with another one (see ``Combination``). Errors name the other one ``argument``."""
+        """Return the set combined with another one by a method of ``BitMap``. Errors name the other one ``argument``."""
         ours, theirs = self.counter.config, other.counter.config
         if ours.mapping != theirs.mapping or ours.prefix != theirs.prefix:
             kind = "integers" if ours.mapping is None else f"the same mapping, {ours.mapping!r}"
             if ours.prefix != theirs.prefix:
                 kind += f", with the prefix {ours.prefix!r}"
             raise ConfigError(argument, other, f"a set of a counter of {kind}")
-        left, right = self.expression, other.expression
-        terms: tuple[Expression, ...] = (left, right)
-        if isinstance(left, Combination) and left.operation == operation:
-            terms = (*left.terms, right)  # one combination, so that a chain may be long
-        return type(self)(self.counter, self._reader, Combination(operation, terms))
+        expression = (*self.expression, *other.expression, operation)
+        return type(self)(self.counter, self._reader, expression)
 
     def __or__(self, other: SetVerbs) -> Self:
         return self._operated("union", other)
@@ -169,7 +159,7 @@ class SetVerbs(Countable):
 
 
 def combination(operation: str, first: Countable, others: Iterable[Countable]) -> SetVerbs:
-    """Return the set of the first one's members combined with those of the others (see ``Combination``)."""
+    """Return the set of the first one's members combined with those of the others."""
     combined = first.members()
     for i, other in enumerate(others):
         if not isinstance(other, Countable):
@@ -178,30 +168,16 @@ def combination(operation: str, first: Countable, others: Iterable[Countable]) -
     return combined
 
 
-# Both without recursion, because a chain of operators may be longer than Python's stack.
-
-
-def _selections_of(expression: Expression) -> Iterator[Selection]:
-    left = [expression]
-    while left:
-        each = left.pop()
-        if isinstance(each, Selection):
-            yield each
-        else:
-            left.extend(each.terms)
+def _selections_of(expression: Expression) -> list[Selection]:
+    return [each for each in expression if isinstance(each, Selection)]
 
 
 def _value(expression: Expression, found: Found) -> BitMap:
-    values, left = list[BitMap](), list[Expression | tuple[str, int]]([expression])
-    while left:
-        each = left.pop()
+    values = list[BitMap]()
+    for each in expression:
         if isinstance(each, Selection):
             values.append(found.ids_of(each))
-        elif isinstance(each, Combination):
-            left.append((each.operation, len(each.terms)))
-            left.extend(reversed(each.terms))
-        else:  # the values of all terms of a combination are there
-            operation, count = each
-            terms = values[-count:]
-            values[-count:] = [reduce(getattr(bitmaps(), operation), terms)]
+        else:
+            other = values.pop()
+            values[-1] = getattr(bitmaps(), each)(values[-1], other)
     return values.pop()

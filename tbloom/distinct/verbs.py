@@ -267,7 +267,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         return flow(self._dispatcher)
 
     def _set(self, selection: Selection) -> Sets:
-        return self._SETS(self, self.reader, selection)
+        return self._SETS(self, self.reader, (selection,))
 
     def _answer(self, ask: Ask, member: Item) -> Flow[bool]:
         """Return the answer for the member."""
