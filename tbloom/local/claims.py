@@ -70,6 +70,9 @@ CREATE TABLE IF NOT EXISTS claims (
     owner INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS left ON claims (queue, deaths + (owner = 2)) WHERE owner > 0;
+-- What nobody has; deaths: with that of the process that had it.
+CREATE TEMP VIEW kept AS
+    SELECT rowid, item, within, queue, note, deaths + (owner = 2) AS deaths, failures FROM claims WHERE owner > 0;
 """
 
 
@@ -135,13 +138,14 @@ class CrawlLocal(LocalBloom):
                 database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
                 self._leave(database, 2)
                 query = (
-                    "SELECT within, item, substr(note, 1, instr(note, char(10)) - 1) FROM claims"
+                    "SELECT item, within, substr(note, 1, instr(note, char(10)) - 1) FROM claims"
                 )
-                claims = [
-                    (within, item, look_of(item, head))
-                    for within, item, head in database.execute(query)
+                seen = [
+                    item
+                    for item, within, head in database.execute(query)
+                    if self.contains(look_of(item, head), min(within, self.config.slices) or None)
                 ]
-                self._end(database, self._seen(claims))
+                self._end(database, seen)
                 # Commits, and makes the file shorter. By execute() it would free one page.
                 database.executescript("PRAGMA incremental_vacuum")
         except BaseException:
@@ -175,9 +179,17 @@ class CrawlLocal(LocalBloom):
         """See ``TimeBloom.note_history``."""
         with self._changing() as database:
             for item, history in histories.items():
-                if item in self._claimed:
-                    at = history.failed_at or int(self.now())
-                    _note(database, item, history._replace(failed_at=at))
+                query = "SELECT note FROM claims WHERE item = ?"
+                row = item in self._claimed and database.execute(query, (item,)).fetchone()
+                if not row:
+                    continue
+                failed_at = history.failed_at or int(self.now())
+                failure = history._replace(failed_at=failed_at).failure
+                text = with_failure(row[0], failure) if failure else row[0]
+                database.execute(
+                    "UPDATE claims SET owner = ?, queue = ?, deaths = ?, failures = ?, note = ? WHERE item = ?",
+                    (-bool(history.reason), *history[:3], text, item),
+                )
 
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
@@ -211,8 +223,8 @@ class CrawlLocal(LocalBloom):
         """Keep the newest of the queue's pages that are given up: those that were claimed last."""
         with self._changing() as database:
             database.execute(
-                "DELETE FROM claims WHERE owner > 0 AND queue = ?1 AND rowid <= (SELECT rowid FROM claims WHERE owner > 0 "
-                "AND queue = ?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)",
+                "DELETE FROM claims WHERE rowid IN "
+                "(SELECT rowid FROM kept WHERE queue = ? ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
                 (given_up_queue_of(queue), MOST_GIVEN_UP),
             )
 
@@ -225,21 +237,18 @@ class CrawlLocal(LocalBloom):
     def count_left(self, queue: str) -> tuple[int, int]:
         """Return how many requests are left in the queue, and of how many of them processes have died twice or more."""
         with self._changing() as database:
-            query = (
-                "SELECT count(*), coalesce(sum(deaths + (owner = 2) >= ?), 0) FROM claims "
-                "WHERE owner > 0 AND queue = ?"
-            )
+            query = "SELECT count(*), coalesce(sum(deaths >= ?), 0) FROM kept WHERE queue = ?"
             found: tuple[int, int] = database.execute(query, (SUSPECT, queue)).fetchone()
             return found
 
     def left_in(self, queue: str) -> Iterator[tuple[bytes, Note]]:
         """Yield the requests that are left in the queue, the oldest first: their items and notes."""
         with self._changing() as database:
-            query = "SELECT item FROM claims WHERE owner > 0 AND queue = ? ORDER BY rowid"
+            query = "SELECT item FROM kept WHERE queue = ? ORDER BY rowid"
             items = database.execute(query, (queue,)).fetchall()
         for item in items:
             with self._changing() as database:
-                query = "SELECT note, deaths + (owner = 2), failures FROM claims WHERE item = ? AND owner > 0 AND queue = ?"
+                query = "SELECT note, deaths, failures FROM kept WHERE item = ? AND queue = ?"
                 row = database.execute(query, (*item, queue)).fetchone()
             if row:
                 text, deaths, failures = row
@@ -247,39 +256,36 @@ class CrawlLocal(LocalBloom):
 
     def requeue(self, moves: Iterable[tuple[bytes, str, Note | None]]) -> list[bool]:
         """Leave requests in other queues; None: forget them. Return for each whether it was left in the queue that is named first."""
-        with self._changing() as database:
-            return [self._requeue(database, *move) for move in moves]
-
-    def _requeue(
-        self, database: sqlite3.Connection, item: bytes, queue: str, note: Note | None
-    ) -> bool:
-        if note is None:
-            query = "DELETE FROM claims WHERE item = ? AND queue = ? AND owner > 0"
-            return database.execute(query, (item, queue)).rowcount == 1
-        query = (
+        answers = list[bool]()
+        forget = "DELETE FROM claims WHERE item = ? AND queue = ? AND owner > 0"
+        move = (
             "UPDATE claims SET queue = ?, note = ?, expires = ?, owner = 1, deaths = 0, failures = 0 "
             "WHERE item = ? AND queue = ? AND owner > 0"
         )
-        values = note.queue, note.text, self._expiry(), item, queue
-        return database.execute(query, values).rowcount == 1
+        with self._changing() as database:
+            for item, queue, note in moves:
+                values = (note.queue, note.text, self._expiry()) if note else ()
+                changed = database.execute(move if note else forget, (*values, item, queue))
+                answers.append(changed.rowcount == 1)
+        return answers
 
     def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:
         """Claim requests of the queue that earlier processes have left; return their notes."""
         if main:
             self._queue = queue
         with self._changing() as database:
-            rows = database.execute(
-                "SELECT item, within, note, deaths + (owner = 2), failures FROM claims WHERE owner > 0 AND queue = ?"
-                " ORDER BY deaths + (owner = 2), rowid LIMIT ?",
-                (queue, limit),
-            ).fetchall()
+            query = (
+                "SELECT item, within, note, deaths, failures FROM kept WHERE queue = ? "
+                "ORDER BY deaths, rowid LIMIT ?"
+            )
+            rows = database.execute(query, (queue, limit)).fetchall()
             # It may kill this process, too, and is taken alone.
             suspects = rows[:1] if idle else []
             rows = [row for row in rows if row[3] < SUSPECT] or suspects
             # Whoever ends without work on a suspect leaves a suspect.
             database.executemany(
-                "UPDATE claims SET deaths = CASE WHEN ?1 < ?2 THEN deaths ELSE ?1 END, owner = 0 WHERE item = ?3",
-                [(row[3], SUSPECT, row[0]) for row in rows],
+                "UPDATE claims SET deaths = max(deaths, ?), owner = 0 WHERE item = ?",
+                [(row[3] if row[3] >= SUSPECT else 0, row[0]) for row in rows],
             )
         self._claimed.update(row[:2] for row in rows)
         notes = [
@@ -347,7 +353,7 @@ class CrawlLocal(LocalBloom):
     def _may_kill(self, item: bytes) -> bool:
         """Return whether the item is left in this process's queue, and processes may have died of it."""
         with self._changing() as database:
-            query = "SELECT 1 FROM claims WHERE item = ? AND queue = ? AND (owner = 2 OR owner = 1 AND deaths > 0)"
+            query = "SELECT 1 FROM kept WHERE item = ? AND queue = ? AND deaths > 0"
             return database.execute(query, (item, self._queue)).fetchone() is not None
 
     def _leave(self, database: sqlite3.Connection, owner: int) -> None:
@@ -367,16 +373,6 @@ class CrawlLocal(LocalBloom):
         database.executemany("DELETE FROM claims WHERE item = ?", [(item,) for item in items])
         for item in items:
             self._claimed.pop(item, None)
-
-    def _seen(self, claims: list[tuple[int, bytes, bytes]]) -> set[bytes]:
-        """Return the items that the filter has seen, as what is searched for, each within as many slices as its claim has."""
-        seen, slices = set[bytes](), self.config.slices
-        for within in {within for within, *_ in claims}:
-            items = [words for its, *words in claims if its == within]
-            looks = [look for _, look in items]
-            answers = self.contains_many(looks, within if 1 <= within <= slices else None)
-            seen.update(item for (item, _), is_seen in zip(items, answers, strict=True) if is_seen)
-        return seen
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
@@ -460,17 +456,6 @@ class LocalFleet(KeptPages):
             for page in pages
         ]
         return sum(self._store.requeue(moves))
-
-
-def _note(database: sqlite3.Connection, item: bytes, history: History) -> None:
-    """Change what an item's claim says of its past."""
-    known = database.execute("SELECT note FROM claims WHERE item = ?", (item,)).fetchone()
-    if known:
-        text = with_failure(known[0], history.failure) if history.failure else known[0]
-        database.execute(
-            "UPDATE claims SET owner = ?, queue = ?, deaths = ?, failures = ?, note = ? WHERE item = ?",
-            (-bool(history.reason), history.queue, history.deaths, history.failures, text, item),
-        )
 
 
 def _open(path: str | None) -> sqlite3.Connection:
