@@ -261,6 +261,7 @@ def test_an_interrupt_at_any_line_leaves_the_filter_whole(
             if verb != "clear":
                 assert store.contains_many(old) == [True] * 4, place
             assert store.add_many(new) == [True] * 5, place
+            assert [store.add(item) for item in new] == [False] * 5, place
             assert store.contains_many(new) == [True] * 5, place
             store.clear()
             assert store.contains_many(old + new) == [False] * 9, place

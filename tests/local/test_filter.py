@@ -166,55 +166,5 @@ def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPat
         assert [False] * 20 == seen.add_many(items)
 
 
-@pytest.mark.parametrize("verbs", [("add", "add"), ("add", "add_many"), ("add_many", "add")])
-def test_an_item_whose_call_is_interrupted_is_new_to_the_next_call(
-    verbs: tuple[str, str], monkeypatch: pytest.MonkeyPatch, local: Callable[..., Any]
-) -> None:
-    """And to that one only."""
-    add = shard.Part.add
-
-    def interrupted(part: shard.Part, place: Any) -> None:
-        add(part, place)
-        raise KeyboardInterrupt
-
-    def call(verb: str, item: str) -> bool:
-        return bool(seen.add(item) if verb == "add" else seen.add_many([item])[0])
-
-    with local() as seen:
-        seen.add("before")
-        with monkeypatch.context() as patch:
-            patch.setattr(shard.Part, "add", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                call(verbs[0], "a")
-        assert seen.contains("a")
-        assert [True, False] == [call(verbs[1], "a") for _ in range(2)]
-        assert not seen.add("before")
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("is_file", [False, True])
-def test_items_one_by_one_get_the_answers_of_a_batch(
-    is_file: bool, shards: int, tmp_path: Path
-) -> None:
-    """With false positives and repeats, while slices change, grow and leave."""
-    chance, parts = random.Random(5), list[int]()
-    items = [str(chance.randrange(12_000)) for _ in range(20_000)]
-    one, many = (
-        opened(tmp_path / name if is_file else None, shards=shards, error_rate=0.01)
-        for name in ("one", "many")
-    )
-    for start in range(0, len(items), 500):
-        some, limits = items[start : start + 500], chance.choice([{}, {}, {"within": 1}])
-        set_day(one, start / 4_000)
-        set_day(many, start / 4_000)
-        found = [one.contains(item, **limits) for item in some]
-        assert many.contains_many(some, **limits) == found
-        limits = limits or chance.choice([{}, {"keep": 2}])
-        assert many.add_many(some, **limits) == [one.add(item, **limits) for item in some]
-        assert many.info().slices == one.info().slices
-        parts.append(one.info().slices[0].parts)
-    assert max(parts) > 1
-
-
 def words(machine: str, count: int) -> list[str]:
     return [f"{machine} {i}" for i in range(count)]

@@ -157,17 +157,6 @@ def test_claims_with_a_note_are_taken_over_once(start: Any, end: str) -> None:
     assert [] == taken(start(), 9)
 
 
-def test_a_link_to_a_page_that_was_left_claims_it(start: Any) -> None:
-    first = start()
-    first.claim_many([A, B], notes=["old", "old"])
-    first.close()
-    second = start()
-    assert [NEW, NEW] == second.claim_many([A, B], notes=["new", ""])
-    assert [] == taken(second, 9)
-    second.close()
-    assert ["new"] == taken(start(), 9)
-
-
 def test_seen_pages_are_not_taken_over(start: Any) -> None:
     """As after a kill between a commit and the end of the claim. The claim of a list page asks the newest slices only."""
     now = DAY * 20_000
@@ -207,18 +196,6 @@ def test_a_claim_ends_a_window_after_it_was_left(
         second.close()
     if minutes:
         assert [] == taken(start(now=now + 3 * lasts, **own), 9)
-
-
-def test_clear_forgets_claims(start: Any) -> None:
-    first = start()
-    first.claim_many([A], notes=["A"])
-    first.close()
-    second = start()
-    second.claim_many([B], notes=["B"])
-    second.clear()
-    assert ([], [NEW, NEW]) == (taken(second, 9), second.claim_many([A, B]))
-    second.close()
-    assert [] == taken(start(), 9)
 
 
 def test_a_dead_process_has_not_died_of_what_had_failed_before(start: Any) -> None:

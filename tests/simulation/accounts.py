@@ -143,11 +143,6 @@ class Account:
         for history in self.histories.values():
             history.change_cases(restarted)
 
-    def is_restored(self) -> None:
-        """All was forgotten, and another client has put back what was saved."""
-        for history in self.histories.values():
-            history.change(lambda state: [(state.saved or self.NOTHING)._replace(pending=state.pending, saved=state.saved)])  # fmt: skip
-
     # The model
 
     def apply(self, op: Op, item: str, state: Any) -> Outcomes:

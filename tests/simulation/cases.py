@@ -59,8 +59,7 @@ class AsyncDistinct(Played, AsyncDistinctCounter):
 
 
 def bloom(world: World, number: int, name: str, **arguments: Any) -> Any:
-    """A filter of minutes. ``is_async`` and ``is_kept``: the driver, and whether it keeps connections. ``adopts``: only the first
-    object says how many shards there are."""
+    """A filter of minutes. ``is_async`` and ``is_kept``: the driver, and whether it keeps connections."""
     is_async, is_kept = arguments.pop("is_async", False), arguments.pop("is_kept", False)
     given: dict[str, Any] = {
         "granularity": "60s",
@@ -69,8 +68,6 @@ def bloom(world: World, number: int, name: str, **arguments: Any) -> Any:
         "session_ttl": 150,
         "shards": 1,
     }
-    if arguments.pop("adopts", False):
-        given["shards"] = None if number else 2
     kind = AsyncBloom if is_async else Bloom
     store = _made(kind, world, number, name, is_async=is_async, **{**given, **arguments})
     if is_kept:

@@ -22,10 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from tbloom.bloom import transfer
-from tbloom.bloom.archive import Part, parts_at
-from tbloom.bloom.layout import Layout
-from tbloom.cli.kit.filters import of_config
 from tests.simulation.accounts import LENGTH, SLICES
 from tests.simulation.callers import Caller, add_many, clear
 from tests.simulation.network import LOST, Link
@@ -215,33 +211,6 @@ def _clear_and_add(world: World, case: Case) -> None:
         world.through(other, question(world.account.histories))
 
 
-def _export(world: World, case: Case) -> None:
-    """Another client makes a copy of a filter, as ``tbloom export`` does."""
-    config = world.stores[0].config
-    seen = of_config(world.server.client, config)
-    layouts = seen.run(transfer.read_layouts(config))
-    parts = {
-        part._replace(items=seen.run(transfer.read_items(config, part))): data
-        for part in parts_at(config, layouts, world.account.now).values()
-        if (data := seen.run(transfer.read_part(config, part)))
-    }
-    world.account.is_saved()
-    restore = partial(_restore, world, case, layouts, parts)
-    world.events["another client restores the copy"] = restore
-
-
-def _restore(world: World, case: Case, layouts: list[Layout], parts: dict[Part, bytes]) -> None:
-    """The same client restores it, as ``tbloom import --replace`` does."""
-    live = {part: data for part, data in parts.items() if part.expires > world.account.now}
-    world.through(_other(world, case), clear(world.account.histories))
-    if live:
-        upload = transfer.Upload(of_config(world.server.client, world.stores[0].config))
-        for part, data in live.items():
-            upload.send(part, data)
-        upload.install([layout.entries for layout in layouts], "")
-        world.account.is_restored()
-
-
 def _other(world: World, case: Case) -> int:
     """The number of the other client's object."""
     if world.other is None:
@@ -258,7 +227,6 @@ EVENTS: dict[str, Callable[..., Any]] = {
     "the clock is set on": partial(_step, ms=LENGTH),
     "the clock is set back": partial(_step, ms=-40_000),
     "another client clears and adds": _clear_and_add,
-    "another client makes a copy": _export,
     "scripts are forgotten": _forget_scripts,
     "the server saves": _save,
 }

@@ -1,5 +1,5 @@
-"""The cases of filters with a window: adds and clears, slices that end, growth, clocks, restarts, the drivers, changes
-of the whole filter, and claims: who works on an item, what becomes of the work of the dead."""
+"""The cases of filters with a window: adds and clears, slices that end, growth, clocks, restarts, the drivers,
+and claims: who works on an item, what becomes of the work of the dead."""
 
 from __future__ import annotations
 
@@ -142,35 +142,11 @@ FILTERS = [
          events=("the slice ends", "the clock is set back", "the slice ends"), **_LARGE),
     Case("slices grow while the server's clock is set", "a b c d", _GROWING_BACK, {"capacity": 2, "bits": 2**12, "hashes": 7},
          events=("the clock is set back", "the slice ends"), **_LARGE),
-    Case("another client restores a copy", _SIX, _batches(_SIX, 3), events=("another client makes a copy", "the slice ends"), **_LARGE),
-    Case("slices grow, another client restores a copy", _SIX, _batches(_SIX, 3), {"capacity": 2}, events=("another client makes a copy",), **_LARGE),
     Case("the server comes back with what it had saved", _SIX, _batches(_SIX, 3), events=("the server saves",), **_LARGE),
     Case("tasks whose items go together", "a b c d", _TOGETHER, is_async=True, events=_TIMES, **_LARGE),
     Case("tasks over kept connections, another clears", "a b c d", _ONE_BY_ONE_AND_CLEAR, {"is_kept": True},
          is_async=True, events=_TIMES, **_LARGE),
     Case("tasks add many, another clears", _NINE, _MANY_AND_CLEAR, is_async=True, events=_TIMES, **_LARGE),
-]  # fmt: skip
-
-
-_LETTERS = _SIX.split()
-_FIVE: dict[str, Any] = {"faults": 5, "kinds": ALL, "events": ("the slice ends", "scripts are forgotten")}  # fmt: skip
-
-
-_ADDING = [
-    (0, add_many(_LETTERS[:4]), contains("a"), add("f")),
-    (0, add("f"), add("a"), contains("f")),
-    (1, add_many(_LETTERS[::-1]), add("b")),
-]
-
-
-def _begun(world: World, _: Case) -> None:
-    """The filter is stored with the first object's parameters, and holds an item."""
-    world.through(0, add("f"))
-
-
-CHANGES = [
-    Case("clients adopt the stored shards", _SIX, _ADDING, {"adopts": True}, before=_begun, **_FIVE),
-    Case("tasks adopt the stored shards", _SIX, _ADDING, {"adopts": True}, before=_begun, is_async=True, **_FIVE),
 ]  # fmt: skip
 
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 
 from tests.simulation.cases import Broken, Case
-from tests.simulation.filters import CHANGES, CLAIMS, FILTERS
+from tests.simulation.filters import CLAIMS, FILTERS
 from tests.simulation.network import Player
 from tests.simulation.schedules import both, replay, sample, shortest
 from tests.simulation.stores import OTHERS
 
-CASES = {case.name: case for case in [*FILTERS, *CLAIMS, *CHANGES, *OTHERS]}
+CASES = {case.name: case for case in [*FILTERS, *CLAIMS, *OTHERS]}
 
 
 def play(player: Player, case: Case, seconds: float, seed: int) -> tuple[int, bool]:
