@@ -22,9 +22,9 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO, NamedTuple
 
 from tbloom.bloom.config import LAYOUT, Config
@@ -34,7 +34,7 @@ from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import TBloomError
 
 FORMAT = 5
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 #: Parameters of an older format of filters. It differs from this one in claims, which no archive has.
 _OLDER = re.compile('^{"layout":3,')
 _LEVEL = 1  # of gzip: higher levels hardly compress bits better
@@ -84,28 +84,17 @@ class Manifest:
     format: int = FORMAT
 
 
-class ArchiveWriter:
-    """An archive that is being written."""
-
-    def __init__(self, tar: tarfile.TarFile) -> None:
-        self._tar = tar
-
-    def add(self, name: str, data: bytes) -> None:
-        """Write a part under its name."""
-        member = tarfile.TarInfo(name)
-        member.size = len(data)
-        self._tar.addfile(member, io.BytesIO(data))
-
-    def finish(self, manifest: Manifest) -> None:
-        """Write the manifest, without which the archive is not whole."""
-        self.add(_MANIFEST, json.dumps(asdict(manifest)).encode())
-
-
 @contextmanager
-def writing(file: BinaryIO) -> Iterator[ArchiveWriter]:
-    """Yield an archive to write into the file."""
+def writing(file: BinaryIO) -> Iterator[Callable[[str, bytes], None]]:
+    """Yield what writes a member into the file: its name, and its bytes. The manifest, without which it is not whole, comes last."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=_LEVEL) as tar:
-        yield ArchiveWriter(tar)
+
+        def add(name: str, data: bytes) -> None:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+        yield add
 
 
 class Archive:
@@ -115,7 +104,7 @@ class Archive:
         self._name = name
         self._tar = tar
         self.manifest: Manifest = _manifest(tar)
-        self._members = {member.name: member for member in tar if member.name != _MANIFEST}
+        self._members = {member.name: member for member in tar if member.name != MANIFEST}
 
     def __len__(self) -> int:
         """Return the number of parts in the file."""
@@ -172,7 +161,7 @@ def _damaged(name: str) -> TBloomError:
 
 
 def _manifest(tar: tarfile.TarFile) -> Manifest:
-    member = tar.extractfile(_MANIFEST)
+    member = tar.extractfile(MANIFEST)
     values = json.load(member) if member else {}
     found = Manifest(**{name: values[name] for name in Manifest.__annotations__})
     found = replace(found, parameters=_OLDER.sub(f'{{"layout":{LAYOUT},', found.parameters))

@@ -13,19 +13,21 @@ server fails or the restore is killed between two shards, the filter is incomple
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
 from tbloom.bloom import calls
-from tbloom.bloom.archive import Archive, Manifest, Part, parts_at, writing
+from tbloom.bloom.archive import MANIFEST, Archive, Manifest, Part, parts_at, writing
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.info import items_in
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sync import TimeBloom
-from tbloom.engine.flow import Call, Flow, Status, request, text
+from tbloom.engine.flow import Call, Status, request, text
 from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.server import server_time
 from tbloom.errors import TBloomError
@@ -43,50 +45,49 @@ def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]
     Raise TBloomError if the filter is cleared meanwhile.
     """
     config, found, written = seen.config, dict[str, Part](), 0
-    layouts = seen.run(read_layouts(config))
-    with writing(file) as archive:
+    layouts = _layouts(seen)
+    with writing(file) as add:
         for name, part in parts_at(config, layouts, seen.run(server_time(config))).items():
-            if data := seen.run(read_part(config, part)):
-                archive.add(name, data)
-                found[name] = part
-                written += len(data)
-                advance(len(data))
-        now_known = seen.run(read_layouts(config))
-        if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):
+            key = config.keys.slice(part.label, part.shard, part.number)
+            data = _reply(seen, Call(("GET", key)))
+            if not data:
+                continue
+            if len(data) != part.size:
+                raise _cleared(config)
+            add(name, data)
+            found[name] = part
+            written += len(data)
+            advance(len(data))
+        if [each.generation for each in layouts] != [each.generation for each in _layouts(seen)]:
             raise _cleared(config)
-        items = {name: seen.run(read_items(config, part)) for name, part in found.items()}
-        [maker] = seen.run(request([Call(("GET", config.keys.fingerprinter()))]))
+        items = dict[str, int]()
+        for name, part in found.items():  # at least those that were read
+            field = config.keys.field(part.label, part.number)
+            counted = _reply(seen, Call(("HGET", config.keys.state(part.shard), field)))
+            items[name] = items_in(counted)
+        maker = checked(_reply(seen, Call(("GET", config.keys.fingerprinter()))))
         entries = [layout.entries for layout in layouts]
-        archive.finish(Manifest(config.name, config.stored, checked(maker), entries, items))
+        manifest = Manifest(config.name, config.stored, maker, entries, items)
+        add(MANIFEST, json.dumps(asdict(manifest)).encode())
     return len(found), written
 
 
-def read_layouts(config: Config) -> Flow[list[Layout]]:
-    """Return the layout of each shard. Raise TBloomError if a shard has other parameters."""
-    found = []
+def _layouts(seen: TimeBloom) -> list[Layout]:
+    """Return the layout of each shard. Raise ConfigMismatch if a shard has other parameters."""
+    config, found = seen.config, list[Layout]()
     for shard in range(config.shards):
         key, state = config.keys.config(shard), config.keys.state(shard)
-        stored, layout = yield from request([Call(("GET", key)), Call(("HGET", state, "layout"))])
+        calls = [Call(("GET", key)), Call(("HGET", state, "layout"))]
+        stored, layout = seen.run(request(calls))
         if stored is not None and text(stored) != config.stored:
             raise mismatch(config, stored)
         found.append(Layout(config, text(layout or ""), shard))
     return found
 
 
-def read_part(config: Config, part: Part) -> Flow[bytes]:
-    """Return the bytes of a part; none if it does not exist."""
-    key = config.keys.slice(part.label, part.shard, part.number)
-    [data] = yield from request([Call(("GET", key))])
-    if data and len(data) != part.size:
-        raise _cleared(config)
-    return data or b""
-
-
-def read_items(config: Config, part: Part) -> Flow[int]:
-    """Return the number of items in a part now: at least those that were read."""
-    field = config.keys.field(part.label, part.number)
-    [count] = yield from request([Call(("HGET", config.keys.state(part.shard), field))])
-    return items_in(count)
+def _reply(seen: TimeBloom, call: Call) -> Any:
+    [reply] = seen.run(request([call]))
+    return reply
 
 
 def _cleared(config: Config) -> TBloomError:
@@ -126,7 +127,7 @@ class Upload:
         """Upload a part."""
         key = self._config.keys.incoming(part.label, part.shard, part.number, self._token)
         self._keys[part] = key
-        self._run(Call(("SET", key, data, "PX", str(_LIFE_MS))))
+        _reply(self._seen, Call(("SET", key, data, "PX", str(_LIFE_MS))))
 
     def install(self, entries: Sequence[str], fingerprinter: str) -> None:
         """Install all parts, by one script call for each shard."""
@@ -134,7 +135,7 @@ class Upload:
         expires = shard_expiry(config, max(part.expires for part in self._keys), None)
         until = () if expires == ALWAYS.end else ("PXAT", str(expires))
         parameters = Call(("SET", keys.root, config.stored, "NX", *until))
-        if config.shards > 1 and self._run(parameters) is None:
+        if config.shards > 1 and _reply(self._seen, parameters) is None:
             raise self._begun()
         try:
             for shard, of_shard in enumerate(entries):
@@ -148,13 +149,13 @@ class Upload:
             raise
         self._keys.clear()
         if fingerprinter:
-            self._run(Call(("SET", keys.fingerprinter(), fingerprinter, *until)))
+            _reply(self._seen, Call(("SET", keys.fingerprinter(), fingerprinter, *until)))
 
     def remove(self) -> None:
         """Delete the parts that were not installed."""
         with suppress(Exception):  # they expire anyway
             for key in self._keys.values():
-                self._run(Call(("UNLINK", key)))
+                _reply(self._seen, Call(("UNLINK", key)))
 
     def _install(self, shard: int, entries: str, parts: list[Part]) -> None:
         restored = [
@@ -163,7 +164,7 @@ class Upload:
         ]
         incoming = [self._keys[part] for part in parts]
         call = calls.restore_shard(self._config, shard, entries, incoming, restored)
-        status, payload = self._run(call)
+        status, payload = _reply(self._seen, call)
         if status == Status.MISMATCH:
             raise self._begun()
         if status == Status.DAMAGED:
@@ -172,10 +173,6 @@ class Upload:
             )
         if status != Status.OK:
             raise refusal(self._config, status, payload)
-
-    def _run(self, call: Call) -> Any:
-        [reply] = self._seen.run(request([call]))
-        return reply
 
     def _begun(self) -> TBloomError:
         return TBloomError(
