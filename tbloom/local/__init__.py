@@ -6,7 +6,6 @@
     memory.py    a store in memory
     file.py      a store in a file: its format, and the order of writes that survives a crash
     shard.py     the parts of one shard's live slices, and an item's bits in them
-    protocol.py  the work of the verbs
-    info.py      info()
     sync.py      LocalBloom
+    claims.py    LocalBloom with the claims of a crawl
 """

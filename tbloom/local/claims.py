@@ -134,7 +134,7 @@ class CrawlLocal(LocalBloom):
                     names = f"{self.path}.claims", f"{self.path}.claims-wal"
                     self._files = {name: Path(name).stat() for name in names}
             with self._changing() as database:
-                now = self._protocol.clock()
+                now = self._clock()
                 database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
                 self._leave(database, 2)
                 query = (
@@ -302,7 +302,7 @@ class CrawlLocal(LocalBloom):
 
     def now(self) -> float:
         """Return the time of this machine (s since the epoch)."""
-        return self._protocol.clock() / 1000
+        return self._clock() / 1000
 
     @property
     def claimed(self) -> int:
@@ -365,7 +365,7 @@ class CrawlLocal(LocalBloom):
 
     def _expiry(self) -> int:
         """Return when claims expire that are left now (ms)."""
-        now, window = self._protocol.clock(), self.config.window
+        now, window = self._clock(), self.config.window
         return max(window.expires(window.slice_at(now)), now + _LEAST_MS)
 
     def _end(self, database: sqlite3.Connection, items: Collection[bytes]) -> None:

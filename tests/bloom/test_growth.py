@@ -181,7 +181,7 @@ def test_slices_that_are_filled_late_have_two_parts(
             clockwork.go_on(86_400)
             for one in (sized, seen):
                 if isinstance(one, LocalBloom):
-                    one._protocol.clock = lambda day=day: 86_400_000 * (18_050 + day)
+                    one._clock = lambda day=day: 86_400_000 * (18_050 + day)
             for keep, count in spread.items():
                 items = [f"item {number}" for number in itertools.islice(added, count)]
                 sized.add_many(items, keep=keep)

@@ -248,9 +248,9 @@ def test_an_interrupt_at_any_line_leaves_the_filter_whole(
     def filled() -> LocalBloom:
         path = tmp_path / str(len([*tmp_path.iterdir()])) if is_file else None
         store = LocalBloom(path=path, granularity="1h", slices=3, capacity=3)
-        store._protocol.clock = lambda: hour
+        store._clock = lambda: hour
         store.add_many(old)
-        store._protocol.clock = lambda: hour + 3_600_000
+        store._clock = lambda: hour + 3_600_000
         return store
 
     with filled() as store:

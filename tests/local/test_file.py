@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 def at(now: int, path: Path, **parameters: Any) -> LocalBloom:
     """A filter whose clock stands at ``now`` (ms)."""
     seen = LocalBloom(path=path, **{"capacity": 1000, **parameters})
-    seen._protocol.clock = lambda: now
+    seen._clock = lambda: now
     return seen
 
 
@@ -79,7 +79,7 @@ def _write_on(path: Path, seed: int, out: int) -> None:
     """Offers items for ever that other writers offer too, and writes the new ones to ``out``, where no line is cut short."""
     chance, seen = random.Random(seed), at(0, path, capacity=300, error_rate=1e-6, slices=3)
     number = 0
-    seen._protocol.clock = lambda: START + number // 2000 * DAY // 2
+    seen._clock = lambda: START + number // 2000 * DAY // 2
     while True:
         items = [f"{number}-{i}" for i in range(chance.choice([1, 1, 50]))]
         new = seen.add_many(items) if len(items) > 1 else [seen.add(items[0])]
@@ -125,7 +125,7 @@ def test_other_parameters_are_refused(path: Path) -> None:
             with pytest.raises(ConfigMismatch) as caught:
                 verb()
             assert caught.value.differences["granularity"] == ("3600s", "7200s")
-        other._protocol.clock = seen._protocol.clock = lambda: START + DAY // 24
+        other._clock = seen._clock = lambda: START + DAY // 24
         assert [True, True] == [other.add("b"), other.add("a")]
         with pytest.raises(ConfigMismatch):
             seen.add("a")
@@ -177,8 +177,8 @@ def test_a_damaged_file_is_an_error_that_says_how_to_go_on(
 def test_a_count_that_can_t_be_right_is_an_error_until_the_filter_is_cleared(path: Path) -> None:
     with at(START, path) as seen, at(START, path) as other:
         seen.add("a")
-        [part] = seen._protocol.store.contents.parts
-        seen._protocol.store.buffer(part)[:8] = b"\xff" * 8
+        [part] = seen._store.contents.parts
+        seen._store.buffer(part)[:8] = b"\xff" * 8
         with pytest.raises(TBloomError, match=r"is damaged; clear\(\) the filter"):
             other.add("a")
         other.clear()
@@ -300,11 +300,11 @@ def test_a_full_disk_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch
                 seen.add_many(many)
             added = seen.info()
             assert before.items <= added.items < 549
-            seen._protocol.clock = lambda: START + DAY
+            seen._clock = lambda: START + DAY
             with pytest.raises(OSError, match="No space left"):
                 seen.add("one")
             assert "one" not in seen
-            seen._protocol.clock = lambda: START
+            seen._clock = lambda: START
             assert added == seen.info()
         assert all(seen.add_many(many))
         assert not any(seen.add_many(many))
@@ -364,8 +364,8 @@ class Disk:
         """The number of changes that the file has after a crash, if these writes are on the disk. Raises if it can't be read."""
         self.copy.write_bytes(self.after(writes))
         with LocalBloom(path=self.copy, readonly=True, **self.parameters) as seen:
-            seen._protocol.clock = lambda: START
-            version = seen._protocol.store.version
+            seen._clock = lambda: START
+            version = seen._store.version
             assert version != self._before or all(seen.contains_many(self.items))
             return version
 
@@ -379,8 +379,8 @@ def test_a_crash_of_the_machine_leaves_a_file_that_can_be_read(
         disk = Disk(path, monkeypatch)
         for number in range(300):
             seen.add(f"item {number}")
-            assert seen._protocol.store.version == disk.crashed([])
-        assert seen._protocol.store.version > 3
+            assert seen._store.version == disk.crashed([])
+        assert seen._store.version > 3
 
 
 def test_a_crash_while_a_slice_begins_leaves_what_the_directory_names(
@@ -391,9 +391,9 @@ def test_a_crash_while_a_slice_begins_leaves_what_the_directory_names(
     with at(START, path, slices=1) as seen:
         seen.add_many(items)
         disk = Disk(path, monkeypatch, items, slices=1)
-        seen._protocol.clock = lambda: START + DAY
+        seen._clock = lambda: START + DAY
         seen.add("tomorrow")
-        assert seen._protocol.store.version == disk.crashed([])
+        assert seen._store.version == disk.crashed([])
 
 
 @pytest.fixture
@@ -459,7 +459,7 @@ def test_a_reader_changes_nothing(path: Path) -> None:
         assert reader.info().items == 1
         assert reader.last_seen("a")
         assert before == _state(path)
-        assert reader._protocol.store._view.readonly
+        assert reader._store._view.readonly
         reader.close()
 
 

@@ -28,7 +28,7 @@ DAY = timedelta(days=1)
 
 def set_day(seen: LocalBloom, day: float) -> None:
     """Lets the clock of a filter stand still, so many days after the start."""
-    seen._protocol.clock = lambda: to_ms(START + day * DAY)
+    seen._clock = lambda: to_ms(START + day * DAY)
 
 
 def opened(path: Path | None = None, day: int = 0, **given: Any) -> Any:
@@ -50,7 +50,7 @@ def test_the_room_of_slices_that_have_left_is_used_again(local: Callable[..., An
     for day in range(20):
         set_day(seen, day)
         assert all(seen.add_many(f"{day} {i}" for i in range(900)))
-        assert min(day + 1, 3) == len(seen._protocol.store.contents.parts)
+        assert min(day + 1, 3) == len(seen._store.contents.parts)
         sizes.append(seen.path and Path(seen.path).stat().st_size)
     assert len(set(sizes[4:])) == 1
 

@@ -44,7 +44,7 @@ def start(path: Path) -> Iterator[Any]:
         seen = CrawlLocal(path=path, **{"capacity": 1000, "error_rate": 1e-9, **parameters})
         opened.append(seen)
         if now is not None:
-            seen._protocol.clock = lambda: now
+            seen._clock = lambda: now
         seen.open_claims()
         return seen
 
@@ -188,7 +188,7 @@ def test_a_claim_ends_a_window_after_it_was_left(
     first.claim_many([A], notes=["A"])
     lasts = (minutes or 10**6) * 60_000
     now += 3 * lasts
-    first._protocol.clock = lambda: now
+    first._clock = lambda: now
     first.close()
     for later in (lasts - 1, lasts * 3 // 2):
         second = start(now=now + later, **own)
