@@ -5,22 +5,27 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tbloom.engine.batches import Knowledge
-from tbloom.engine.buckets import BucketDispatcher
-from tbloom.engine.directory import BITS, Directory
+from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
+from tbloom.engine.directory import BITS, LAST_BUCKET, Directory
 from tbloom.engine.flow import Call, Flow, Status, chunks, request, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import mismatch, refusal
-from tbloom.engine.pending import Answers
+from tbloom.engine.pending import Answers, Batch, answers_of
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.exact import calls
-from tbloom.exact.calls import ExactBatch
 from tbloom.exact.config import ExactConfig
 
+_CHANGE = Script("exact/change")
+_CLEAR = Script("exact/clear")
+
+#: A bucket with more entries than this is split. Redis keeps up to 128 entries in its compact form (a listpack). With a lower
+#: limit, a search is faster, but the keys take more memory.
+_MAX_ENTRIES = 80
 #: The most items of one call. A new item takes the server some 9 us.
 _ITEMS_PER_CALL = 150
 #: The fewest and the most buckets that a call sweeps besides the buckets of its items. Each item adds one to the most. Sweeping a
@@ -33,6 +38,22 @@ _MANY_DEAD = 0.05
 _FEW_LEFT = 12
 #: A client that only looks up items compares the parameters again after this time (s).
 _COMPARE_EVERY = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class ExactBatch(Batch):
+    """The items of one call to an exact filter."""
+
+    #: The first argument of the script.
+    verb: str = "discard"
+    #: How long new items are remembered (ms); 0 if the call adds none.
+    ttl: int = 0
+    #: True if the client has compared the parameters at the root key just before the call.
+    compared: bool = False
+    #: The directory of its last call; None if the call clears the filter.
+    directory: Directory | None = None
+    #: When each remembered item expires (ms), for the verb ``expires``.
+    times: Sequence[int] = ()
 
 
 class _Sweep:
@@ -81,16 +102,26 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
 
     def add_items(self, digests: Iterable[int], ttl: int) -> Flow[Answers]:
         """Add the new items for ``ttl`` ms, and return the answers."""
-        return self.add(self.batches(digests, ttl), partial(self.call, "add"))
+        return self.add(self._batches(digests, "add", ttl), self.call)
 
     def discard(self, digests: list[int]) -> Flow[Answers]:
         """Remove the items, and return which of them were remembered."""
-        return self.remove_items(self.batches(digests), partial(self.call, "discard"))
+        return self.remove_items(self._batches(digests, "discard"), self.call)
 
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[ExactBatch]:
+    def contains(self, digests: Iterable[int]) -> Flow[Answers]:
+        """Return which of the items are remembered."""
+        return answers_of((yield from self.look_up(digests)))
+
+    def look_up(self, digests: Iterable[int], verb: str = "contains") -> Flow[list[ExactBatch]]:
+        """Return the batches with their answers; with the verb ``expires``, also the items' times."""
+        batches = self._batches(digests, verb)
+        yield from self.send(batches, self.call)
+        return batches
+
+    def _batches(self, digests: Iterable[int], verb: str, ttl: int = 0) -> list[ExactBatch]:
         """Return batches of the distinct digests. Each batch has one shard, and is sent in one call."""
         return [
-            ExactBatch(list(some), shard, ttl=ttl)
+            ExactBatch(list(some), shard, verb=verb, ttl=ttl)
             for shard, keys in by_shard(digests, self.config.shards, _shard_of).items()
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
@@ -160,20 +191,44 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
             case [dead, left]:
                 self._sweeps[batch.shard].adapt(dead, left)
 
-    def call(self, verb: str, batch: ExactBatch) -> Call:
-        """Return a call of ``lua/exact/change.lua`` for the shard's last known directory. The batch keeps the directory."""
-        batch.directory = directory = self.directory(batch.shard)
+    def call(self, batch: ExactBatch) -> Call:
+        """Return a call of ``lua/exact/change.lua`` for the shard's last known directory. The batch keeps the directory.
+
+        An add also removes expired entries from some buckets.
+        """
+        config, keys, shard, how = self.config, self.config.keys, batch.shard, tuple[int, ...]()
+        batch.directory = directory = self.directory(shard)
         batch.generation = directory.generation
-        swept = list[int]()
-        if verb == "add":
-            swept = self._sweeps[batch.shard].next_buckets(directory, len(batch.digests))
-        call = calls.change(self.config, verb, batch, directory, swept)
+        prefix = keys.buckets(directory.generation, shard)
+        halves = [*map(directory.half_of, batch.digests)]
+        buckets = keys_of_halves(prefix, halves)
+        if batch.verb == "add":
+            swept = self._sweeps[shard].next_buckets(directory, len(halves))
+            buckets += [f"{prefix}{bucket}" for bucket in swept]
+            how = batch.ttl, _MAX_ENTRIES, LAST_BUCKET, *swept
+        is_compared = int(batch.compared or config.shards == 1)
         batch.compared = False  # other clients may change the parameters before the next call
-        return call
+        checked = batch.verb, batch.lane.token, config.stored, is_compared, directory.generation
+        return _CHANGE.call(
+            (keys.config(shard), keys.layout(shard), keys.lane(batch.lane.name, shard), *buckets),
+            (*checked, LANE_TTL_MS, packed(halves, batch.digests), *how),
+        )
+
+    def clear(self, shard: int, generation: str) -> Flow[None]:
+        """Delete a shard's layout, which has this generation, and its parameters."""
+        batch = ExactBatch([], shard, generation=generation)
+        return self.send([batch], self._clear_call, Knowledge.STORED)
+
+    def _clear_call(self, batch: ExactBatch) -> Call:
+        config, keys, shard = self.config, self.config.keys, batch.shard
+        return _CLEAR.call(
+            (keys.lane(batch.lane.name, shard), keys.config(shard), keys.layout(shard)),
+            (batch.lane.token, config.stored, LANE_TTL_MS, batch.generation),
+        )
 
     def replay(self, batch: ExactBatch) -> Call:
         """Return a discard without items. The server keeps its token even if nothing is found."""
-        return self.call("discard", batch)
+        return self.call(batch)
 
     def _lifetime_ms(self, batch: ExactBatch) -> int:
         """Return how long (ms) the items that a batch has added are remembered."""

@@ -18,24 +18,24 @@ from tbloom.arguments import (
     takes,
 )
 from tbloom.engine.batcher import SharedCall
-from tbloom.engine.batches import Knowledge, seen_again
+from tbloom.engine.batches import seen_again
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Call, Flow, request, request_all, text
 from tbloom.engine.methods import removing, verb
 from tbloom.engine.parameters import mismatch
-from tbloom.engine.pending import Answers, answers_of, in_order
+from tbloom.engine.pending import Answers, in_order
+from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions, memory_of_buckets
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.exact import calls
-from tbloom.exact.calls import ExactBatch
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.dispatcher import ExactDispatcher
 from tbloom.exact.info import ExactInfo
 from tbloom.window import from_ms
 
+_COUNT = Script("exact/count")
 #: How long an item is remembered by default (s).
 DEFAULT_TTL = 3600
 
@@ -144,11 +144,12 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def contains(self, item: Item) -> Flow[bool]:
         """Return True if the item is remembered. Nothing is changed."""
         key = fingerprint(encode(item))
-        return bool((yield from self._contains([key]))[key])
+        return bool((yield from self._dispatcher.contains([key]))[key])
 
     @contains.shared
     def _shared_contains(self, item: Item) -> tuple[SharedCall, int]:
-        return SharedCall("contains", self.run, self._contains), fingerprint(encode(item))
+        ask = self._dispatcher.contains
+        return SharedCall("contains", self.run, ask), fingerprint(encode(item))
 
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
@@ -192,10 +193,10 @@ class ExactVerbs(Store[Client, ExactConfig]):
             directory = yield from read_directory(config.name, config.keys.layout(shard))
             groups = bucket_keys(config.keys.buckets(directory.generation, shard), directory)
             buckets += chain.from_iterable(groups)
-            counts = [calls.count(keys, directory.generation) for keys in groups]
+            counts = [_COUNT.call(keys, (directory.generation,)) for keys in groups]
             for counted in (yield from request_all(counts)):
                 items, dead = items + counted[0], dead + counted[1]
-        warnings = yield from _warnings(config)
+        warnings = yield from self._evictions()
         return ExactInfo(
             name=config.name,
             shards=config.shards,
@@ -209,7 +210,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     @verb
     def warnings(self) -> Flow[list[str]]:
         """Return warnings about dangers to the filter: a server that drops keys when its memory is full."""
-        return _warnings(self.config)
+        return self._evictions()
 
     @removing
     @verb
@@ -232,31 +233,22 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
 
-    def _contains(self, digests: Iterable[int]) -> Flow[Answers]:
-        return answers_of((yield from self._look_up(digests)))
+    def _evictions(self) -> Flow[list[str]]:
+        return evictions([*map(self.config.keys.config, range(self.config.shards))])
 
     def _contains_each(self, digests: list[int]) -> Flow[list[bool]]:
-        answers = yield from self._contains(digests)
+        answers = yield from self._dispatcher.contains(digests)
         return [bool(answers[digest]) for digest in digests]
 
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
         found: dict[int, datetime] = {}
-        for batch in (yield from self._look_up(digests, "expires")):
+        for batch in (yield from self._dispatcher.look_up(digests, "expires")):
             found.update(zip(batch.items_with("1"), map(from_ms, batch.times), strict=True))
         return [found.get(key) for key in digests]
-
-    def _look_up(self, digests: Iterable[int], verb: str = "contains") -> Flow[list[ExactBatch]]:
-        batches = self._dispatcher.batches(digests)
-        yield from self._dispatcher.send(batches, partial(self._dispatcher.call, verb))
-        return batches
 
 
 def _in_order(digests: list[int], flow: Flow[Answers]) -> Flow[list[bool]]:
     return in_order((yield from flow), digests)
-
-
-def _warnings(config: ExactConfig) -> Flow[list[str]]:
-    return evictions([*map(config.keys.config, range(config.shards))])
 
 
 def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
@@ -270,7 +262,6 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
             directory = yield from read_directory(config.name, config.keys.layout(shard))
         except TBloomError:  # the layout is not tbloom's, so it leads to no buckets
             directory = Directory("")
-        cleared = ExactBatch([], shard, generation=directory.generation)
-        yield from dispatcher.send([cleared], partial(calls.clear, config), Knowledge.STORED)
+        yield from dispatcher.clear(shard, directory.generation)
         prefix = config.keys.buckets(directory.generation, shard)
         yield from request_all([Call(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)])

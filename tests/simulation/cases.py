@@ -13,7 +13,7 @@ from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.distinct import dispatcher as distinct_calls
 from tbloom.exact import ExactFilter
-from tbloom.exact import calls as exact_calls
+from tbloom.exact import dispatcher as exact_calls
 from tests.simulation import ends
 from tests.simulation.accounts import SLICES, Account, WindowAccount
 from tests.simulation.callers import Caller

@@ -24,7 +24,7 @@ def _player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
 def player(_player: Player, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
     """Plays schedules; tbloom looks at their clocks, and waits for nothing."""
     monkeypatch.setattr(Retries, "pause", 0.0)
-    for module in ("exact.calls", "distinct.dispatcher"):  # each case sets it
+    for module in ("exact.dispatcher", "distinct.dispatcher"):  # each case sets it
         monkeypatch.setattr(f"tbloom.{module}._MAX_ENTRIES", 80)
     clock = _player.server.clock
     with clock.shown_to_clients():
