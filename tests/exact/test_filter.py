@@ -5,7 +5,6 @@ alike: contract/test_stores.py. That its answers are those of a dict: ``tests/si
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -17,7 +16,6 @@ from tbloom.exact import ExactFilter
 from tbloom.exact.config import ExactConfig
 from tests.helpers.clock import Clockwork
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
 from tests.helpers.stores import EXACT
@@ -37,19 +35,6 @@ async def test_clear_works_with_any_stored_number_of_shards(
         assert [] == keys_of(client, name)
         assert all(await seen.add_many(items))
         await seen.clear()
-
-
-def test_a_late_add_does_not_bring_a_discarded_item_back(url: str, name: str) -> None:
-    """The discard first ends the add, so that a late copy of it changes nothing."""
-    with ExactFilter.from_url(url, name) as seen:
-        seen.add("before")
-        flow = flow_of(seen, "add", "a")
-        late = next(flow)
-        with suppress(redis.ConnectionError):
-            flow.throw(redis.ConnectionError())
-        assert not seen.discard("a")
-        replies_to(seen.client, late)
-        assert not seen.contains("a")
 
 
 def test_the_stored_format_has_a_number() -> None:
@@ -176,23 +161,6 @@ def test_at_most_a_tenth_of_the_entries_are_expired_while_items_are_added(
         shares.append(info.dead / info.items)
     print([f"{share:.3f}" for share in shares], info)
     assert max(shares) <= 0.1
-
-
-def test_an_add_says_how_many_dead_entries_it_has_swept(
-    clockwork: Clockwork, seen: ExactFilter
-) -> None:
-    """And how many are left, in a filter with one bucket: the client sweeps more when many are dead."""
-    seen.add_many([*"abc"], ttl=60)
-    seen.add_many([*"xy"], ttl=3600)
-    clockwork.go_on(61)
-    flow = flow_of(seen, "add", "x")
-    [[_, answer, _, dead, left]] = replies_to(clockwork.client, next(flow))
-    flow.close()
-    assert (b"0", 3, 2) == (answer, dead, left)
-    for first in (0, 60):
-        seen.add_many(map(str, range(first, first + 60)), ttl=60)
-        clockwork.go_on(61)
-    assert 1 == seen.info().buckets  # dead entries split none
 
 
 def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Clockwork, seen: ExactFilter) -> None:
