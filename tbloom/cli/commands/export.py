@@ -85,9 +85,9 @@ def import_(
 def _with_slices(config: Config, slices: int) -> Config:
     """Return the parameters with another number of slices."""
     known: dict[str, Any] = {**filters.parameters_of(config)}
-    sizes = {"bits": None, "hashes": None}
-    # Bits and hashes follow from the new window, unless they were chosen.
-    usual = configure(config.name, **{**known, **sizes})
-    if (config.bits, config.hashes) == (usual.bits, usual.hashes):
-        known |= sizes
+    # What follows from the other parameters follows from the new window, too.
+    for derived in {"bits": None, "hashes": None}, {"capacity": None}:
+        if configure(config.name, **{**known, **derived}).stored == config.stored:
+            known |= derived
+            break
     return configure(config.name, prefix=config.prefix, **{**known, "slices": slices})
