@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_ARTICLES = 240
-#: The lists that an article is in, of each kind of list. They have about the same length.
-_LISTS = {"section": 10, "author": 13, "month": 36}
+_SECTIONS, _ARTICLES = 10, 289
+#: How far behind a page those are that it links to besides the menu, which is the start page and the sections.
+_STEPS = (1, 7, 13, 20, 29, 41, 60, 87, 110, 131, 150, 171, 199, 230, 262, 288)
 #: What a page takes (s), so that all crawlers have started before the first one is done.
 _SECONDS = 0.05
 
@@ -30,20 +30,13 @@ def _page(title: str, links: Iterable[str]) -> bytes:
 
 def _pages() -> dict[str, bytes]:
     """Return the HTML of each page by its path."""
-    articles = [f"article-{number}" for number in range(_ARTICLES)]
-    members = {
-        f"{kind}-{first}": articles[first::count]
-        for kind, count in _LISTS.items()
-        for first in range(count)
-    }
-    menu = ["", *(name for name in members if name.startswith("section"))]
-    found = {"": [*menu, *articles[::20]]}
-    found |= {name: [*menu, *listed] for name, listed in members.items()}
-    for number, article in enumerate(articles):
-        lists = [f"{kind}-{number % count}" for kind, count in _LISTS.items()]
-        related = [articles[(number + step) % _ARTICLES] for step in (1, 7, 20, 41, 60)]
-        found[article] = [*menu, *lists, *related]
-    return {f"/{name}": _page(name or "The Gazette", links) for name, links in found.items()}
+    menu = ["", *(f"section-{number}" for number in range(_SECTIONS))]
+    names = [*menu, *(f"article-{number}" for number in range(_ARTICLES))]
+    pages = dict[str, bytes]()
+    for number, name in enumerate(names):
+        others = [names[(number + step) % len(names)] for step in _STEPS]
+        pages[f"/{name}"] = _page(name or "The Gazette", [*menu, *others])
+    return pages
 
 
 PAGES = _pages()
