@@ -1,4 +1,4 @@
-"""The parameters of counters and mappings, on which all clients must agree, and the errors for stored ones."""
+"""The parameters of counters and mappings, on which all clients must agree; their keys; and the errors for stored ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 from tbloom.arguments import FINGERPRINT_NAME
-from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.flow import Status, text
-from tbloom.engine.keys import DEFAULT_MAPPING, check_name
+from tbloom.engine.keys import DEFAULT_INNER, DEFAULT_MAPPING, Keys, check_name
 from tbloom.engine.parameters import differences, read_stored, unexpected
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.window import Window
@@ -25,6 +24,47 @@ LAYOUT = 2
 MAX_MEMBERS = 1 << 32
 #: The parameters of a counter's slices.
 PARAMETERS = ("granularity", "slices", "tz")
+
+
+class MappingKeys(Keys):
+    """The keys of a mapping and its counters, or of a counter of integers."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, prefix: str = "") -> None:
+        if name == DEFAULT_MAPPING:
+            super().__init__("ids", prefix=prefix, inner=DEFAULT_INNER)
+        else:
+            super().__init__(name, prefix=prefix)
+
+    def ids(self, generation: str) -> str:
+        """Return the prefix of the keys of the buckets of ids; a bucket's number follows."""
+        return f"{self.tag_of(0)}:ids:{generation}:"
+
+    def members(self) -> str:
+        """Return the key of the number of ids that the mapping has given."""
+        return f"{self.tag_of(0)}:members"
+
+    def forgotten(self) -> str:
+        """Return the key of the former layout, which exists until its buckets are deleted."""
+        return f"{self.tag_of(0)}:forgotten"
+
+    def counters(self) -> str:
+        """Return the key of the entries of the counters that share the mapping: by name, generation and parameters."""
+        return f"{self.tag_of(0)}:counters"
+
+    def forgotten_counters(self) -> str:
+        """Return the key of the entries of former counters, which exists until their pieces are deleted."""
+        return f"{self.tag_of(0)}:forgotten:counters"
+
+    def piece(self, counter: str, label: str, piece: int = 0) -> str:
+        """Return the key of a piece of one slice of a counter: 2^28 ids in chunks."""
+        key = f"{self.tag_of(0)}:chunks:{counter}:{label}"
+        return f"{key}:{piece}" if piece else key
+
+    def scratch(self) -> str:
+        """Return the key of a container that exists while a script runs."""
+        return f"{self.tag_of(0)}:scratch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
-from tbloom.distinct.selection import At, label_of
+from tbloom.distinct.reading import At, label_of
 from tbloom.engine.batches import CLOCK_CHANGED, Knowledge
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import LAST_BUCKET, Directory

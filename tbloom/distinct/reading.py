@@ -1,4 +1,4 @@
-"""The ids of counters, read by plain commands.
+"""The slices of a counter that are read, and the reading of their ids by plain commands.
 
 A slice of a counter is stored as *pieces* of 2^28 ids, each a hash: chunk number -> container, and a ``head``, which has the
 piece's number of ids, its version, and the generation of the counter that it belongs to. First a read asks for the
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
 from typing import TYPE_CHECKING, NamedTuple
 
+from tbloom.arguments import check_at, check_within
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, parse_entry, refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of, bitmaps
-from tbloom.distinct.selection import Selection
 from tbloom.engine.flow import (
     Call,
     Flow,
@@ -27,7 +29,8 @@ from tbloom.engine.flow import (
     together,
 )
 from tbloom.engine.server import ServerClock
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, TBloomError
+from tbloom.window import WHOLE, to_ms
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -39,6 +42,65 @@ _COMMANDS = 256
 #: The chunks that one command reads (1 MB), and such commands that are sent together.
 _CHUNKS, _READS = 128, 8
 _HEAD = re.compile(rb"(\d{1,10}) (\d{1,20}) (\d{16})")
+
+
+#: An instant, a day in the counter's time zone, or a slice's label.
+At = datetime | date | str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Some slices of a counter: the newest ones, or the slice with this label; or all ids of its mapping."""
+
+    config: CounterConfig
+    newest: int = 1
+    label: str | None = None
+    is_everyone: bool = False
+
+    def labels(self, now: int) -> list[str]:
+        """Return the slices' labels, oldest first."""
+        window = self.config.window
+        if self.is_everyone:
+            return []
+        if self.label is not None or window is None:
+            return [self.label or WHOLE]
+        return [slice.label for slice in window.live(now)[-self.newest :]]
+
+
+_NO_SLICES = "none: the counter has no slices (see granularity)"
+
+
+def select(config: CounterConfig, within: int | None = None) -> Selection:
+    """Return all live slices, or the newest ``within``."""
+    if config.window is not None:
+        return Selection(config, check_within(within, config.window.slices))
+    if within is not None:
+        raise ConfigError("within", within, _NO_SLICES)
+    return Selection(config)
+
+
+def label_of(config: CounterConfig, at: At) -> str:
+    """Return the label of the slice that contains ``at``, or ``at`` if it is a label."""
+    window = config.window
+    if window is None:
+        raise ConfigError("at", at, _NO_SLICES)
+    if isinstance(at, str) and window.is_label(at):
+        return at
+    if not isinstance(at, date):
+        example = window.slice_at(0).label
+        expected = f"a slice's label such as {example!r}, a date, or a datetime with a time zone"
+        raise ConfigError("at", at, expected)
+    if isinstance(at, datetime):
+        ends = [at]
+    else:  # the day's first and its last instant
+        ends = [datetime.combine(at, end, window.zone) for end in (time.min, time.max)]
+    for end in ends:
+        check_at(end)
+    first, last = (window.slice_at(to_ms(end)).label for end in (ends[0], ends[-1]))
+    if first != last:
+        expected = f"a datetime: the day is in slices {first!r} to {last!r}"
+        raise ConfigError("at", at, expected)
+    return first
 
 
 class Head(NamedTuple):
@@ -135,10 +197,10 @@ class Reader:
         ]
         calls = [Call(("HGET", key, "head")) for *_, key in places]
         # The time of the node that has a counter.
-        time, *heads = yield from request_all(
+        server_time, *heads = yield from request_all(
             [Call(("TIME",), configs[0].keys.root), *calls], _COMMANDS
         )
-        self._clock.learn(int(time[0]) * 1000 + int(time[1]) // 1000)
+        self._clock.learn(int(server_time[0]) * 1000 + int(server_time[1]) // 1000)
         if not all(current.start <= self._clock.now() < current.end for current in currents):
             return None
         for (one, label, piece, key), reply in zip(places, heads, strict=True):

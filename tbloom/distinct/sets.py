@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tbloom.arguments import Item
 from tbloom.distinct.config import CounterConfig
 from tbloom.distinct.members import MemberPages, id_of
-from tbloom.distinct.reading import Found, Reader
+from tbloom.distinct.reading import Found, Reader, Selection
 from tbloom.distinct.roaring import bitmaps
-from tbloom.distinct.selection import Selection
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Flow
 from tbloom.engine.methods import verb

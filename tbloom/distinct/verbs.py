@@ -12,9 +12,8 @@ from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.dispatcher import CountDispatcher, CounterBatch
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.members import digest_of, digests_of
-from tbloom.distinct.reading import Reader
+from tbloom.distinct.reading import At, Reader, Selection, label_of, select
 from tbloom.distinct.roaring import containers_of, imported
-from tbloom.distinct.selection import At, Selection, label_of, select
 from tbloom.distinct.storage import clear_counter, clear_mapping
 from tbloom.engine.batcher import SharedCall
 from tbloom.engine.batches import seen_again, unless_full

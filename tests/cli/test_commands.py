@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from tbloom import TimeBloom
 from tbloom.cli.kit import filters, output, streams
 from tbloom.distinct import DistinctCounter
-from tbloom.distinct.keys import MappingKeys
+from tbloom.distinct.config import MappingKeys
 from tbloom.errors import ConfigError
 from tbloom.pages import PageStore
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes

@@ -15,7 +15,7 @@ import redis
 from tbloom import TBloomError
 from tbloom.arguments import encode, fingerprint
 from tbloom.distinct import DistinctCounter
-from tbloom.distinct.keys import MappingKeys
+from tbloom.distinct.config import MappingKeys
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.scripts import Script
 from tests.helpers.clock import Clockwork

@@ -10,7 +10,7 @@ import redis
 
 from tbloom.arguments import encode, fingerprint
 from tbloom.bloom.hasher import packed
-from tbloom.distinct.keys import MappingKeys
+from tbloom.distinct.config import MappingKeys
 from tbloom.engine.flow import text
 
 

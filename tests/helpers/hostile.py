@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.distinct import DistinctCounter
-from tbloom.distinct.keys import MappingKeys
+from tbloom.distinct.config import MappingKeys
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 

@@ -11,8 +11,7 @@ from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.distinct import DistinctCounter, MemberSet
-from tbloom.distinct.config import INTEGERS, PARAMETERS, from_stored
-from tbloom.distinct.keys import MappingKeys
+from tbloom.distinct.config import INTEGERS, PARAMETERS, MappingKeys, from_stored
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import read_stored
