@@ -133,7 +133,7 @@ class CrawlLocal(LocalBloom):
                 if self.path is not None:
                     names = f"{self.path}.claims", f"{self.path}.claims-wal"
                     self._files = {name: Path(name).stat() for name in names}
-            with self._changing() as database:
+            with self.changing() as database:
                 now = self._clock()
                 database.execute("DELETE FROM claims WHERE owner > 0 AND expires <= ?", (now,))
                 self._leave(database, 2)
@@ -177,7 +177,7 @@ class CrawlLocal(LocalBloom):
 
     def note_history(self, histories: Mapping[bytes, History]) -> None:
         """See ``TimeBloom.note_history``."""
-        with self._changing() as database:
+        with self.changing() as database:
             for item, history in histories.items():
                 query = "SELECT note FROM claims WHERE item = ?"
                 row = item in self._claimed and database.execute(query, (item,)).fetchone()
@@ -194,7 +194,7 @@ class CrawlLocal(LocalBloom):
     def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
         items = [*items]
-        with self._changing() as database:
+        with self.changing() as database:
             if keep is None:  # also what an older slice holds
                 self.add_many(items, within=1)
             else:
@@ -207,21 +207,21 @@ class CrawlLocal(LocalBloom):
 
     def release_many(self, items: Iterable[bytes]) -> None:
         """See ``TimeBloom.release_many``."""
-        with self._changing() as database:
+        with self.changing() as database:
             self._end(database, [item for item in items if item in self._claimed])
 
     def leave_many(self, items: Iterable[bytes]) -> None:
         """See ``TimeBloom.leave_many``."""
         items = [item for item in items if item in self._claimed]
-        with self._changing() as database:
-            rows = [(self._expiry(), item) for item in items]
+        with self.changing() as database:
+            rows = [(self.expiry(), item) for item in items]
             database.executemany("UPDATE claims SET owner = 1, expires = ? WHERE item = ?", rows)
         for item in items:
             self._claimed.pop(item)
 
     def trim_given_up(self, queue: str) -> None:
         """Keep the newest of the queue's pages that are given up: those that were claimed last."""
-        with self._changing() as database:
+        with self.changing() as database:
             database.execute(
                 "DELETE FROM claims WHERE rowid IN "
                 "(SELECT rowid FROM kept WHERE queue = ? ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
@@ -230,50 +230,15 @@ class CrawlLocal(LocalBloom):
 
     def queues(self) -> list[str]:
         """Return the queues of all claims, whatever their states are."""
-        with self._changing() as database:
+        with self.changing() as database:
             found = database.execute("SELECT DISTINCT queue FROM claims")
             return sorted({queue_in(name) for (name,) in found})
-
-    def count_left(self, queue: str) -> tuple[int, int]:
-        """Return how many requests are left in the queue, and of how many of them processes have died twice or more."""
-        with self._changing() as database:
-            query = "SELECT count(*), coalesce(sum(deaths >= ?), 0) FROM kept WHERE queue = ?"
-            found: tuple[int, int] = database.execute(query, (SUSPECT, queue)).fetchone()
-            return found
-
-    def left_in(self, queue: str) -> Iterator[tuple[bytes, Note]]:
-        """Yield the requests that are left in the queue, the oldest first: their items and notes."""
-        with self._changing() as database:
-            query = "SELECT item FROM kept WHERE queue = ? ORDER BY rowid"
-            items = database.execute(query, (queue,)).fetchall()
-        for item in items:
-            with self._changing() as database:
-                query = "SELECT note, deaths, failures FROM kept WHERE item = ? AND queue = ?"
-                row = database.execute(query, (*item, queue)).fetchone()
-            if row:
-                text, deaths, failures = row
-                yield item[0], Note(text, queue, deaths=deaths, failures=failures)
-
-    def requeue(self, moves: Iterable[tuple[bytes, str, Note | None]]) -> list[bool]:
-        """Leave requests in other queues; None: forget them. Return for each whether it was left in the queue that is named first."""
-        answers = list[bool]()
-        forget = "DELETE FROM claims WHERE item = ? AND queue = ? AND owner > 0"
-        move = (
-            "UPDATE claims SET queue = ?, note = ?, expires = ?, owner = 1, deaths = 0, failures = 0 "
-            "WHERE item = ? AND queue = ? AND owner > 0"
-        )
-        with self._changing() as database:
-            for item, queue, note in moves:
-                values = (note.queue, note.text, self._expiry()) if note else ()
-                changed = database.execute(move if note else forget, (*values, item, queue))
-                answers.append(changed.rowcount == 1)
-        return answers
 
     def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:
         """Claim requests of the queue that earlier processes have left; return their notes."""
         if main:
             self._queue = queue
-        with self._changing() as database:
+        with self.changing() as database:
             query = (
                 "SELECT item, within, note, deaths, failures FROM kept WHERE queue = ? "
                 "ORDER BY deaths, rowid LIMIT ?"
@@ -318,7 +283,7 @@ class CrawlLocal(LocalBloom):
 
     def clear(self) -> None:
         """Forget everything; see ``LocalBloom.clear``."""
-        with self._changing() as database:
+        with self.changing() as database:
             super().clear()
             database.execute("DELETE FROM claims")
         self._claimed = {}
@@ -328,7 +293,7 @@ class CrawlLocal(LocalBloom):
         try:
             if self._database is not None:
                 self._check_files()
-                with suppress(TBloomError), self._changing() as database:
+                with suppress(TBloomError), self.changing() as database:
                     self._leave(database, 1)
         finally:
             if self._database is not None:
@@ -344,7 +309,7 @@ class CrawlLocal(LocalBloom):
             for item, note in notes.items()
             if note.text
         ]
-        with self._changing() as database:
+        with self.changing() as database:
             # A claim without a note is not in the table.
             self._end(database, [item for item, note in notes.items() if not note.text])
             database.executemany("REPLACE INTO claims VALUES (?, 0, ?, ?, ?, ?, ?, 0)", rows)
@@ -352,7 +317,7 @@ class CrawlLocal(LocalBloom):
 
     def _may_kill(self, item: bytes) -> bool:
         """Return whether the item is left in this process's queue, and processes may have died of it."""
-        with self._changing() as database:
+        with self.changing() as database:
             query = "SELECT 1 FROM kept WHERE item = ? AND queue = ? AND deaths > 0"
             return database.execute(query, (item, self._queue)).fetchone() is not None
 
@@ -360,10 +325,10 @@ class CrawlLocal(LocalBloom):
         """Leave the claims of a process that has ended. It was not at work on those that had failed."""
         database.execute(
             "UPDATE claims SET owner = CASE owner WHEN 0 THEN ? ELSE 1 END, expires = ? WHERE owner <= 0",
-            (owner, self._expiry()),
+            (owner, self.expiry()),
         )
 
-    def _expiry(self) -> int:
+    def expiry(self) -> int:
         """Return when claims expire that are left now (ms)."""
         now, window = self._clock(), self.config.window
         return max(window.expires(window.slice_at(now)), now + _LEAST_MS)
@@ -375,7 +340,7 @@ class CrawlLocal(LocalBloom):
             self._claimed.pop(item, None)
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
+    def changing(self) -> Iterator[sqlite3.Connection]:
         """Commit the changes of the block at its end, or roll them back if it raises. Raise TBloomError as ``_naming_file`` does."""
         if self._database is None:
             raise TBloomError("the claims are closed, or those of the process that forked this one")
@@ -437,25 +402,45 @@ class LocalFleet(KeptPages):
 
     def pages(self) -> Pages:
         """Return the numbers of its pages."""
-        count = self._store.count_left
-        (left, suspects), (failed, _), (given_up, _) = (count(self._queues[each]) for each in KEPT)
+        query = "SELECT count(*), coalesce(sum(deaths >= ?), 0) FROM kept WHERE queue = ?"
+        with self._store.changing() as database:
+            counts = [
+                database.execute(query, (SUSPECT, self._queues[state])).fetchone() for state in KEPT
+            ]
+        (left, suspects), (failed, _), (given_up, _) = counts
         return Pages(left=left, suspects=suspects, failed=failed, given_up=given_up)
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
-        for item, note in self._store.left_in(self._queues[state]):
-            head = f"{LEFT}{0:08x}{note.place}".encode()
-            yield kept_page(state, 0, item, head + note.text.encode())
+        queue = self._queues[state]
+        with self._store.changing() as database:
+            query = "SELECT item FROM kept WHERE queue = ? ORDER BY rowid"
+            items = database.execute(query, (queue,)).fetchall()
+        for (item,) in items:
+            with self._store.changing() as database:
+                query = "SELECT note, deaths, failures FROM kept WHERE item = ? AND queue = ?"
+                row = database.execute(query, (item, queue)).fetchone()
+            if row:  # nobody has moved it meanwhile
+                text, deaths, failures = row
+                place = Note("", queue, deaths=deaths, failures=failures).place
+                yield kept_page(state, 0, item, f"{LEFT}{0:08x}{place}{text}".encode())
 
     def _move_some(self, pages: list[KeptPage], queue: str | None, new_note: NewNote) -> int:
-        moves = [
-            (
-                page.digest,
-                self._queues[page.state],
-                Note(new_note(page) or FAILURE.sub("}", page.note), queue) if queue else None,
-            )
-            for page in pages
-        ]
-        return sum(self._store.requeue(moves))
+        moved = 0
+        forget = "DELETE FROM claims WHERE item = ? AND queue = ? AND owner > 0"
+        move = (
+            "UPDATE claims SET queue = ?, note = ?, expires = ?, owner = 1, deaths = 0, failures = 0 "
+            "WHERE item = ? AND queue = ? AND owner > 0"
+        )
+        with self._store.changing() as database:
+            for page in pages:
+                which = page.digest, self._queues[page.state]
+                if queue is not None:
+                    text = new_note(page) or FAILURE.sub("}", page.note)
+                    own = queue, text, self._store.expiry()
+                    moved += database.execute(move, (*own, *which)).rowcount
+                else:
+                    moved += database.execute(forget, which).rowcount
+        return moved
 
 
 def _open(path: str | None) -> sqlite3.Connection:
