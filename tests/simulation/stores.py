@@ -79,7 +79,7 @@ def _of_hours(world: World, case: Case) -> None:
     """Each slice has those who were added to it, counted once."""
     ends.ask_for_pending_answers(world)
     observer = case.store(world, len(world.stores))
-    world.stores_besides.append(observer)
+    world.stores.append(observer)
     for age in (0, 1):
         histories = [h for item, h in world.account.histories.items() if item.endswith(str(age))]
         least, most = ends.at_least_and_most(

@@ -42,7 +42,6 @@ class World:
         self.stores: list[Any] = []
         #: The number of the other client's that events are about.
         self.other: int | None = None
-        self.stores_besides: list[Any] = []
         #: The numbers of those whose processes are gone.
         self.gone = set[int]()
         #: What a living session sends from time to time.
@@ -220,12 +219,12 @@ class World:
             for task in tasks:
                 task.cancel()
             self.settle()
-            for store in [*self.stores, *self.stores_besides]:
+            for store in self.stores:
                 loop.run_until_complete(store._stop_retrying())
         else:
             for thread in self.callers_of:
                 _unwind(thread)
-            for store in [*self.stores, *self.stores_besides]:
+            for store in self.stores:
                 store._stop_retrying()
 
 
