@@ -80,7 +80,11 @@ class FileStore(Store):
             self._make_file()
         self._open_to_lock()
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_SH)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_SH)
+            except OSError as error:  # such as some network file systems
+                expected = f"a file on a file system that has locks ({error.strerror})"
+                raise ConfigError("path", self.path, expected) from error
             self._check_head()
             self._read()
             self.unlock()

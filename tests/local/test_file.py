@@ -477,3 +477,14 @@ def test_a_reader_makes_no_file(path: Path) -> None:
 def test_only_a_file_is_read_only(given: dict[str, Any], readonly: Any) -> None:
     with pytest.raises(ConfigError, match=r"^readonly: expected True with a path, or False, got"):
         LocalBloom(**given, readonly=readonly)
+
+
+def test_a_file_system_without_locks_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nipype#1370: of an error that names no file, nobody knows what to change."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(file.fcntl, "flock", refused)
+    with pytest.raises(ConfigError, match=rf"^path: .* \(No locks available\), got '{path}'"):
+        LocalBloom(path=path)
