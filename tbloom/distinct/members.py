@@ -60,7 +60,7 @@ class MemberPages:
 
     def __init__(self, config: CounterConfig, generation: str, left: BitMap) -> None:
         if not config.keep_members:
-            expected = "True, so that members can be listed (ids() lists their ids)"
+            expected = "True, so that members can be listed (bitmap() has their ids)"
             raise ConfigError("keep_members", config.keep_members, expected)
         self._config, self._generation, self._left = config, generation, left
         self._read: set[str] = set()

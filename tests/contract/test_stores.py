@@ -1,7 +1,7 @@
 """One suite for all stores: what ``add``, ``contains``, ``clear`` and ``info`` do alike, and what they don't.
 
 The differences: ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, ``ExactFilter`` each item when its time is up
-(see their models, and exact/test_model.py); the first two may take an item for another one, ``ExactFilter`` never does.
+(local/test_filter.py, exact/test_filter.py); the first two may take an item for another one, ``ExactFilter`` never does.
 """
 
 from __future__ import annotations
