@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, BinaryIO
@@ -102,79 +102,63 @@ def restore(
     advance: Advance,
 ) -> None:
     """Restore these parts of an archive as a filter. Clear the ``old`` one once all parts are uploaded."""
-    upload = Upload(seen)
+    keys, token, incoming = seen.config.keys, secrets.token_hex(8), dict[Part, str]()
     try:
         for part, name in parts.items():
-            upload.send(part, archive.read(name))
+            incoming[part] = key = keys.incoming(part.label, part.shard, part.number, token)
+            _reply(seen, Call(("SET", key, archive.read(name), "PX", str(_LIFE_MS))))
             advance(part.size)
         if old is not None:
             old.clear()
-        upload.install(archive.manifest.layouts, archive.manifest.fingerprinter)
+        _install(seen, archive.manifest, incoming)
     finally:
-        upload.remove()
+        with suppress(Exception):  # what was not installed expires anyway
+            for key in incoming.values():
+                _reply(seen, Call(("UNLINK", key)))
 
 
-class Upload:
-    """The parts of a filter, under temporary names until they are installed."""
+def _install(seen: TimeBloom, manifest: Manifest, incoming: dict[Part, str]) -> None:
+    """Install all parts, by one script call for each shard. ``incoming`` has their temporary keys, and is empty afterwards."""
+    config, keys = seen.config, seen.config.keys
+    expires = shard_expiry(config, max(part.expires for part in incoming), None)
+    until = () if expires == ALWAYS.end else ("PXAT", str(expires))
+    parameters = Call(("SET", keys.root, config.stored, "NX", *until))
+    if config.shards > 1 and _reply(seen, parameters) is None:
+        raise _begun(config)
+    try:
+        for shard, entries in enumerate(manifest.layouts):
+            own = {part: key for part, key in incoming.items() if part.shard == shard}
+            if own:  # other shards have no items
+                _install_shard(seen, shard, entries, own)
+    except BaseException:
+        with suppress(Exception):
+            if config.shards > 1:  # with one, nothing was changed
+                seen.clear()
+        raise
+    incoming.clear()
+    if maker := manifest.fingerprinter:
+        _reply(seen, Call(("SET", keys.fingerprinter(), maker, *until)))
 
-    def __init__(self, seen: TimeBloom) -> None:
-        self._seen = seen
-        self._config = seen.config
-        self._token = secrets.token_hex(8)
-        self._keys: dict[Part, str] = {}
 
-    def send(self, part: Part, data: bytes) -> None:
-        """Upload a part."""
-        key = self._config.keys.incoming(part.label, part.shard, part.number, self._token)
-        self._keys[part] = key
-        _reply(self._seen, Call(("SET", key, data, "PX", str(_LIFE_MS))))
-
-    def install(self, entries: Sequence[str], fingerprinter: str) -> None:
-        """Install all parts, by one script call for each shard."""
-        config, keys = self._config, self._config.keys
-        expires = shard_expiry(config, max(part.expires for part in self._keys), None)
-        until = () if expires == ALWAYS.end else ("PXAT", str(expires))
-        parameters = Call(("SET", keys.root, config.stored, "NX", *until))
-        if config.shards > 1 and _reply(self._seen, parameters) is None:
-            raise self._begun()
-        try:
-            for shard, of_shard in enumerate(entries):
-                parts = [part for part in self._keys if part.shard == shard]
-                if parts:  # other shards have no items
-                    self._install(shard, of_shard, parts)
-        except BaseException:
-            with suppress(Exception):
-                if config.shards > 1:  # with one, nothing was changed
-                    self._seen.clear()
-            raise
-        self._keys.clear()
-        if fingerprinter:
-            _reply(self._seen, Call(("SET", keys.fingerprinter(), fingerprinter, *until)))
-
-    def remove(self) -> None:
-        """Delete the parts that were not installed."""
-        with suppress(Exception):  # they expire anyway
-            for key in self._keys.values():
-                _reply(self._seen, Call(("UNLINK", key)))
-
-    def _install(self, shard: int, entries: str, parts: list[Part]) -> None:
-        restored = [
-            (part.label, part.number, part.items, shard_expiry(self._config, part.expires, shard))
-            for part in parts
-        ]
-        incoming = [self._keys[part] for part in parts]
-        call = calls.restore_shard(self._config, shard, entries, incoming, restored)
-        status, payload = _reply(self._seen, call)
-        if status == Status.MISMATCH:
-            raise self._begun()
-        if status == Status.DAMAGED:
-            raise TBloomError(
-                "the server dropped a key before the upload was complete; nothing was imported"
-            )
-        if status != Status.OK:
-            raise refusal(self._config, status, payload)
-
-    def _begun(self) -> TBloomError:
-        return TBloomError(
-            f"a crawler has created filter {self._config.name!r} meanwhile; stop the crawlers, and import it with --replace"
+def _install_shard(seen: TimeBloom, shard: int, entries: str, incoming: dict[Part, str]) -> None:
+    config = seen.config
+    restored = [
+        (part.label, part.number, part.items, shard_expiry(config, part.expires, shard))
+        for part in incoming
+    ]
+    call = calls.restore_shard(config, shard, entries, [*incoming.values()], restored)
+    status, payload = _reply(seen, call)
+    if status == Status.MISMATCH:
+        raise _begun(config)
+    if status == Status.DAMAGED:
+        raise TBloomError(
+            "the server dropped a key before the upload was complete; nothing was imported"
         )
+    if status != Status.OK:
+        raise refusal(config, status, payload)
+
+
+def _begun(config: Config) -> TBloomError:
+    return TBloomError(
+        f"a crawler has created filter {config.name!r} meanwhile; stop the crawlers, and import it with --replace"
+    )
