@@ -87,6 +87,8 @@ class Call:
     routing_key: Any = ""
     #: The ``Script`` (``engine/scripts``); None for a command.
     script: Any = None
+    #: True: it is tried once, and its reply may be any error.
+    is_optional: bool = False
 
     @property
     def key(self) -> Any:
@@ -248,7 +250,7 @@ def raise_explained(call: Call, error: Exception) -> Flow[None]:
         tag = text(call.key).partition("}")[0]
         raise _explained(error, f"another program has written to a key of {tag}}}")
     if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
-        ask_version = Call(("INFO", "server"), call.key)
+        ask_version = Call(("INFO", "server"), call.key, is_optional=True)
         [server] = yield [ask_version]
         # redis-py makes a dict of it.
         version = re.search(r"redis_version\W+((\d+)\.(\d+)[\d.]*)", str(server))

@@ -21,12 +21,20 @@ CALLS_PER_NODE = 4
 #: The longest pause between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
 
-#: An error reply that begins with one of these codes, or has one of these texts, means: the server refuses calls for a while. Its
-#: call is sent again.
+#: An error reply that begins with one of these codes, has one of these texts, or is one of these words, means: the server refuses
+#: calls for a while. Its call is sent again.
 WAIT: tuple[str, ...] = (
     *("BUSY", "CLUSTERDOWN", "LOADING", "NOREPLICAS", "TRYAGAIN"),
     # Of a script's command, for CLUSTERDOWN and TRYAGAIN; and of a node of a cluster with too many connections.
     *("while the cluster is down", "slot not served", "during rehashing", "number of clients"),
+    # Of proxies whose server is away: twemproxy ("unknown" where it has ended within a call), and Envoy.
+    *(
+        "Connection refused",
+        "Connection timed out",
+        "unknown",
+        "upstream failure",
+        "no upstream host",
+    ),
 )
 #: The same, for: another server has the slot, or is the master. Its call is sent again, after the client has looked for it.
 ELSEWHERE: tuple[str, ...] = (
@@ -106,9 +114,9 @@ def _code_of(error: Exception) -> str:
 
 
 def _is_in(table: tuple[str, ...], error: Exception) -> bool:
-    """Return True if the table has the code of the error reply, or a piece of its text."""
-    pieces = (piece for piece in table if not piece.isupper())
-    return _code_of(error) in table or any(piece in str(error) for piece in pieces)
+    """Return True if the table has the code of the error reply, its text, or a piece of several words."""
+    code, text = _code_of(error), str(error)
+    return code in table or text in table or any(" " in piece and piece in text for piece in table)
 
 
 def is_redirection(error: Exception) -> bool:
@@ -209,7 +217,7 @@ class Retries:
 
         If the server does not know a script, the next call sends its text. After a transient error, a call is retried if this
         try was its first, or began before ``retry_for`` was over: the process may have been frozen since. Any other error reply
-        becomes the call's reply. Any other error is raised.
+        becomes the call's reply, and so does each error of an optional call. Any other error is raised.
         """
         seconds = self._retry_seconds()
         is_retried = seconds > 0 and (not self._has_failed or self._sent_at < self._began + seconds)
@@ -229,9 +237,9 @@ class Retries:
             if isinstance(error, exceptions.NoScriptError) and call.command[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()
-            elif is_retried and is_outage(error):
+            elif is_retried and is_outage(error) and not call.is_optional:
                 self.waits = self._has_failed = True
-            elif isinstance(error, exceptions.ResponseError):
+            elif isinstance(error, exceptions.ResponseError) or call.is_optional:
                 self.replies[place] = error
                 del self._waiting[place]
             else:

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -153,7 +152,7 @@ class DupeFilter(RFPDupeFilter):
             await crawl.link_calls.run(first)
             if isinstance(self.requests, Pages) and isinstance(crawl.seen, CrawlBloom):
                 await self._join(crawl.seen)
-                crawl.page_calls.begin(crawl.seen.forget_old_records, _forgotten)
+                crawl.page_calls.begin(crawl.seen.forget_old_records, bool)
             # Here, because the fingerprinter is not made for threads.
             call = partial(summarize, crawl.seen, described(self.fingerprinter))
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
@@ -233,12 +232,6 @@ class DupeFilter(RFPDupeFilter):
             except TBloomError as error:  # a local store's file is gone
                 crawl.fail(error)
         self.requests.report()
-
-
-def _forgotten(call: Future[None]) -> None:
-    """Log why old records could not be deleted. The next crawl deletes them."""
-    if error := call.exception():
-        logger.debug("old records of crawlers stay: %s", error)
 
 
 def window_stats(seen: AnyStore) -> dict[str, float | None]:

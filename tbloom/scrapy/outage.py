@@ -22,6 +22,7 @@ from tbloom.bloom.claims.session import Session
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
+from tbloom.errors import TBloomError
 from tbloom.local.claims import CrawlLocal
 
 T = TypeVar("T")
@@ -281,8 +282,11 @@ class CrawlBloom(CrawlStore, TimeBloom):
         return self.run(self._claims.first_project(project))
 
     def forget_old_records(self) -> None:
-        """Delete what crawlers have told that ended long ago."""
-        self.run(forget_old_records(self.config))
+        """Delete what crawlers have told that ended long ago. If the server does not answer, or is a proxy, the next crawl does."""
+        try:
+            self.run(forget_old_records(self.config))
+        except (RedisError, TBloomError) as error:
+            logger.debug("old records of crawlers stay: %s", error)
 
     def trim_given_up(self, queue: str) -> None:
         """Keep the newest of the queue's pages that are given up."""

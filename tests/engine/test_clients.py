@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import re
-import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,9 +18,10 @@ from tbloom import Claim, ConfigError, TBloomError, TimeBloom
 from tbloom.engine.retries import is_outage
 from tests.helpers.commands import tbloom
 from tests.helpers.hostile import refused
-from tests.helpers.making import awaited
-from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.servers import Cluster
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import awaited, needed
+from tests.helpers.proxy import FOR_TWEMPROXY, Twemproxy
+from tests.helpers.servers import Cluster, twemproxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
 each_store = pytest.mark.parametrize("store", STORES, ids=str)
@@ -139,27 +140,15 @@ def test_the_command_line_says_so_too(cluster: Cluster, name: str) -> None:
         assert "this server is a node of a cluster: use redis+cluster://" in ended.stderr
 
 
-class _Twemproxy(Proxy):
-    """Closes the connection at a command that twemproxy 0.5 does not know."""
-
-    _UNKNOWN = re.compile(rb"\*\d+\r\n\$\d+\r\n(TIME|INFO|MEMORY|SCRIPT|HELLO|CLIENT|SELECT)\r\n")
-
-    def _send_request(self, server: socket.socket, data: bytes, fault: Fault | None) -> bool:
-        return not self._UNKNOWN.search(data) and super()._send_request(server, data, fault)
-
-
 @each_store
 @each_library
 async def test_stores_work_behind_a_proxy_without_time_and_info(
     store: Store, library: Any, url: str, name: str
 ) -> None:
     """What asks the server for its time or memory raises an error (node-redis#704)."""
-    known = inspect.signature(library.Redis).parameters
-    names = ["driver_info"] if "driver_info" in known else ["lib_name", "lib_version"]
     once = library.retry.Retry(NoBackoff(), 0)
-    options = {"protocol": 2, **dict.fromkeys(names), "retry": once}
-    with _Twemproxy(url, lambda _: None) as proxy:
-        client = library.Redis(port=proxy.port, **options)
+    with Twemproxy(url) as proxy:
+        client = library.Redis(port=proxy.port, retry=once, **FOR_TWEMPROXY)
         made = store.of_client(client, name)
         seen = made if library is redis.asyncio else awaited(made)
         assert [True, False, True] == await seen.add_many(["a", "a", "b"])
@@ -180,3 +169,45 @@ async def test_stores_work_behind_a_proxy_without_time_and_info(
         assert await seen.add("a") is True
         await seen.aclose()
         await client.aclose() if library is redis.asyncio else client.close()
+
+
+def _is_refused(proxy: redis.Redis) -> bool:
+    """Whether the proxy says that its server is away."""
+    with suppress(redis.ConnectionError):
+        try:
+            proxy.get("a")
+        except redis.ResponseError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("proxy", ["ours", pytest.param("twemproxy", marks=pytest.mark.check)])
+@pytest.mark.parametrize("driver", ["sync", "async"])
+@each_store
+async def test_calls_wait_for_the_server_of_a_proxy(
+    store: Store, driver: str, proxy: str, name: str
+) -> None:
+    """ioredis#573, jedis#473: it answers with an error without a code. Another such error is raised, though INFO fails."""
+    with (
+        LocalRedis(needed()) as server,
+        Twemproxy(server.url) if proxy == "ours" else twemproxy(server) as made,
+    ):
+        url = made.url if isinstance(made, Twemproxy) else made
+        own: dict[str, Any] = {"client_options": FOR_TWEMPROXY, "retry_for": 60}
+        seen = store.awaited(url, name, driver=driver, **own)
+        assert await seen.add("a")
+        server.kill()
+
+        def restart() -> None:
+            with redis.Redis.from_url(url, retry=None, **FOR_TWEMPROXY) as direct:
+                while not _is_refused(direct):
+                    time.sleep(0.01)
+            time.sleep(0.1)
+            server.restart()
+
+        with ThreadPoolExecutor(1) as thread:
+            restarted = thread.submit(restart)
+            assert await seen.add("b")
+            restarted.result()
+        assert not await seen.add("b")
+        await seen.aclose()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import selectors
 import socket
 import socketserver
@@ -12,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import redis
@@ -146,3 +148,33 @@ class Proxy:
             self._is_time()
         client.sendall(data)
         return True
+
+
+_OF_REDIS_PY = inspect.signature(redis.Redis).parameters
+#: What redis-py needs to connect to twemproxy.
+FOR_TWEMPROXY: dict[str, Any] = {
+    "protocol": 2,
+    **dict.fromkeys(
+        ["driver_info"] if "driver_info" in _OF_REDIS_PY else ["lib_name", "lib_version"]
+    ),
+}
+
+
+class Twemproxy(Proxy):
+    """Closes the connection at a command that twemproxy 0.5 does not know, and answers calls while its server is away."""
+
+    _UNKNOWN = re.compile(rb"\*\d+\r\n\$\d+\r\n(TIME|INFO|MEMORY|SCRIPT|HELLO|CLIENT|SELECT)\r\n")
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, lambda _: None)
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            super()._serve(client)
+        except ConnectionRefusedError:
+            if (data := client.recv(1 << 20)) and not self._UNKNOWN.search(data):
+                client.sendall(b"-ERR Connection refused\r\n")
+                self._serve(client)
+
+    def _send_request(self, server: socket.socket, data: bytes, fault: Fault | None) -> bool:
+        return not self._UNKNOWN.search(data) and super()._send_request(server, data, fault)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from shutil import which
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -23,6 +25,7 @@ from tests.helpers.localredis import (
     free_port,
     wait_until_ready,
 )
+from tests.helpers.making import missing
 
 OLD_BINARY = os.environ.get("TBLOOM_TEST_OLD_REDIS")
 _SLOTS = 16_384
@@ -240,5 +243,30 @@ def sentinel(master: LocalRedis) -> Iterator[int]:
                 ):
                     time.sleep(0.05)
             yield port
+        finally:
+            end(process)
+
+
+@contextmanager
+def twemproxy(server: LocalRedis) -> Iterator[str]:
+    """The URL of a twemproxy of one server."""
+    if not (program := which("nutcracker")):
+        missing("twemproxy (Debian's nutcracker)")
+    port, stats = free_port(), free_port()
+    with tempfile.TemporaryDirectory(prefix="tbloom-twemproxy-") as folder:
+        config = Path(folder) / "twemproxy.yml"
+        config.write_text(
+            f"one:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n  hash_tag: '{{}}'\n  distribution: ketama\n"
+            f"  redis: true\n  timeout: 400\n  servers:\n   - 127.0.0.1:{server.port}:1\n"
+        )
+        process = subprocess.Popen(
+            [str(program), "-c", config, "-s", str(stats), "-o", Path(folder) / "log"]
+        )
+        guard.watch(process.pid)
+        try:
+            while process.poll() is None:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+            yield f"redis://127.0.0.1:{port}"
         finally:
             end(process)

@@ -34,7 +34,7 @@ from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.proxy import FOR_TWEMPROXY, Fault, Proxy, Twemproxy
 from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY, UNREACHABLE
 from tests.helpers.website import Handler, Server, served
 
@@ -159,6 +159,22 @@ def test_while_the_server_is_away_the_crawl_waits(
     with TimeBloom.from_url(server.url, name, capacity=10_000) as seen:
         assert [True] * 299 == seen.contains_many(items)
         assert not seen.client.exists(f"{{{name}}}:claims")
+
+
+def test_behind_a_proxy_without_time_and_info_a_crawl_waits_and_ends(
+    server: LocalRedis, start: Any, tmp_path: Path
+) -> None:
+    """As twemproxy, which says that its server is away by an error without a code (ioredis#573)."""
+    with a_site(pages=60, held=30) as site, Twemproxy(server.url) as proxy:
+        crawl = start(site, {**DONE, "REDIS_URL": proxy.url, "REDIS_PARAMS": FOR_TWEMPROXY})
+        wait_for(30, site, crawl)
+        server.kill()
+        site.opened.set()
+        wait_for_outage(crawl, tmp_path)
+        server.restart()
+        ended = result(crawl)
+    assert ("finished", []) == (ended["finish_reason"], ended["errors"])
+    assert (dict.fromkeys(range(60), 1), 59) == (site.fetched, ended["stats"]["tbloom/done"])
 
 
 @MODES
