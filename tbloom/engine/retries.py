@@ -158,7 +158,7 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls, their replies so far, and the calls to send next.
 
-    Calls without a reply are sent again after ``pause`` seconds. ``began`` is the time of the first send (monotonic).
+    Calls without a reply are sent again. ``began`` is the time of the first send (monotonic).
     ``retry_seconds`` returns for how long (s) after that calls are retried; it is called after each try. ``node_of`` returns
     the node that a call goes to.
     """
@@ -175,8 +175,11 @@ class Retries:
         self.replies: list[Any] = [None] * len(calls)
         #: True: another server has to be asked. The driver closes connections, so that the next ones may reach a new master.
         self.is_demoted: bool = False
-        #: True: the next try comes after a pause.
+        #: True: the next try comes after ``pause`` seconds: random, so that many clients do not come back at the same moment.
         self.waits: bool = False
+        self.pause: float = 0.0
+        #: The pauses so far (s). In a user's tests the clock may stand still.
+        self._paused = 0.0
         #: The longest pause before the next try (s), doubled with each try.
         self._longest = _LONGEST_PAUSE / 128
         self._began, self._retry_seconds = began, retry_seconds
@@ -194,12 +197,6 @@ class Retries:
     def until(self) -> float:
         """Until when (monotonic) a call that has failed may wait for a place; for a first try, calls wait without a limit."""
         return self._began + self._retry_seconds() if self._has_failed else inf
-
-    @property
-    def pause(self) -> float:
-        """The pause before the next try (s): random, so that many clients do not come back at the same moment."""
-        left = max(0.0, self.until - time.monotonic())
-        return random.uniform(0, min(self._longest, left))  # noqa: S311 - no secret
 
     def next_calls(self) -> list[Call]:
         """Return the calls to send next, in order: for each node, the first calls without a reply."""
@@ -220,7 +217,8 @@ class Retries:
         becomes the call's reply, and so does each error of an optional call. Any other error is raised.
         """
         seconds = self._retry_seconds()
-        is_retried = seconds > 0 and (not self._has_failed or self._sent_at < self._began + seconds)
+        taken = max(self._sent_at - self._began, self._paused)
+        is_retried = seconds > 0 and (not self._has_failed or taken < seconds)
         self.is_demoted = self.waits = False
         for place, reply in zip(self._sent, replies, strict=True):
             call = self._waiting[place]
@@ -246,3 +244,6 @@ class Retries:
                 raise error
         if self.waits:
             self._longest = min(_LONGEST_PAUSE, 2 * self._longest)
+            left = max(0.0, self.until - time.monotonic())
+            self.pause = random.uniform(0, min(self._longest, left))  # noqa: S311 - no secret
+            self._paused += self.pause

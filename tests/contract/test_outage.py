@@ -17,6 +17,7 @@ import redis
 import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
+from freezegun import freeze_time
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -28,6 +29,7 @@ from tests.helpers.account import Account, names, pieces
 from tests.helpers.localredis import OLDEST, LocalRedis, free_port
 from tests.helpers.making import awaited, needed
 from tests.helpers.proxy import Proxy
+from tests.helpers.schedulers import UNREACHABLE
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 
@@ -142,6 +144,16 @@ async def test_items_that_a_server_has_lost_are_new_once_more(
             if life == 0:
                 killable.kill()
                 killable.restart()
+
+
+async def test_a_call_ends_though_the_clock_stands_still(
+    store: Store, driver: str, name: str
+) -> None:
+    """As in users' tests under freezegun, where it would be tried for ever."""
+    with freeze_time(real_asyncio=True):
+        seen = store.awaited(UNREACHABLE, name, driver=driver, retry_for=0.5)
+        with pytest.raises(redis.ConnectionError):
+            await seen.add("a")
 
 
 #: A server with 8 MB, which drops keys beyond that.

@@ -7,7 +7,6 @@ from contextlib import closing
 
 import pytest
 
-from tbloom.engine.retries import Retries
 from tests.simulation.network import Player
 from tests.simulation.server import running
 
@@ -23,7 +22,7 @@ def _player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
 @pytest.fixture
 def player(_player: Player, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
     """Plays schedules; tbloom looks at their clocks, and waits for nothing."""
-    monkeypatch.setattr(Retries, "pause", 0.0)
+    monkeypatch.setattr("tbloom.engine.retries._LONGEST_PAUSE", 0.0)
     for module in ("exact.dispatcher", "distinct.dispatcher"):  # each case sets it
         monkeypatch.setattr(f"tbloom.{module}._MAX_ENTRIES", 80)
     clock = _player.server.clock
