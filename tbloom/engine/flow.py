@@ -246,6 +246,8 @@ def raise_explained(call: Call, error: Exception) -> Flow[None]:
         full = copied(error)
         full.args = (_MEMORY_FULL,)
         raise full
+    if str(error).startswith("MISCONF "):
+        raise _explained(error, "make room on the server's disk, or see its log")
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
         raise _explained(error, f"another program has written to a key of {tag}}}")

@@ -42,11 +42,13 @@ ELSEWHERE: tuple[str, ...] = (
     # Of a script's command, for MOVED or ASK, and for MASTERDOWN.
     *("access a non local key", "on a stale replica"),
 )
+#: The same, for: the server has no room for writes, on its disk or in its memory. It is raised; a crawl waits for room.
+NO_ROOM: tuple[str, ...] = ("MISCONF", "OOM")
 #: The same, for: the caller or an operator has to do something. It is raised, as each error that stands in no table. (After NOSCRIPT
 #: the script's text is sent once.)
 CALLERS: tuple[str, ...] = (
-    *("BUSYKEY", "CROSSSLOT", "DENIED", "ERR", "EXECABORT", "MISCONF", "NOAUTH", "NOPERM"),
-    *("NOPROTO", "NOSCRIPT", "OOM", "WRONGPASS", "WRONGTYPE"),
+    *("BUSYKEY", "CROSSSLOT", "DENIED", "ERR", "EXECABORT", "NOAUTH", "NOPERM"),
+    *("NOPROTO", "NOSCRIPT", "WRONGPASS", "WRONGTYPE"),
 )
 #: redis-py's classes for codes, which it takes off their texts.
 _CLASSES: dict[str, type[exceptions.RedisError]] = {
@@ -127,6 +129,11 @@ def is_redirection(error: Exception) -> bool:
 def is_elsewhere(error: Exception) -> bool:
     """Return True if another server has to be asked."""
     return _is_in(ELSEWHERE, error)
+
+
+def has_no_room(error: Exception) -> bool:
+    """Return True if the server refuses writes until an operator has made room."""
+    return _code_of(error) in NO_ROOM
 
 
 def is_outage(error: Exception) -> bool:

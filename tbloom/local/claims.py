@@ -17,6 +17,7 @@ A forked child of the process has neither claims nor the lock.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -89,6 +90,10 @@ class ClaimsLocked(TBloomError):
             "for the end of that crawl, or stop it, or give this one another TBLOOM_PATH, or all TBLOOM_MARK = 'scheduled' (or a "
             "TBLOOM_STORE on Redis, which crawlers share)"
         )
+
+
+class DiskFull(TBloomError):
+    """Nothing can be written before there is room on the disk."""
 
 
 class CrawlLocal(LocalBloom):
@@ -363,18 +368,19 @@ class CrawlLocal(LocalBloom):
 
     @contextmanager
     def _naming_file(self) -> Iterator[None]:
-        """Raise TBloomError, which ends the crawl, for an error of a file, such as a full disk."""
+        """Raise TBloomError, which ends the crawl, for an error of a file; DiskFull, for which it waits."""
         try:
             yield
         except OSError as error:
-            raise TBloomError(
-                f"{error.filename or self.path}: {error.strerror or error}"
-            ) from error
+            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else TBloomError
+            raise kind(f"{error.filename or self.path}: {error.strerror or error}") from error
         except sqlite3.Error as error:
+            is_full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
             # SQLite's other errors are of subclasses.
             hint = ", or damaged: delete it (it then forgets which pages crawls have left)"
             is_damaged = type(error) is sqlite3.DatabaseError
-            raise TBloomError(f"{self.path}.claims: {error}{hint * is_damaged}") from error
+            kind = DiskFull if is_full else TBloomError
+            raise kind(f"{self.path}.claims: {error}{hint * is_damaged}") from error
 
     def _drop_database(self) -> None:
         """Keep a forked child from closing the connection, also at its end.

@@ -15,6 +15,7 @@ from redis import RedisError
 from redis.exceptions import RedisClusterException
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
+from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
@@ -27,14 +28,13 @@ from tbloom.scrapy.hooks.engine import (
     exit_with_failure,
     in_loop,
     keep_shared_queue,
-    next_turn,
     spider_arguments,
     wait_until_closed,
     wake_engine,
 )
 from tbloom.scrapy.hooks.feeds import open_no_feeds, unopened_feed
 from tbloom.scrapy.options import error_line, server_settings
-from tbloom.scrapy.outage import AnyStore, CrawlStore, Outage
+from tbloom.scrapy.outage import PAUSE, AnyStore, CrawlStore, Outage
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -107,9 +107,7 @@ class Calls:
 
     async def ended(self) -> None:
         """Return once the calls that were begun earlier have ended."""
-        ended: Deferred[None] = Deferred()
-        self._thread.submit(int).add_done_callback(partial(self._in_loop, ended.callback))
-        await maybe_deferred_to_future(ended)
+        await self.run(int)
 
     def close(self) -> None:
         """End the thread, once its calls are made."""
@@ -117,23 +115,29 @@ class Calls:
 
 
 class InlineCalls(Calls):
-    """Makes calls at once, for a store that needs no server."""
+    """Makes calls in the event loop, for a store that needs no server. While its disk is full, they wait."""
 
-    def __init__(self) -> None:
-        pass
+    _outage: Outage
+
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
+        #: The calls that are not made yet, in order, each with what is called then.
+        self._waiting = deque[tuple[Callable[[], Any], Callable[[Future[Any]], object]]]()
 
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
-        """Make a call; the event loop calls ``then`` soon."""
-        made: Future[T] = Future()
-        try:
-            made.set_result(call())
-        except Exception as error:  # noqa: BLE001 - the caller gets it
-            made.set_exception(error)
-        call_soon(then, made)
+        """Make a call, which may wait for room; the event loop calls ``then`` soon."""
+        self._waiting.append((call, then))
+        if len(self._waiting) == 1:
+            self._make()
 
-    async def ended(self) -> None:
-        """Return in the next turn of the event loop, when each ``then`` was called."""
-        await next_turn()
+    def _make(self) -> None:
+        while self._waiting:
+            call, then = self._waiting[0]
+            if (made := self._outage.attempt(call)) is None:
+                call_later(PAUSE, self._make)
+                return
+            self._waiting.popleft()
+            call_soon(then, made)
 
     def close(self) -> None:
         """Do nothing: there is no thread."""
@@ -220,8 +224,9 @@ class Crawl:
         """Begin to ask a store."""
         self.seen, crawler = seen, self.crawler
         settings = crawler.settings
+        is_local = isinstance(seen, LocalBloom)
         self.outage = Outage(
-            server_settings(settings),
+            FILTER["path"].name if is_local else server_settings(settings),
             FILTER["retry_for"].value(settings),
             lambda: not crawler.crawling,
             partial(in_loop(), self._is_back),
@@ -229,10 +234,8 @@ class Crawl:
         # Without the add-on, the event loop asks, and does not wait for long. A local store needs no threads.
         if isinstance(seen, CrawlStore) and self.scheduler is not None:
             seen.outage = self.outage
-        is_local = isinstance(seen, LocalBloom)
-        self.link_calls, self.page_calls = (
-            InlineCalls() if is_local else Calls(self.outage) for _ in range(2)
-        )
+        kind = InlineCalls if is_local else Calls
+        self.link_calls, self.page_calls = (kind(self.outage) for _ in range(2))
         self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)
         crawler.signals.connect(self._feeds_opened, signals.spider_opened)

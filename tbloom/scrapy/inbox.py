@@ -17,11 +17,11 @@ from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim
-from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.hooks.engine import call_soon, is_idle, next_turn, wake_engine
 from tbloom.scrapy.links import NoAnswer, Pending
+from tbloom.scrapy.outage import is_awaited
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Inbox:
         try:
             self._ask_alone(pending)
         except (RedisError, TBloomError) as error:
-            if not is_outage(error):
+            if not is_awaited(error):
                 self._crawl.fail(error)
                 pending.answer = NoAnswer.DROPPED
 

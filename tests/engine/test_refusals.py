@@ -1,4 +1,4 @@
-"""What the error replies of servers mean: real servers say them, and each is in one of three tables."""
+"""What the error replies of servers mean: real servers say them, and each is in one of four tables."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from tbloom import TimeBloom
 from tbloom.engine.retries import (
     CALLERS,
     ELSEWHERE,
+    NO_ROOM,
     WAIT,
     _unwrapped,
+    has_no_room,
     is_elsewhere,
     is_outage,
 )
@@ -243,9 +245,9 @@ NOT_PRODUCED = "could not be produced"
 TEXTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("is busy running a script", lambda b: busy(b, *GET), WAIT),
     ("is loading the dataset in memory", loading, WAIT),
-    ("^MISCONF .* to save RDB snapshots", lambda b: without_disk(b, *SET), CALLERS),
-    ("^MISCONF .* to save RDB snapshots", lambda b: without_disk(b, *SETS), CALLERS),
-    ("MISCONF Errors writing to the AOF file: No space left on device", NOT_PRODUCED, CALLERS),
+    ("^MISCONF .* to save RDB snapshots", lambda b: without_disk(b, *SET), NO_ROOM),
+    ("^MISCONF .* to save RDB snapshots", lambda b: without_disk(b, *SETS), NO_ROOM),
+    ("MISCONF Errors writing to the AOF file: No space left on device", NOT_PRODUCED, NO_ROOM),
     ("Not enough good replicas", lambda b: server(b, *SET, min_replicas_to_write=1), WAIT),
     ("Not enough good replicas", lambda b: server(b, *SETS, min_replicas_to_write=1), WAIT),
     ("max number of clients reached", crowded, WAIT),
@@ -272,8 +274,8 @@ TEXTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("on a stale replica", lambda b: stale(b, "EVAL", STALE, 0), ELSEWHERE),
     ("^UNBLOCKED force unblock", blocked, ELSEWHERE),
     ("Script killed by user", killed, CALLERS),
-    ("command not allowed when used memory", lambda b: server(b, *SET, maxmemory=1), CALLERS),
-    ("command not allowed when used memory", lambda b: server(b, *SETS, maxmemory=1), CALLERS),
+    ("command not allowed when used memory", lambda b: server(b, *SET, maxmemory=1), NO_ROOM),
+    ("command not allowed when used memory", lambda b: server(b, *SETS, maxmemory=1), NO_ROOM),
     ("uthenticat", lambda b: server(b, *GET, at=("--requirepass", "a")), CALLERS),
     ("^invalid username-password pair", lambda b: server(b, "AUTH", "a", "b"), CALLERS),
     ("no permissions", lambda b: reader(b, *SET), CALLERS),
@@ -321,8 +323,8 @@ def test_an_error_is_in_its_table(
         return
     # redis-py 5 takes fewer codes off the texts.
     assert re.search(text.replace("^", "^(?:[A-Z]+ )?"), str(error))
-    kinds = {WAIT: (True, False), ELSEWHERE: (True, True), CALLERS: (False, False)}
-    assert kinds[table] == (is_outage(error), is_elsewhere(error))
+    tables = is_outage(error), is_elsewhere(error), has_no_room(error)
+    assert tables == (table in (WAIT, ELSEWHERE), table is ELSEWHERE, table is NO_ROOM)
 
 
 @pytest.mark.parametrize("kind", BINARIES)
@@ -331,7 +333,7 @@ def test_each_code_of_a_server_is_in_one_table(kind: str) -> None:
     found = re.findall(rb"\0-([A-Z]{3,}) ", Path(BINARIES[kind]).read_bytes())
     codes = {code.decode() for code in found}
     assert {"LOADING", "NOSCRIPT", "READONLY"} <= codes
-    known = [*WAIT, *ELSEWHERE, *CALLERS, *OTHERS]
+    known = [*WAIT, *ELSEWHERE, *NO_ROOM, *CALLERS, *OTHERS]
     assert len(known) == len({*known})
     assert codes <= {*known}
 

@@ -20,7 +20,7 @@ import pytest
 from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
 from tbloom.bloom.claims.fleet import Pages, failed_queue_of
 from tbloom.local import claims as local
-from tbloom.local.claims import ClaimsLocked, CrawlLocal, LocalFleet
+from tbloom.local.claims import ClaimsLocked, CrawlLocal, DiskFull, LocalFleet
 from tests.helpers.forked import Forked
 from tests.helpers.keptpages import Model, note_of
 
@@ -391,11 +391,11 @@ def test_room_of_claims_that_have_ended_is_used_again(start: Any, path: Path) ->
     assert [file] == [*path.parent.glob(f"{file.name}*")]
 
 
-def test_a_full_disk_ends_the_crawl_and_changes_nothing(start: Any, path: Path) -> None:
+def test_a_full_disk_is_an_error_and_changes_nothing(start: Any, path: Path) -> None:
     seen = start()
     seen.claim_many([A], notes=["A"])
     seen._database.execute("PRAGMA max_page_count = 8")
-    with pytest.raises(TBloomError, match=f"{path}.claims: database or disk is full"):
+    with pytest.raises(DiskFull, match=f"{path}.claims: database or disk is full"):
         seen.claim_many([B, C], notes=["B", "x" * 60_000])
     assert [NEW] == seen.claim_many([C], notes=["C"])
     seen.close()

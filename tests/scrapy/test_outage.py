@@ -355,21 +355,69 @@ def test_a_crawl_that_needs_no_further_answer_ends_without_its_server(
     assert (6, None) == (site.fetched.total(), ended["stats"].get("tbloom/window/items"))
 
 
+#: What a server refuses writes with, how it is made to, and how it is mended.
+REFUSALS = {
+    "OOM": ({"maxmemory": 1}, {"maxmemory": 0}, "the server's memory is full: raise its maxmemory"),
+    "MISCONF": ({"save": "3600 1"}, {"save": ""}, "make room on the server's disk"),
+}
+
+
+@contextmanager
+def refusing_writes(server: LocalRedis, refusal: str) -> Iterator[None]:
+    """Lets the server refuse writes, within a block."""
+    worse, better, _ = REFUSALS[refusal]
+    with redis.Redis.from_url(server.url) as client:
+        if refusal == "MISCONF":  # it can't save: a folder has the name of the file
+            (server.folder / "dump.rdb").mkdir()
+        for name, value in worse.items():
+            client.config_set(name, value)
+        if refusal == "MISCONF":
+            client.bgsave()
+            while client.info("persistence")["rdb_last_bgsave_status"] == "ok":
+                time.sleep(0.01)
+        yield
+        for name, value in better.items():
+            client.config_set(name, value)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_fleet_waits_while_its_server_refuses_writes(
+    server: LocalRedis, start: Any, tmp_path: Path, refusal: str
+) -> None:
+    """sidekiq#5558, channels_redis#118: then each page is fetched once. One line of each crawler says what to do."""
+    logs = [tmp_path / name for name in "abc"]
+    with a_site(pages=300, held=30) as site:
+        crawls = [start(site, {**DONE, "LOG_FILE": str(log)}) for log in logs]
+        for crawl in crawls:
+            wait_for(30, site, crawl)
+        with refusing_writes(server, refusal):
+            site.opened.set()
+            while not any("crawl waits for room" in log.read_text() for log in logs):
+                time.sleep(0.02)
+            time.sleep(1)
+            assert all(crawl.is_running for crawl in crawls)
+        ended = [result(crawl) for crawl in crawls]
+        assert {**dict.fromkeys(range(300), 1), 0: 3} == site.fetched  # each starts with page 0
+    assert [("finished", [])] * 3 == [(each["finish_reason"], each["errors"]) for each in ended]
+    assert 299 == sum(each["stats"].get("tbloom/done", 0) for each in ended)
+    [*lines] = [line for log in logs for line in log.read_text().splitlines() if "for room" in line]
+    assert lines
+    assert all(REFUSALS[refusal][2] in line for line in lines)
+
+
 @ADDONS
-def test_a_server_whose_memory_is_full_ends_the_crawl(
+def test_after_the_limit_a_refusal_ends_the_crawl(
     server: LocalRedis, start: Any, *, settings: dict[str, Any]
 ) -> None:
-    """With one line: it answers, and waiting would not help."""
     with a_site() as site:
-        crawl = start(site, settings)
+        crawl = start(site, {**settings, "TBLOOM_RETRY_FOR": 1})
         wait_for(30, site, crawl)
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("maxmemory", 1)
-        ended = result(crawl)
+        with refusing_writes(server, "OOM"):
+            ended = result(crawl)
     assert "tbloom_error" == ended["finish_reason"]
     assert AWAY not in ended["log"]
     [error] = ended["errors"]
-    assert "the server's memory is full: raise its maxmemory" in error
+    assert REFUSALS["OOM"][2] in error
 
 
 @pytest.fixture
@@ -625,7 +673,7 @@ def test_the_log_says_again_and_again_that_the_server_is_away(
 ) -> None:
     """Here with each try; otherwise once a minute."""
     monkeypatch.setattr("tbloom.scrapy.outage._SAID_EVERY", 0.0)
-    monkeypatch.setattr("tbloom.scrapy.outage._PAUSE", 0.0)
+    monkeypatch.setattr("tbloom.scrapy.outage.PAUSE", 0.0)
     caplog.set_level(logging.INFO, "tbloom")
     dead, back = redis.Redis.from_url(UNREACHABLE, retry=None), list[bool]()
     away = Outage("REDIS_URL", None, lambda: False, lambda: back.append(True))

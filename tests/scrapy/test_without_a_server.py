@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import Settings
+from scrapy.utils.asyncio import call_later
 
 from tbloom import LocalBloom
 from tbloom.local.claims import CrawlLocal
+from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.extras.doctor import examine
 from tests.helpers.forked import in_turn
 from tests.helpers.projects import Project, crawl_in_turn, marked, queued, times
@@ -201,6 +204,29 @@ def test_a_crawl_whose_files_are_deleted_says_so(
     [line] = end.warnings("The crawl ends")
     assert f"{file}" in line
     assert "was deleted or replaced while it was in use" in line
+
+
+class FullDisk(Project):
+    """Its first page leaves its links no room for a second."""
+
+    pages = ("a",)
+
+    def parse(self, response: Response) -> Any:
+        yield from super().parse(response)
+        if response.url.endswith("/a"):
+            database = crawl_of(self.crawler).seen._database
+            database.execute("PRAGMA max_page_count = 1")  # no more than there are
+            call_later(1, partial(database.execute, "PRAGMA max_page_count = 100000"))
+            yield from (self.request(page, meta={"text": "x" * 60_000}) for page in "bcdef")
+
+
+def test_a_crawl_waits_while_the_disk_is_full(settings: Any, left: Any) -> None:
+    [end] = in_turn(crawl_in_turn, [FullDisk], {}, settings)
+    assert ("abcdef", "finished", 1) == (end.pages, end.reason, end.stats["tbloom/outages"])
+    assert 6 == end.stats["tbloom/done"]
+    [line] = end.warnings("TBLOOM_PATH: nothing can be written since")
+    assert "seen.claims: database or disk is full" in line
+    assert [] == left()
 
 
 # Other uses
