@@ -146,8 +146,13 @@ class FilterCollector(Collector):
         return made
 
     def describe(self) -> Sequence[Metric]:
-        """Return the families without values, for a registry that needs their names while Redis may be down."""
-        return [*_families().values()]
+        """Return the families without values, for a registry that needs their names while Redis may be down.
+
+        It refuses a second collector, and shows the names, of which one says what to do.
+        """
+        remedy = Metric("tbloom", "", "gauge")
+        remedy.name = "register one for all filters: FilterCollector(a, b)"
+        return [remedy, *_families().values()]
 
     def collect(self) -> Sequence[Metric]:
         """Return the families; the registry calls this for each scrape."""
