@@ -21,16 +21,8 @@ _SIZE = ("bits", "hashes")
 _SIZED_BY = {"capacity", "error_rate", "slices", "grow"}
 
 
-class _Text(str):
-    """The text of a value that can't be pickled."""
-
-    __slots__ = ()
-
-
 def shown(value: object) -> str:
     """Return the value as text for a message, cut to a few lines. Its repr may fail."""
-    if isinstance(value, _Text):
-        return value
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the repr of an int of more than 4300 digits is a ValueError; other types may raise anything
@@ -48,7 +40,7 @@ class ConfigError(TBloomError, ValueError):
     """An argument has a value that can't be right.
 
     Attributes: ``argument`` (its name), ``value`` (the given value) and ``expected`` (a description of
-    valid values). In another process, ``value`` is a text if the value can't be pickled.
+    valid values).
     """
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
@@ -56,16 +48,6 @@ class ConfigError(TBloomError, ValueError):
         self.argument = argument
         self.value = value
         self.expected = expected
-
-    def __reduce__(self) -> Any:
-        import pickle  # noqa: PLC0415 - few processes need it
-
-        try:
-            pickle.dumps(self.value)
-            value = self.value
-        except Exception:  # noqa: BLE001 - a value may raise anything
-            value = _Text(shown(self.value))
-        return type(self), (self.argument, value, self.expected)
 
     def __str__(self) -> str:
         return f"{self.argument}: expected {self.expected}, got {shown(self.value)}"

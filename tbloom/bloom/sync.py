@@ -18,7 +18,6 @@ from tbloom.bloom.claims.fleet import Fleet
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.forks import ProcessLock
-from tbloom.engine.retries import is_at_exit
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigMismatch, TBloomError
@@ -130,5 +129,5 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             try:
                 self._heartbeat.start()
             except RuntimeError as error:  # from Python 3.12 on
-                if not is_at_exit(error):
+                if "at interpreter shutdown" not in str(error):
                     raise

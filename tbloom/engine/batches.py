@@ -64,22 +64,14 @@ def unless_full(
     is_refused: Callable[[T, F], bool] = lambda *_: True,
 ) -> Flow[dict[T, Any]]:
     """Add items of several callers. If the store is full, the answer of each new item is the error."""
-    return add(items) if len(items) == 1 else _unless_full(items, full, add, contains, is_refused)
-
-
-def _unless_full(
-    items: dict[T, V],
-    full: type[F],
-    add: Callable[[dict[T, V]], Flow[dict[T, Any]]],
-    contains: Callable[[dict[T, V]], Flow[Mapping[T, Any]]],
-    is_refused: Callable[[T, F], bool],
-) -> Flow[dict[T, Any]]:
     refused = dict[T, Any]()
     while True:
         wanted = {item: value for item, value in items.items() if item not in refused}
         try:
             return refused | (yield from add(wanted))
         except full as error:
+            if len(items) == 1:
+                raise
             found = yield from contains(wanted)
             new = {item: error for item in wanted if not found[item] and is_refused(item, error)}
             if not new:

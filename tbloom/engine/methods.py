@@ -185,8 +185,6 @@ class AsyncVerbs(_Verbs):
 def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:
     """Give the method the name, documentation and types of the flow, as if the class defined it."""
     name, qualname = flow.__name__, f"{cls.__qualname__}.{flow.__name__}"
-    # Tracebacks show the name in the code object.
-    method.__code__ = method.__code__.replace(co_name=name, co_qualname=f"{cls.__name__}.{name}")
     method.__module__, method.__name__, method.__qualname__ = cls.__module__, name, qualname
     method.__doc__ = flow.__doc__
     # Types, because texts would be looked up in this module. No ``__wrapped__``, because the flow is a generator.

@@ -89,8 +89,6 @@ NODE = (
 # Errors that are no replies, but for BusyLoadingError and ClusterDownError, after which a call is sent again.
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterError)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
-#: Python's errors for what needs a thread in an atexit handler. (asyncio looks hosts up in one.)
-_AT_EXIT = re.compile("(at|after) (interpreter )?shutdown")
 # OpenSSL's reasons, in redis-py's messages, that another try does not mend: a server without TLS, and wrong certificates or
 # settings of either side. (With asyncio, redis-py before version 6 does not name them, so such calls are retried.)
 _NO_TLS = re.compile(r"\[SSL: (WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE)]")
@@ -98,11 +96,6 @@ _WRONG_TLS = re.compile(
     r"\[(X509|SSL|PEM): \w*(CERT|UNKNOWN_CA|HANDSHAKE_FAILURE|PROTOCOL_VERSION|UNSUPPORTED_PROTOCOL|PEM_LIB|KEY_VALUES)"
 )
 _TLS_REMEDY = " (this port does not speak TLS: use redis://, or the server's port for rediss://)"
-
-
-def is_at_exit(error: Exception) -> bool:
-    """Return True if Python can't start a thread any more, because the process ends."""
-    return bool(_AT_EXIT.search(str(error)))
 
 
 def _code_of(error: Exception) -> str:
@@ -141,8 +134,6 @@ def is_outage(error: Exception) -> bool:
     text = str(error)
     if isinstance(error, _FINAL) or _NO_TLS.search(text) or _WRONG_TLS.search(text):
         return False
-    if is_at_exit(error):
-        return False
     return isinstance(error, _LOST) or _is_in(WAIT + ELSEWHERE, error)
 
 
@@ -176,8 +167,6 @@ class Retries:
         began: float,
         retry_seconds: Callable[[], float],
         node_of: Callable[[Call], str | None],
-        *,
-        per_node: int = CALLS_PER_NODE,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
         #: True: another server has to be asked. The driver closes connections, so that the next ones may reach a new master.
@@ -190,7 +179,7 @@ class Retries:
         #: The longest pause before the next try (s), doubled with each try.
         self._longest = _LONGEST_PAUSE / 128
         self._began, self._retry_seconds = began, retry_seconds
-        self._node_of, self._per_node = node_of, per_node
+        self._node_of = node_of
         #: The calls without a reply, by their places.
         self._waiting = dict(enumerate(calls))
         #: The places of the calls that were sent last.
@@ -210,7 +199,7 @@ class Retries:
         of_node = defaultdict[str | None, list[int]](list)
         for place, call in self._waiting.items():
             places = of_node[self._node_of(call)]
-            if len(places) < self._per_node:
+            if len(places) < CALLS_PER_NODE:
                 places.append(place)
         self._sent_at = time.monotonic()
         self._sent = sorted(chain.from_iterable(of_node.values()))

@@ -244,7 +244,9 @@ def test_a_program_can_serve_the_metrics_itself(url: str, name: str) -> None:
                 ConfigError, match=f"filters of the class TimeBloom, each name once, got '{name}'"
             ):
                 FilterCollector(*wrong)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"register one for all filters: FilterCollector\(a, b\)"):
+        with pytest.raises(
+            ValueError, match=r"register one for all filters: FilterCollector\(a, b\)"
+        ):
             registry.register(FilterCollector(seen))
 
 

@@ -28,20 +28,6 @@ import atexit
 [store] = {stores}
 atexit.register(lambda: print(store.claim("a"), store.commit("a"), store.claim("a"), store.close()))
 """
-_ASYNC = """
-import asyncio, atexit
-from tbloom import AsyncTimeBloom
-async def call(url):
-    async with AsyncTimeBloom.from_url(url, {name!r}, retry_for=3600) as store:
-        print(await store.add("a"), await store.add_many(["a", "b"]))
-def try_to_call():
-    try:
-        asyncio.run(call({url!r}.replace("127.0.0.1", "localhost")))
-    except Exception as error:
-        print(error)
-atexit.register(try_to_call)
-atexit.register(lambda: asyncio.run(call({url!r})))
-"""
 _DAEMONS = """
 import threading
 from time import sleep
@@ -73,33 +59,6 @@ for store in {stores}:
     while len(answers) < 50:
         store.add("b")
     print(all(answers))
-"""
-
-
-#: Calls that are interrupted again and again, as by Ctrl-C; then others make calls.
-_CTRL_C = """
-import random, signal, threading
-signal.signal(signal.SIGALRM, signal.default_int_handler)
-for store in {stores}:
-    tries, answers = 0, []
-    store.add("a")
-    while tries < 200:
-        try:
-            tries += 1
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.001))
-            for _ in range(20):
-                store.contains("a")
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            sum(range(100))  # here, an interrupt that came before is raised
-        except KeyboardInterrupt:
-            pass
-    call = lambda: answers.append(store.contains("a"))
-    threads = [threading.Thread(target=call) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(answers == [True] * 5)
 """
 
 
@@ -159,13 +118,6 @@ def test_an_atexit_handler_can_claim(ended: Callable[..., list[str]]) -> None:
     assert ended(_CLAIMS, BLOOM) == ["Claim.NEW True Claim.SEEN None"]
 
 
-def test_an_atexit_handler_can_use_asyncio(ended: Callable[..., list[str]]) -> None:
-    """Python refuses to look a host up then, which no further try mends."""
-    answer, refusal = ended(_ASYNC)
-    assert answer == "True [False, True]"
-    assert refusal.endswith("shutdown")
-
-
 @pytest.mark.parametrize("last", ["atexit", pytest.param("__del__", marks=pytest.mark.check)])
 def test_daemon_threads_hold_nothing_up(ended: Callable[..., list[str]], last: str) -> None:
     """They stop in the midst of a call, after the atexit handlers."""
@@ -181,13 +133,6 @@ def test_a_signal_handler_interrupts_a_call_of_its_own_store(
 ) -> None:
     stores = BLOOM, EXACT, COUNTER, LOCAL, FILE
     assert ended(_SIGNALS, *stores) == ["True"] * 5
-
-
-def test_others_make_calls_after_any_number_of_interrupts(
-    ended: Callable[..., list[str]],
-) -> None:
-    """(At this rate, redis-py, hiredis and Python's logging lose locks or crash; see ``engine/test_threads.py``.)"""
-    assert ended(_CTRL_C, LOCAL, FILE) == ["True"] * 2
 
 
 def test_an_interrupt_locks_no_other_process_out(ended: Callable[..., list[str]]) -> None:

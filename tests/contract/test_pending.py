@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +14,7 @@ import pytest
 import redis
 
 from tbloom import ExactFilter, TimeBloom
-from tbloom.engine.pending import Batch, PendingAnswers
-from tbloom.engine.tokens import LANE_TTL_MS, MAX_RETRY_FOR
+from tbloom.engine.tokens import MAX_RETRY_FOR
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent
 from tests.helpers.proxy import Fault, Proxy
@@ -169,26 +167,6 @@ def test_an_item_whose_replies_are_lost_is_counted_once(store: Store, url: str, 
         assert 2 == (seen.count() if store is DISTINCT else seen.info().items)
 
 
-def test_other_threads_know_at_each_moment_whether_answers_are_pending() -> None:
-    """Otherwise they would not fetch an answer "new", and give the answer "seen"."""
-    answers, known = PendingAnswers(), list[bool]()
-    for item in "ab":
-        answers.keep(Batch([item], answers="1"), LANE_TTL_MS)
-
-    def look(*_: Any) -> Any:
-        known.append(bool(answers.lost or answers.new))
-        return look
-
-    sys.settrace(look)
-    try:
-        answers.lost_in({0})
-        answers.take(answers.known_new([Batch(["a"])]))
-    finally:
-        sys.settrace(None)
-    assert all(known)
-    assert ["b"] == [*answers.known_new([Batch(["a", "b"])])]
-
-
 @pytest.mark.parametrize(
     ("store", "short"),
     [(TimeBloom, {"granularity": "10s", "slices": 2}), (ExactFilter, {"ttl": 20})],
@@ -283,12 +261,3 @@ def test_the_lanes_of_clients_that_come_and_go_stay_few(
             TimeBloom(clockwork.client, name, capacity=20_000).add(f"{turn} {number}")
         # (An item that is wrongly called seen leaves none.)
         assert 90 < len(lanes_of(clockwork.client, name)) <= 150
-
-
-def test_new_items_of_another_generation_are_not_given() -> None:
-    """A generation has no order: a lower one may be later."""
-    answers = PendingAnswers()
-    answers.keep(Batch([b"a"], answers="1", generation="2"), LANE_TTL_MS)
-    answers.lost_in({0})
-    assert not answers.known_new([Batch([b"a"], generation="1")])
-    assert answers.known_new([Batch([b"a"], generation="2")])

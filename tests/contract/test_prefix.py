@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, LocalBloom
+from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import Keys, slot
-from tests.helpers import servers
-from tests.helpers.stores import BLOOM, DISTINCT, EVERY_VERB, EXACT, Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 PREFIX = "app1:"
 #: Characters that mean something in a pattern of SCAN.
@@ -50,14 +49,6 @@ async def test_a_stored_filter_is_opened_by_its_prefix(
         opened.sync.open(url, name)
 
 
-def test_every_verb_on_a_cluster(store: Store, cluster: servers.Cluster, name: str) -> None:
-    with redis.RedisCluster(host="127.0.0.1", port=cluster.port) as client:
-        EVERY_VERB[store](client, name, 6, prefix=PREFIX)
-        keys = [key for master in cluster.masters() for key in master.keys(f"*{name}*")]
-    assert keys
-    assert all(key.startswith(f"{PREFIX}{{{name}") for key in keys)
-
-
 def test_a_prefix_changes_no_slot(name: str) -> None:
     """So the shards are as evenly spread."""
     plain, prefixed = Keys(name, 64), Keys(name, 64, prefix=PREFIX)
@@ -73,11 +64,6 @@ def test_a_prefix_that_would_change_the_hash_tag_is_refused(
     expected = "prefix: expected a str of printable characters without braces and spaces, such as"
     with pytest.raises(ConfigError, match=expected):
         store.open(url, name, prefix=prefix)
-
-
-def test_a_filter_without_a_server_has_no_prefix() -> None:
-    with pytest.raises(TypeError, match="takes no argument 'prefix'"):
-        LocalBloom(prefix=PREFIX)
 
 
 def test_counters_of_different_prefixes_are_not_combined(url: str, name: str) -> None:

@@ -6,11 +6,10 @@ import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any, get_type_hints
-from unittest.mock import create_autospec
 
 import pytest
 
-from tbloom import AsyncTimeBloom, LocalBloom, TimeBloom
+from tbloom import LocalBloom
 from tbloom.distinct import AsyncMemberSet, MemberSet
 from tbloom.pages import PageStore
 from tests.helpers.stores import STORES
@@ -70,22 +69,3 @@ async def test_fastapi_takes_verbs_as_dependencies_and_routes(
         assert (await client.post("/clear")).json() is None
         assert (await client.get(f"/depends?{item}=a")).json() == [False]
     await seen.aclose() if hasattr(seen, "aclose") else seen.close()
-
-
-def test_pydantic_checks_the_arguments_of_a_verb() -> None:
-    from pydantic import ValidationError, validate_call  # noqa: PLC0415 - slow, and only needed here
-
-    with LocalBloom() as seen:
-        assert validate_call(seen.add)("a")
-        with pytest.raises(ValidationError, match="within"):
-            validate_call(seen.add)("a", within="all")  # type: ignore[arg-type]
-
-
-async def test_mocks_of_a_class_take_the_same_arguments() -> None:
-    seen, aseen = create_autospec(TimeBloom), create_autospec(AsyncTimeBloom, instance=True)
-    seen.return_value.add.return_value = aseen.add.return_value = True
-    assert seen("client", "name").add("a", within=2) is True
-    assert await aseen.add("a", keep=2) is True
-    for mock in (seen.return_value, aseen):
-        with pytest.raises(TypeError):
-            mock.add("a", ttl=2)

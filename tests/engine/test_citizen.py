@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -11,12 +9,10 @@ import redis
 import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
-from redis.credentials import CredentialProvider
 
 from tbloom import Claim, TimeBloom
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tests.engine.test_connections import connections, named
-from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
@@ -81,93 +77,6 @@ def test_a_subclass_sees_each_call(url: str, name: str, monkeypatch: pytest.Monk
             assert {"pipeline"} == {*client.seen}
 
 
-_TRACED = """
-import asyncio, sys
-from opentelemetry import metrics
-from opentelemetry.instrumentation.redis import RedisInstrumentor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from redis.observability import MetricGroup, OTelConfig, get_observability_instance
-from tbloom import AsyncTimeBloom, TimeBloom
-from tests.helpers.making import awaited
-
-url, name = sys.argv[1:]
-reader, exporter, provider = InMemoryMetricReader(), InMemorySpanExporter(), TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-RedisInstrumentor().instrument(tracer_provider=provider)
-
-def spans():
-    names = [word for span in exporter.get_finished_spans() for word in span.name.split()]
-    exporter.clear()
-    return names
-
-async def look(seen):
-    await seen.add("a")
-    exporter.clear()
-    assert await seen.add("b")
-    assert ["EVALSHA"] == spans()
-    assert all(await seen.add_many(range(1000)))
-    assert {"EVALSHA"} == {*spans()}
-    await seen.aclose()
-
-asyncio.run(look(AsyncTimeBloom.from_url(url, f"{name}-aio", capacity=10_000)))
-asyncio.run(look(awaited(TimeBloom.from_url(url, name, capacity=10_000))))
-
-metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
-get_observability_instance().init(OTelConfig(metric_groups=[MetricGroup.COMMAND]))
-with TimeBloom.from_url(url, name, capacity=10_000) as seen:
-    for item in range(20):
-        seen.contains(item)
-counted = [
-    point.count
-    for resource in reader.get_metrics_data().resource_metrics
-    for scope in resource.scope_metrics
-    for metric in scope.metrics
-    for point in metric.data.data_points
-    if point.attributes.get("db.operation.name") == "EVALSHA"
-]
-assert 20 <= sum(counted) <= 21, counted  # the first may find no script
-"""
-
-
-@pytest.mark.check
-def test_opentelemetry_and_redis_py_s_own_metrics_see_each_call(url: str, name: str) -> None:
-    """The span is named EVALSHA, or lists the commands of the batch's pipeline. (In an environment of its own, because where
-    OpenTelemetry is installed, each process that imports redis-py imports that too.)"""
-    libraries = ("--with", "opentelemetry-sdk", "--with", "opentelemetry-instrumentation-redis")
-    words = (*libraries, "--no-project", "--python", sys.executable, "python", "-c", _TRACED)
-    subprocess.run([sys.executable, "-m", "uv", "run", "--quiet", *words, url, name], check=True)
-
-
-class Rotating(CredentialProvider):
-    """Return the password that is valid now."""
-
-    password, asked = "first", 0
-
-    def get_credentials(self) -> tuple[str, str]:
-        self.asked += 1
-        return "crawler", self.password
-
-
-def test_each_connection_reads_the_current_password(
-    own: redis.Redis, own_server: LocalRedis, name: str
-) -> None:
-    """Calls still succeed after the password has changed and connections have broken."""
-    provider, user = Rotating(), ["ACL", "SETUSER", "crawler", "on", "~*", "+@all", "resetpass"]
-    own.execute_command(*user, ">first")
-    with redis.Redis(port=own_server.port, credential_provider=provider) as client:
-        seen = TimeBloom(client, name, capacity=1000, retry_for=5)
-        assert seen.add("a")
-        own.execute_command(*user, ">second")
-        provider.password = "second"  # noqa: S105 - no secret
-        own.client_kill_filter(_type="normal", skipme=True)
-        assert [False, True] == [seen.add("a"), seen.add("b")]
-        assert provider.asked >= 2
-
-
 @pytest.mark.parametrize("kind", [BLOOM, EXACT, DISTINCT], ids=str)
 @pytest.mark.parametrize("library", [redis, redis.asyncio])
 @pytest.mark.parametrize("is_sentinels", [False, True])
@@ -188,21 +97,6 @@ async def test_a_callers_client_keeps_its_settings(
         assert client.ping() is True if library is redis else await client.ping()
     assert kept == [each.connection_pool.connection_kwargs for each in clients]
     await client.aclose() if library is redis.asyncio else client.close()
-
-
-def test_importing_tbloom_changes_no_logger_and_no_global_of_redis_py() -> None:
-    """A program keeps its own logging."""
-    program = """
-import logging, redis, redis.asyncio
-before = {module.__name__: dict(vars(module)) for module in (redis, redis.client, redis.asyncio)}
-levels = {name: logging.getLogger(name).level for name in ("redis", "push_response", "")}
-import tbloom
-tbloom.TimeBloom, tbloom.AsyncTimeBloom
-after = {module.__name__: dict(vars(module)) for module in (redis, redis.client, redis.asyncio)}
-same = all(before[name][key] is after[name][key] for name in before for key in before[name])
-assert same and levels == {name: logging.getLogger(name).level for name in levels}
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_client_with_client_side_caching_gets_right_answers(
@@ -235,7 +129,7 @@ def test_a_client_with_client_side_caching_gets_right_answers(
 async def test_idle_connections_of_a_callers_client_stay_open(
     store: Store, library: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when tbloom would renew its own, and after a lost connection."""
+    """Also when tbloom would renew its own, and after a lost connection (nestjs-throttler-storage-redis#1214)."""
     monkeypatch.setattr("tbloom.engine.sending._RENEWAL_SECONDS", 1e-9)
     client = redis.Redis.from_url(url)
     faults: list[Fault] = []

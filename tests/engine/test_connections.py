@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import socketserver
 import threading
-from collections import Counter
 from functools import partial
 from itertools import count
 from threading import Event
-from time import sleep
 from typing import Any
 
 import pytest
@@ -19,8 +16,7 @@ import redis.asyncio
 
 from tbloom import TimeBloom
 from tbloom.engine.scripts import Script
-from tbloom.engine.sending import redis_error
-from tests.helpers.localredis import LocalRedis, again_and_again
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import giving_up_soon, in_child, needs_fork, signal_once
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM
@@ -118,60 +114,6 @@ async def test_a_script_that_ends_in_an_error_is_sent_once(
     assert 1 == calls["cmdstat_evalsha"]["calls"]
     assert "cmdstat_eval" not in calls
     await seen.aclose()
-
-
-def test_a_callers_client_stays_open(client: redis.Redis, name: str) -> None:
-    number = client.client_id()
-    with TimeBloom(client, name) as seen:
-        assert seen.add("a")
-    assert number == client.client_id()
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_idle_connections_of_a_callers_client_stay_open(
-    client: redis.Redis, name: str, size: int
-) -> None:
-    """Only those of a client of tbloom's own are closed each minute (nestjs-throttler-storage-redis#1214)."""
-    number = client.client_id()
-    seen = TimeBloom(client, name)
-    for minute in range(2):
-        seen._sender._renew_at = 0
-        seen.add_many(f"{minute} {i}" for i in range(size))
-        assert number == client.client_id()
-
-
-def test_an_error_of_the_socket_is_one_of_redis_py() -> None:
-    """Another error, of wrong options for example, is raised as it is."""
-    for error in (BrokenPipeError(), TypeError("'NoneType' has no attribute 'fileno'")):
-        assert isinstance(redis_error(error), redis.ConnectionError)
-    with pytest.raises(TypeError, match="options"):
-        redis_error(TypeError("options"))
-
-
-def test_a_batch_is_complete_though_its_pool_is_disconnected_meanwhile(
-    url: str, name: str, client: redis.Redis
-) -> None:
-    """Another thread or the server disconnects it. The calls are sent again, and each gets its own reply."""
-    parameters = {"capacity": 100_000, "error_rate": 1e-9, "retry_for": 60.0}
-    with TimeBloom.from_url(named(url, name), name, **parameters) as seen:
-        cuts, batches = Counter[str](), 0
-
-        def disconnect() -> None:
-            # Now and then late enough for a whole batch, on a machine that is busy too.
-            sleep(random.uniform(0.01, 0.2))
-            for connection in connections(client, name):
-                cuts["by the server"] += client.client_kill_filter(_id=connection)
-            sleep(random.uniform(0.01, 0.2))
-            seen.client.connection_pool.disconnect()
-            cuts["by a thread"] += 1
-
-        with again_and_again(disconnect):
-            # Each batch is half new, and half of the one before.
-            while batches < 20 or min(cuts["by a thread"], cuts["by the server"]) < 3:
-                items = [f"item {i}" for i in range(1000 * batches - 1000, 1000 * batches + 1000)]
-                assert seen.add_many(items) == [batches == 0] * 1000 + [True] * 1000
-                batches += 1
-        assert seen.info().items == 1000 * batches + 1000
 
 
 @each_client

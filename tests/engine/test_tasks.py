@@ -21,7 +21,6 @@ from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TBloomError
 from tbloom.engine.batcher import SharedCall, WaitingItem, deliver
 from tbloom.engine.scripts import Script
 from tbloom.exact import AsyncExactFilter
-from tests.engine.test_connections import connections, named
 from tests.helpers.account import Account
 from tests.helpers.clock import Clockwork
 from tests.helpers.proxy import Fault, Proxy
@@ -30,22 +29,6 @@ from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 TASKS, TURNS = 100, 5
 #: A busy machine opens a caller's connections, which are not tried again, while thousands of tasks begin.
 PATIENT = "?socket_timeout=60&socket_connect_timeout=60"
-
-
-async def test_few_connections_serve_all_tasks(url: str, name: str, client: redis.Redis) -> None:
-    """Their calls have one command or several, in any order."""
-    items = [f"item {i}" for i in range(1000)]
-    async with AsyncTimeBloom.from_url(named(url, name), name, error_rate=1e-9) as seen:
-        for item in "ab":
-            assert await seen.add(item)
-        assert len(connections(client, name)) == 1
-        adds, looks = map(seen.add, 2 * items), (seen.contains_many(items[::7]) for _ in range(10))
-        answers, *_ = await asyncio.gather(asyncio.gather(*adds), *looks)
-        assert 1000 == sum(answers)
-        others = (seen.last_seen("other") for _ in range(500))
-        assert [None] * 500 == await asyncio.gather(*others)
-        assert len(connections(client, name)) <= 50
-        assert 1002 == (await seen.info()).items
 
 
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])

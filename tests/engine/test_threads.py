@@ -18,10 +18,9 @@ import pytest
 import redis
 import redis.asyncio
 
-from tbloom import AsyncExactFilter, TimeBloom
+from tbloom import AsyncExactFilter
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import Retries
-from tests.engine.test_connections import connections
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited, in_child, needed, needs_fork, signal_once
 from tests.helpers.servers import Cluster
@@ -181,30 +180,6 @@ def test_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(
             assert _least_called(seen)
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def test_an_interrupted_wait_closes_no_connection(url: str, name: str, client: redis.Redis) -> None:
-    """Also of a store that owns its client, whose idle connections it closes after other interrupts."""
-    address = f"{url}?max_connections=3&client_name={name}"
-    with TimeBloom.from_url(address, name) as seen:
-        seen.add("a")
-        with ThreadPoolExecutor(3) as threads:
-            begin = threading.Barrier(3)
-
-            def call(_: int) -> None:
-                begin.wait(60)
-                seen.contains("a")
-
-            list(threads.map(call, range(3)))
-            before = connections(client, name)
-            holders = seen._sender._connections.holders
-            holders |= {-1, -2, -3}
-            signal_once(lambda: bool(seen._sender._connections.waiting), signal.SIGINT)
-            with pytest.raises(KeyboardInterrupt):
-                seen.contains("a")
-            holders -= {-1, -2, -3}
-            assert before == connections(client, name)
-            assert seen.contains("a")
 
 
 _INTERRUPTED = """

@@ -13,7 +13,6 @@ import valkey.asyncio.sentinel
 import valkey.sentinel
 
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
-from tbloom.demo.localredis import open_redis
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.urls import parse_url
@@ -189,9 +188,3 @@ def test_a_sentinels_client_is_retried_for_longer(library: Any, name: str) -> No
     sentinel = library.sentinel.Sentinel([("127.0.0.1", 9)])
     kind = TimeBloom if library is valkey else AsyncTimeBloom
     assert RETRY_FOR_FAILOVER == kind(sentinel.master_for("main"), name).retry_seconds()
-
-
-def test_the_demo_takes_a_url_of_valkey(url: str) -> None:
-    """It hands one of Redis to all parts."""
-    with open_redis(url.replace("redis://", "valkey://")) as (found, _):
-        assert url == found
