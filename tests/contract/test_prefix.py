@@ -9,7 +9,6 @@ import redis
 
 from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.keys import Keys, slot
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 PREFIX = "app1:"
@@ -47,14 +46,6 @@ async def test_a_stored_filter_is_opened_by_its_prefix(
     await again.aclose() if driver == "async" else again.close()
     with pytest.raises(ConfigError, match="name: expected the name of a stored filter"):
         opened.sync.open(url, name)
-
-
-def test_a_prefix_changes_no_slot(name: str) -> None:
-    """So the shards are as evenly spread."""
-    plain, prefixed = Keys(name, 64), Keys(name, 64, prefix=PREFIX)
-    for shard in range(64):
-        assert f"{PREFIX}{plain.tag_of(shard)}" == prefixed.tag_of(shard)
-        assert slot(plain.tag_of(shard)[1:-1]) * 64 >> 14 == shard
 
 
 @pytest.mark.parametrize("prefix", ["{app}", "a}", "a b", "a\n", "\ud800", "\0", b"app1:", None, 1])

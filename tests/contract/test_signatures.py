@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
@@ -31,16 +30,6 @@ def test_the_types_of_methods_are_known(cls: type) -> None:
         parameters = inspect.signature(method, eval_str=True).parameters
         assert hints.keys() - {"return"} == parameters.keys() - {"self"}
         assert "Flow" not in str(hints["return"])
-
-
-@pytest.mark.parametrize("cls", CLASSES)
-def test_methods_stand_for_nothing_else(cls: type) -> None:
-    """What follows ``__wrapped__`` finds no flow, and a reference to the method can be sent to another process."""
-    methods = methods_of(cls)
-    del methods["__init__"]
-    for method in methods.values():
-        assert method is inspect.unwrap(method)
-        assert method == pickle.loads(pickle.dumps(method))  # noqa: S301 - our own
 
 
 @pytest.mark.parametrize("cls", FILTERS)

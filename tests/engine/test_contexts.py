@@ -15,7 +15,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom import Claim, TimeBloom
 from tests.helpers.stores import BLOOM, STORES, Store
 
 
@@ -92,21 +92,3 @@ def test_a_heartbeat_of_a_thread_belongs_to_no_request(url: str, name: str) -> N
         beaten.wait()
         assert (None, None) == (found[0], request())
         seen.close()
-
-
-async def test_a_heartbeat_of_a_task_belongs_to_no_request(url: str, name: str) -> None:
-    """As in a thread."""
-    found: asyncio.Future[Request | None] = asyncio.get_running_loop().create_future()
-
-    class Recording(redis.asyncio.Redis):
-        async def execute_command(self, *args: Any, **options: Any) -> Any:
-            if asyncio.current_task() is seen._heartbeat and not found.done():
-                found.set_result(REQUEST.get(None))
-            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-
-    async with Recording.from_url(url) as client:
-        seen = AsyncTimeBloom(client, name, capacity=1000)
-        task, _ = in_task(lambda: seen.claim("a"))
-        assert Claim.NEW is await task
-        assert await found is None
-        await seen.aclose()

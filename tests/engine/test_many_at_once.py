@@ -18,7 +18,7 @@ from tbloom.arguments import fingerprint
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter, MappingFull
 from tbloom.engine.scripts import Script
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 MANY = [f"item {i}" for i in range(1000)]
@@ -274,31 +274,3 @@ async def test_what_cancelled_tasks_have_committed_is_seen(url: str, name: str, 
             assert all(await other.contains_many(items))
             assert [SEEN] * 100 == await other.claim_many(items)
         await seen.aclose()
-
-
-@pytest.mark.parametrize(
-    ("store", "verb"),
-    [
-        (store, verb)
-        for store in STORES
-        for verb in ("add_many", "contains_many", "discard_many", "push_many")
-        if hasattr(store.sync, verb)
-    ],
-    ids=str,
-)
-def test_items_that_other_threads_make_hold_up_none(
-    url: str, name: str, store: Store, verb: str
-) -> None:
-    """There is one connection, and the items come from calls that need it."""
-    seen = store.open(f"{url}?max_connections=1", name)
-    with ThreadPoolExecutor(1) as threads:
-
-        def made() -> Iterator[str]:
-            for item in MANY[:3]:
-                # On failure, the limit lets the test end.
-                assert not threads.submit(seen.contains, item).result(60)
-                yield item
-
-        given = [MANY[:3]] if verb == "push_many" else []
-        assert 3 == len(getattr(seen, verb)(*given, made()))
-    seen.close()

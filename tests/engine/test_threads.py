@@ -23,7 +23,6 @@ from tbloom.engine.flow import Call
 from tbloom.engine.retries import Retries
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited, in_child, needed, needs_fork, signal_once
-from tests.helpers.servers import Cluster
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 THREADS, CALLS = 20, 50
@@ -68,13 +67,6 @@ def test_no_thread_starves_when_connections_are_few(
     seen.add("a")
     assert _least_called(seen) > CALLS / 3
     seen.close()
-
-
-@pytest.mark.parametrize("most", [1, pytest.param(2, marks=pytest.mark.check)])
-def test_no_thread_starves_on_a_cluster(cluster: Cluster, name: str, most: int) -> None:
-    with EXACT.open(f"{cluster.url}?max_connections={most}", name, shards=3) as seen:
-        seen.add_many(["a", "b"])
-        assert _least_called(seen) > CALLS / 3
 
 
 class _Held(redis.Redis):
