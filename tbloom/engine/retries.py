@@ -28,13 +28,8 @@ WAIT: tuple[str, ...] = (
     # Of a script's command, for CLUSTERDOWN and TRYAGAIN; and of a node of a cluster with too many connections.
     *("while the cluster is down", "slot not served", "during rehashing", "number of clients"),
     # Of proxies whose server is away: twemproxy ("unknown" where it has ended within a call), and Envoy.
-    *(
-        "Connection refused",
-        "Connection timed out",
-        "unknown",
-        "upstream failure",
-        "no upstream host",
-    ),
+    *("Connection refused", "Connection timed out", "unknown"),
+    *("upstream failure", "no upstream host"),
 )
 #: The same, for: another server has the slot, or is the master. Its call is sent again, after the client has looked for it.
 ELSEWHERE: tuple[str, ...] = (
