@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import which
 from urllib.request import urlopen
 
 import pytest
@@ -22,7 +24,7 @@ from tbloom.metrics import FilterCollector
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.helpers.commands import Serving
 from tests.helpers.localredis import OLDEST, LocalRedis
-from tests.helpers.making import needed
+from tests.helpers.making import missing, needed
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
@@ -263,6 +265,38 @@ def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
         assert exporter.end() == (0, [])
     with TimeBloom.from_url(url, "news") as user, pytest.raises(redis.ResponseError):
         user.clear()
+
+
+#: A filter that is lost after two hours: both alerts about it ring for an hour.
+_LOST = """
+rule_files: [rules.yml]
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'tbloom_lost_timestamp_seconds{filter="news"}', values: "0x119 7200x100"}
+      - {series: 'tbloom_window_items{filter="news"}', values: "100x119 10x100"}
+    alert_rule_test:
+"""
+_RINGS = "      - {{eval_time: {}m, alertname: {}, exp_alerts: [{}]}}\n"
+
+
+@pytest.mark.check
+def test_the_alerts_about_a_lost_filter_ring(tmp_path: Path) -> None:
+    if which("promtool") is None:
+        missing("promtool, of Debian's package prometheus,")
+    rules = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1]
+    (tmp_path / "rules.yml").write_text(rules)
+    (tmp_path / "test.yml").write_text(
+        _LOST
+        + "".join(
+            _RINGS.format(minute, alert, "{exp_labels: {filter: news}}" * (minute == 125))
+            for alert in ("FilterIsLost", "FilterForgets")
+            for minute in (110, 125, 185)
+        )
+    )
+    for words in (["check", "rules", "rules.yml"], ["test", "rules", "test.yml"]):
+        done = subprocess.run(["promtool", *words], cwd=tmp_path, capture_output=True, check=False)
+        assert (0, b"") == (done.returncode, done.stderr), done
 
 
 def test_page_dashboard_and_alerts_have_the_metrics_that_are_served(url: str, name: str) -> None:
