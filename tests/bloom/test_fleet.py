@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +30,8 @@ from tbloom.bloom.claims.fleet import (
 )
 from tbloom.bloom.claims.record import LOST, Record
 from tbloom.bloom.claims.session import Session
-from tbloom.cli.commands.page import Watched, look_at
+from tbloom.cli.commands.page import look_at
+from tbloom.cli.commands.targets import Target
 from tbloom.engine.flow import text
 from tests.helpers.keptpages import MAIN, Model, note_of, view_of
 
@@ -567,9 +567,7 @@ def test_counts_and_lists_agree_whatever_is_done_with_pages(open_one: Open, seed
         one.take(0, "shop", idle=False)
         told(one)
     looks = Fleet(ours[0], "shop")
-    about: dict[str, Any] = {"name": "", "place": "", "title_of": str, "words_of": lambda *_: None}
-    about["look"] = partial(views_of, ours[0], ["shop"])
-    watched = Watched(seen=ours[0], is_whole=True, **about)
+    watched = Target(ours[0].name, ours[0], "", "shop")
     for n in range(60):
         model.step(ours[n % 2], looks)
         new = [url for url in model.some() if url not in model.known][:1]

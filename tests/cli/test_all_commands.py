@@ -188,6 +188,11 @@ def test_the_server_is_given_once(place: dict[str, str]) -> None:
     assert tbloom("info", "news", TBLOOM_URL=url.replace("redis:", "valkey:")).returncode == 0
     refused(tbloom("info", "news", TBLOOM_URL=elsewhere), "127.0.0.1:1", "(TBLOOM_URL names")
     refused(tbloom("list", TBLOOM_URL="", REDIS_URL="http://x"), "tbloom: REDIS_URL: expected")
+    port = place["TBLOOM_URL"].rpartition(":")[2].partition("/")[0]
+    for number, why in (port, "no filter 'x:tbloom' or 'x' on {} ("), ("1", "tbloom: {}: Error"):
+        named = f"REDIS_HOST is 127.0.0.1, REDIS_PORT is {number}"
+        words = "queue", "x", "-s", "REDIS_HOST=127.0.0.1", "-s", f"REDIS_PORT={number}"
+        refused(tbloom(*words), why.format(named))
     # The secrets of the environment are not in the help.
     said = tbloom("info", "--help", TBLOOM_URL="redis://:secret@127.0.0.1").stdout
     assert ("redis://localhost:6379/0" in said, "secret" in said) == (True, False)

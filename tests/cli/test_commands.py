@@ -23,6 +23,7 @@ from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import MappingKeys
 from tbloom.errors import ConfigError
 from tbloom.pages import PageStore
+from tests.bloom.test_fleet import claimed, failed, told
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
 from tests.helpers.proxy import Fault, Proxy
 
@@ -104,6 +105,46 @@ def test_a_command_outside_a_project_loads_no_scrapy(tmp_path: Path) -> None:
         assert not {"scrapy", "twisted"} & modules, words
         assert len(modules) <= 1.25 * len(usual), words
         assert (2, True) == (exit_code, error.startswith(f"tbloom: {said}")), error
+
+
+#: Runs command lines where no package of Scrapy's can be imported.
+_WITHOUT_SCRAPY = """
+import sys
+sys.modules |= dict.fromkeys(("scrapy", "scrapy_redis", "twisted", "itemadapter"))
+from tbloom.cli import main
+print(*(main(line.split()) for line in sys.argv[1:]))
+"""
+
+
+def test_a_fleet_is_seen_and_freed_without_scrapy(
+    own: redis.Redis, own_url: str, tmp_path: Path
+) -> None:
+    """As that of examples/worker.py, whose pages have no spider."""
+    own.flushall()
+    with TimeBloom.from_url(own_url, "pages") as seen:
+        for queue in ("pages", "pages\n[('n', 1)]"):
+            urls = [f"http://a/{queue[6:]}/{n}" for n in range(2)]
+            claimed(seen, *urls)
+            told(seen, queue=queue)
+            seen.note_history(dict.fromkeys(urls, failed()._replace(queue=f"{queue}\nfailed")))
+    lines = ["queue", "queue pages", "failed pages", "watch pages --once page.html"]
+    lines += ["retry pages -a n=1 --match *1 --yes -s TBLOOM_KEY=pages", "drop pages --all --yes"]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_SCRAPY, *lines],
+        cwd=tmp_path,
+        env={**os.environ, "TBLOOM_URL": own_url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "" == done.stderr
+    assert done.stdout.endswith("\n0 0 0 0 0 0\n")
+    assert "\ntbloom queue pages  " in done.stdout
+    assert "Retried 1 page of 'pages -a n=1'\nDropped 3 pages of 'pages': " in done.stdout
+    assert "tbloom retry pages -a n=1 -s TBLOOM_KEY=pages --reason" in " ".join(
+        re.sub("<[^>]*>", "", (tmp_path / "page.html").read_text()).split()
+    )
+    assert not any("Needs" in tbloom(line.split()[0], "--help").stdout for line in lines[1:3])
 
 
 @pytest.mark.parametrize(

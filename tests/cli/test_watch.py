@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from html import escape, unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -24,8 +23,9 @@ import redis
 
 from bench import watch_picture
 from tbloom import ExactFilter, TimeBloom
-from tbloom.bloom.claims.fleet import Fleet, views_of
-from tbloom.cli.commands.page import Looks, Watched
+from tbloom.bloom.claims.fleet import Fleet
+from tbloom.cli.commands.page import Looks
+from tbloom.cli.commands.targets import Target
 from tbloom.cli.kit import formats
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.helpers.browser import in_browser
@@ -180,7 +180,7 @@ def test_all_fleets_of_a_server_are_shown_where_none_is_named(
         ]
         for line in expected:
             words = shlex.split(line.split("   ")[0])[1:]
-            assert "1,234 done in this filter" in tbloom(*words, TBLOOM_URL=own_url).stdout
+            assert "1,234 done in the whole filter" in tbloom(*words, TBLOOM_URL=own_url).stdout
         assert f"each with --url {own_url}\n" in tbloom("queue", "--url", own_url).stdout
         found = json.loads(tbloom("queue", "--json", "--url", own_url).stdout)
         assert ["works", "works", "ended"] == [each["state"] for each in found]
@@ -195,14 +195,43 @@ def test_all_fleets_of_a_server_are_shown_where_none_is_named(
     assert "0 fleets on" in tbloom("queue", "--url", own_url).stdout
 
 
+def test_the_line_that_shows_a_fleet_opens_it(own: redis.Redis, own_url: str) -> None:
+    """bull-board#375: a name that the shell, or another filter's default name, would change. One that can't be read is named."""
+    own.flushall()
+    fleets = {"shop": 71, "shop:tbloom": 72, "b&c": 73}
+    for name, done in {**fleets, "broken": 74}.items():
+        with TimeBloom.from_url(own_url, name, prefix="a&b:") as seen:
+            told(seen, queue="news", done=done)
+            claimed(seen, "http://a.example/")
+    own.hset("a&b:{broken}:crawlers", "total:done", "x")
+    why = "fields total:... of the key 'a&b:{broken}:crawlers', got 'x'"
+    words = "--url", own_url, "--prefix", "a&b:"
+    shown, html = tbloom("queue", *words), tbloom("watch", *words, "--once", "-").stdout
+    assert (1, 1) == (shown.returncode, shown.stderr.count("\n"))
+    for text in shown.stderr, text_of(html):
+        assert "broken: expected whole numbers" in text
+        assert why in text
+    refused(tbloom("queue", "broken", *words), why)
+    refused(tbloom("watch", "broken", *words), why)
+    [more] = re.findall("; each with (.*)", shown.stdout)
+    lines = [f"{line} {more}" for line in re.findall("tbloom queue .*?(?=  )", shown.stdout)]
+    assert 3 == len(lines) == len(commands(html))
+    for opening in map(shlex.split, (*lines, *commands(html))):
+        once = ["--once", "-"] * (opening[1] == "watch")
+        text = text_of(f"<body>{tbloom(*opening[1:], *once).stdout}")
+        done = fleets[opening[2]]
+        assert re.search(f"; {done} done in the whole filter|done in the filter {done} ", text)
+
+
 def test_the_command_of_a_group_frees_its_pages(url: str, fleet: TimeBloom) -> None:
     """And no others, whatever the host is: the line is for a shell."""
-    looks = Fleet(fleet, "shop")
+    looks, words = Fleet(fleet, "shop"), f"tbloom retry {fleet.name} --url {url} --reason"
+    fleet.note_history({"http://a.example/4": failed(failures=3)})
     before = {page.url: page.state for page in looks.kept()}
     lines = commands(once(url, fleet.name))
-    assert 4 == len(lines)
+    assert 5 == len(lines)
     [address] = [line for line in lines if "[::1]" in line]
-    assert f"tbloom retry {fleet.name} --url {url} --reason status/403 --host '[::1]:80'" == address
+    assert f"{words} status/403 --host '[::1]:80' --failed" == address
     [hostile] = [line for line in lines if "document" in line]
     for line in (address, hostile):
         done = tbloom(*shlex.split(line)[1:], "--yes")
@@ -210,6 +239,10 @@ def test_the_command_of_a_group_frees_its_pages(url: str, fleet: TimeBloom) -> N
         assert done.stdout.startswith("Retried 1 page ")
     freed = {page.url for page in looks.kept() if before[page.url] != page.state}
     assert {each for each in before if "[::1]" in each or "document" in each} == freed
+    for number, state in (3, "failed"), (1, "given-up"):  # of one reason and host
+        line = f"{words} status/503 --host a.example --{state}"
+        assert line in lines
+        assert f"Retried {number} page" in tbloom(*shlex.split(line)[1:], "--yes").stdout
 
 
 def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
@@ -221,7 +254,7 @@ def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
         html = once(url, name)
         assert "failed 3" in text_of(html)
         for words in ("shop --no-arguments", "shop -a country=de", "project:news --no-arguments"):
-            line = f"tbloom retry {words} -s TBLOOM_KEY={name} --url {url} --reason status/503 --host '?'"
+            line = f"tbloom retry {words} -s TBLOOM_KEY={name} --url {url} --reason status/503 --host '?' --failed"
             assert line in commands(html)
             done = tbloom(*shlex.split(line)[1:], "--yes")
             assert (0, "") == (done.returncode, done.stderr)
@@ -240,7 +273,8 @@ def test_no_secret_is_shown(own: redis.Redis, own_url: str) -> None:
         html = once(url, "shop:tbloom")
         assert SECRET not in html
         assert "http://a.example/?b" in html
-        assert ["tbloom retry shop:tbloom --reason status/503 --host a.example"] == commands(html)
+        line = "tbloom retry shop:tbloom --reason status/503 --host a.example --failed"
+        assert [line] == commands(html)
 
 
 def test_a_query_chooses_failed_pages(url: str, fleet: TimeBloom) -> None:
@@ -345,7 +379,8 @@ def test_a_spider_is_found_in_its_project(url: str, name: str, tmp_path: Path) -
         seen.note_history({"http://a.example/": failed()})
         told(seen, project="scrapybot")
         done = tbloom_in(tmp_path, "watch", "shop", "--once", "-")
-    assert ["tbloom retry shop --reason status/503 --host a.example"] == commands(done.stdout)
+    line = "tbloom retry shop --reason status/503 --host a.example --failed"
+    assert [line] == commands(done.stdout)
 
 
 # How it is served
@@ -434,9 +469,7 @@ def test_viewers_share_a_look(own: redis.Redis, own_url: str) -> None:
 
 def test_viewers_share_a_page(fleet: TimeBloom) -> None:
     """Those who ask for the same get the page that was made first, until the next look."""
-    about: dict[str, Any] = {"name": "shop", "place": "", "title_of": str}
-    about |= {"words_of": lambda *_: None, "look": partial(views_of, fleet, ["shop"])}
-    looks = Looks(Watched(seen=fleet, is_whole=True, **about), every=3600)
+    looks = Looks(Target(fleet.name, fleet, "", "shop"), every=3600)
     with ThreadPoolExecutor(10) as viewers:
         made = [*viewers.map(looks.page, [{}] * 10)]
     assert 1 == len({*map(id, made)})

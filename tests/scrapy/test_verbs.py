@@ -686,7 +686,10 @@ def test_crawlers_are_shown_as_they_have_told(kept: Filter, said: Any, name: str
     assert "ended (shutdown)" in shown
     assert "64  status/503 48, callback/KeyError 13, a 2" in shown
     assert "pages" not in shown
-    assert "25,110 done in this filter, 0 a minute; 0 claimed or left\n\n1 ended (" in said("queue")
+    assert (
+        "0 claimed or left, 0 done a minute; 25,110 done in the whole filter\n\n1 ended ("
+        in said("queue")
+    )
     [crawler] = json.loads(said("queue", "--json"))["queues"][0]["crawlers"]
     assert ("crawl-01", "ended", 48) == (
         crawler["host"],

@@ -118,7 +118,9 @@ def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
     found = list[FleetLine]()
     for name in server.names(filters.WITH_SLICES):
         try:
-            numbers = numbers_of(server.filter(name))
+            seen = server.filter(name)
+            with filters.naming_damage(seen):
+                numbers = numbers_of(seen)
         except (TBloomError, CommandError, redis.ResponseError) as error:
             yield name, error
             continue
@@ -156,7 +158,7 @@ def _overview(server: Server, words: list[str], **_: Any) -> int:
     return code
 
 
-@click.command(cls=Command, extra="scrapy", example="tbloom queue shop -a country=de")
+@click.command(cls=Command, example="tbloom queue shop -a country=de")
 @of_fleet(overview=_overview)
 @click.option(
     "--all",
@@ -191,7 +193,8 @@ _NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are 
 
 
 def _queue_text(target: Target, views: list[View], done: int | None, *, everything: bool) -> str:
-    words, names = target.words([each.queue for each in views]), _names_of(views)
+    title, names = target.title([each.queue for each in views]), _names_of(views)
+    way = shlex.join(target.way() or [])
     pages = Pages(*map(sum, zip(*(each.pages for each in views), strict=True)))
     crawlers = [crawler for each in views for crawler in each.crawlers]
     ended = [] if everything else [each for each in crawlers if each.state == ENDED]
@@ -204,7 +207,7 @@ def _queue_text(target: Target, views: list[View], done: int | None, *, everythi
     rows.sort(key=lambda row: order(row[0]))
     shown = [
         output.sentence(_progress(pages, crawlers, done)),
-        output.table(_page_rows(pages, words), left=("pages", ""), least=[""]),
+        output.table(_page_rows(pages, way), left=("pages", ""), least=[""]),
         _sets_text(views, names, everything=everything),
         output.table(_crawler_rows(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
         _ended_text(ended),
@@ -212,16 +215,15 @@ def _queue_text(target: Target, views: list[View], done: int | None, *, everythi
     if not (crawlers or any(pages)):
         shown.append(_NOTHING)
     said = output.warnings(target.seen.warnings() if isinstance(target.seen, TimeBloom) else ())
-    return "\n\n".join([_title(target, words), *filter(None, ["\n".join(said), *shown])])
+    return "\n\n".join([_title(target, title), *filter(None, ["\n".join(said), *shown])])
 
 
 def _progress(pages: Pages, crawlers: list[Crawler], done: int | None) -> str:
     """Return how far the crawls are."""
     if not done:  # nobody has told
         return ""
-    waiting = pages.claimed + pages.left + pages.orphaned
-    rate = per_minute(crawlers)
-    return f"{done:,} done in this filter, {rate:,} a minute; {waiting:,} claimed or left"
+    waiting, rate = pages.claimed + pages.left + pages.orphaned, per_minute(crawlers)
+    return f"{waiting:,} claimed or left, {rate:,} done a minute; {done:,} done in the whole filter"
 
 
 def _ended_text(ended: list[Crawler]) -> str:
@@ -268,7 +270,7 @@ def _sets_text(views: list[View], names: dict[str, dict[str, str]], *, everythin
     return output.table(shown, left=_APART, least=["crawlers", *_COUNTED]) + more
 
 
-def _page_rows(pages: Pages, words: str) -> list[dict[str, str]]:
+def _page_rows(pages: Pages, way: str) -> list[dict[str, str]]:
     held = f"; {pages.held:,} held by crawlers at work" if pages.held else ""
     suspects = (
         f"; {pages.suspects:,} alone, because crawlers have died of them" if pages.suspects else ""
@@ -278,7 +280,7 @@ def _page_rows(pages: Pages, words: str) -> list[dict[str, str]]:
         (LEFT, pages.left, f"for the next crawler that has nothing to fetch{suspects}"),
         ("of dead crawlers", pages.orphaned, "left, as soon as a crawler asks for pages"),
         (FAILED, pages.failed, f"for the next crawl that starts{held}"),
-        (GIVEN_UP, pages.given_up, f"for a link, or: tbloom retry {words} --given-up"),
+        (GIVEN_UP, pages.given_up, f"for a link, or: tbloom retry {way} --given-up"),
     ]
     return [{"pages": name, "number": f"{n:,}", "": remark} for name, n, remark in rows if n]
 
@@ -361,6 +363,7 @@ def _choosing(function: Callable[..., Any]) -> Any:
         *,
         since: float | None,
         before: float | None,
+        failed: bool,
         given_up: bool,
         left: bool = False,
         **more: Any,
@@ -373,8 +376,9 @@ def _choosing(function: Callable[..., Any]) -> Any:
             since=0 if since is None else now - since,
             before=0 if before is None else now - before,
         )
-        states = [LEFT] * left + [GIVEN_UP] * given_up or [FAILED, GIVEN_UP]
-        is_narrow = bool(where) or given_up or left
+        chosen = [LEFT] * left + [FAILED] * failed + [GIVEN_UP] * given_up
+        states = chosen or [FAILED, GIVEN_UP]
+        is_narrow = bool(where or chosen)
         return function(target, _Chosen(where, states, now, is_narrow), **more)
 
     return _filters(command)
@@ -394,13 +398,16 @@ _filters = options.all_of(
     click.option(
         "--before", metavar="AGE", type=numbers.age, help="that failed longer ago, such as 30d"
     ),
+    click.option(
+        "--failed", is_flag=True, help="only those that have failed, and are not given up"
+    ),
     click.option("--given-up", "given_up", is_flag=True, help="only those that are given up"),
 )
 _left = click.option("--left", is_flag=True, help="those that are left, in place of failed ones")
 _all = click.option("--all", "everything", is_flag=True, help="all of them")
 
 
-@click.command(cls=Command, extra="scrapy", example="tbloom failed shop --reason status --since 2h")
+@click.command(cls=Command, example="tbloom failed shop --reason status --since 2h")
 @of_fleet()
 @_choosing
 @_left
@@ -449,7 +456,7 @@ def _show_failed(target: Target, chosen: _Chosen) -> None:
                 more.append(state)
                 break
             room -= len(found)
-    output.line(_title(target, target.words([*pages])) + "\n")
+    output.line(_title(target, target.title([*pages])) + "\n")
     if not any(pages.values()):
         output.line(_none_found(fleets, chosen))
         return
@@ -527,7 +534,6 @@ def _ago(at: float | None, now: float) -> str:
 
 @click.command(
     cls=Command,
-    extra="scrapy",
     example="tbloom retry shop --reason unreadable --callback parse_item",
 )
 @of_fleet()
@@ -563,9 +569,7 @@ def _new_note(target: Target, callback: str) -> NewNote:
     return partial(with_callback, name=callback)
 
 
-@click.command(
-    cls=Command, extra="scrapy", example="tbloom drop shop --reason status/403 --before 30d"
-)
+@click.command(cls=Command, example="tbloom drop shop --reason status/403 --before 30d")
 @of_fleet()
 @_choosing
 @_left
@@ -622,7 +626,7 @@ def _move(
 
 def _numbered(target: Target, fleets: list[KeptPages], numbers: Counter[str]) -> str:
     """Return how many pages these are, also of each queue if they are of several ones."""
-    words = target.words([*numbers] or [fleet.queue for fleet in fleets])
+    words = target.title([*numbers] or [fleet.queue for fleet in fleets])
     total = f"{formats.counted(numbers.total(), 'page')} of {words!r}"
     names = _names_of(fleets)
     parts = shortened(f"{n:,} of {''.join(names[q].values())}" for q, n in numbers.most_common())

@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from heapq import nlargest
 from http import HTTPStatus
@@ -33,20 +32,21 @@ from tbloom.bloom.claims.fleet import (
     Group,
     KeptPage,
     Pages,
-    View,
     Where,
-    crawlers_of,
     grouped,
     numbers_of,
     order,
     per_minute,
     time_of,
 )
+from tbloom.bloom.claims.queues import queue_of
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.commands.fleet import FleetLine
+from tbloom.cli.commands.fleet import FleetLine, fleets_of
 from tbloom.cli.commands.listing import advice, window_text
+from tbloom.cli.commands.targets import Target, words_of
 from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import CommandError, one_line
+from tbloom.cli.kit.filters import Server
 from tbloom.engine.retries import as_redis_error
 from tbloom.errors import TBloomError
 from tbloom.version import __version__
@@ -76,37 +76,25 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+))(?::\d+)?")
 _ERRORS = (RedisError, RedisClusterException, TBloomError, CommandError)
 #: What a query asks for: values by ``FIELDS``.
 Query = Mapping[str, str]
+#: What is known of all fleets of a server.
+Fleets = list[tuple[str, FleetLine | Exception]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What a page is about: some queues of a filter, or all of them."""
+class Overview(NamedTuple):
+    """What a page about all fleets of a server is about."""
 
-    #: What was asked for: a spider with its arguments, or a filter.
-    name: str
-    #: The filter and its server.
-    place: str
-    seen: Any
-    #: Returns what is known of the queues, and how many pages were done in the filter.
-    look: Callable[[], tuple[Sequence[View], int | None]]
-    #: Whether these are all queues of the filter.
-    is_whole: bool
-    #: Returns the name of a queue, as people read it.
-    title_of: Callable[[str], str]
-    #: Returns the words that name a queue on a command line; None: there are none. The number is that of the fleet's queues.
-    words_of: Callable[[str, int], list[str] | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """A page about all fleets of a server."""
-
-    place: str
-    #: Returns them.
-    fleets: Callable[[], list[FleetLine]]
-    #: The options that name the server.
+    server: Server
+    #: The options that name it.
     words: list[str]
-    name: str = "Fleets"
+
+    @property
+    def place(self) -> str:
+        """The server."""
+        return self.server.place
+
+    def look(self) -> Fleets:
+        """Return what the server tells of each filter with crawlers."""
+        return [*fleets_of(self.server)]
 
 
 class Kept(NamedTuple):
@@ -144,17 +132,16 @@ class Look(NamedTuple):
     now: float
 
 
-def look_at(watched: Watched | Overview, earlier: Any = None) -> Look | list[FleetLine]:
+def look_at(watched: Target | Overview, earlier: Any = None) -> Look | Fleets:
     """Return what the server tells. The result of an ``earlier`` look saves it the counting of what has not changed."""
     if isinstance(watched, Overview):
-        return watched.fleets()
+        return watched.look()
     seen, (views, done) = watched.seen, watched.look()
-    if watched.is_whole:
-        crawlers, numbers = crawlers_of(seen), numbers_of(seen)
-        pages = numbers.pages if numbers else Pages()
-    else:
-        crawlers = sorted((each for view in views for each in view.crawlers), key=order)
-        pages = Pages(*map(sum, zip(*(view.pages for view in views), strict=True)))
+    crawlers = sorted((each for view in views for each in view.crawlers), key=order)
+    pages = Pages(*map(sum, zip(*(view.pages for view in views), strict=True)))
+    is_whole = watched.is_filter and watched.arguments is None
+    if is_whole and (numbers := numbers_of(seen)):
+        pages = numbers.pages  # with claims of other programs
     kept, is_cut = list[Kept](), False
     for view in views:
         fleet = Fleet(seen, view.queue)
@@ -170,17 +157,17 @@ def look_at(watched: Watched | Overview, earlier: Any = None) -> Look | list[Fle
 class Looks:
     """Looks at a fleet, and their pages, which all viewers share, at most one in so many seconds."""
 
-    def __init__(self, watched: Watched | Overview, every: float) -> None:
+    def __init__(self, watched: Target | Overview, every: float) -> None:
         self.watched = watched
         self.every = every
         self._lock = threading.Lock()
-        self._look: Look | list[FleetLine] | None = None
+        self._look: Look | Fleets | None = None
         self._error: Exception | None = None
         self._again_at = 0.0
         #: The pages that were made of the newest look, by what was asked for.
         self._pages: dict[frozenset[tuple[str, str]], bytes] = {}
 
-    def look(self) -> Look | list[FleetLine]:
+    def look(self) -> Look | Fleets:
         """Return the newest look. Raise what the server's answer was, if it was an error."""
         with self._lock:
             return self._newest()
@@ -200,7 +187,7 @@ class Looks:
         """After how many seconds a browser asks again; it takes less than one for none."""
         return max(1, round(self.every))
 
-    def _newest(self) -> Look | list[FleetLine]:
+    def _newest(self) -> Look | Fleets:
         if time.monotonic() >= self._again_at:
             self._error = None
             self._pages.clear()
@@ -215,8 +202,8 @@ class Looks:
 
 
 def html_of(
-    watched: Watched | Overview,
-    look: Look | list[FleetLine] | None,
+    watched: Target | Overview,
+    look: Look | Fleets | None,
     query: Query | None = None,
     *,
     refresh: int = 0,
@@ -248,6 +235,7 @@ def html_of(
         "counted": formats.counted,
         "age": lambda seconds: "" if seconds is None else formats.age(seconds),
         "since": lambda at: "" if at is None else formats.age(max(0, now - at)),
+        "one_line": one_line,
         "why": lambda failed: ", ".join(f"{reason} {n:,}" for reason, n in failed.items()),
         "words": str,
         "way": list,
@@ -255,15 +243,19 @@ def html_of(
     }
     shown = dict[str, Any](look=None, fleets=None)
     if isinstance(watched, Overview):
-        words = watched.words
+        name, words = "Fleets", [*map(shlex.quote, watched.words)]
         environment.filters["way"] = lambda name: ["tbloom", "watch", shlex.quote(name), *words]
         shown["fleets"] = look
-    elif isinstance(look, Look):
-        title_of, known = watched.title_of, look.queues
-        environment.filters["words"] = lambda queue: title_of(queue) if queue in known else ""
-        shown |= {"look": look, **_shown(watched, look, query or {})}
+    else:
+        name = watched.asked
+        if watched.arguments:
+            name = words_of(queue_of(name, watched.arguments))
+        if isinstance(look, Look):
+            known = look.queues
+            environment.filters["words"] = lambda queue: words_of(queue) if queue in known else ""
+            shown |= {"look": look, **_shown(watched, look, query or {})}
     html = environment.get_template("watch.html").render(
-        name=watched.name,
+        name=name,
         place=watched.place,
         refresh=refresh,
         trouble=trouble,
@@ -277,7 +269,7 @@ def html_of(
     return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8
 
 
-def _shown(watched: Watched, look: Look, query: Query) -> dict[str, Any]:
+def _shown(watched: Target, look: Look, query: Query) -> dict[str, Any]:
     """Return what the template shows of a look."""
     where = Where(reason=query.get("reason", ""), host=query.get("host", ""))
     states = [query["state"]] if query.get("state") in LISTED else LISTED
@@ -306,14 +298,14 @@ def _shown(watched: Watched, look: Look, query: Query) -> dict[str, Any]:
     }
 
 
-def _row(watched: Watched, queue: str, group: Group, queues: int) -> Row:
-    words = watched.words_of(queue, queues)
-    if words is not None:
-        words = ["tbloom", "retry", *words, "--reason", group.reason, "--host", group.host]
-        words += ["--given-up"] * (group.state == GIVEN_UP)
+def _row(watched: Target, queue: str, group: Group, queues: int) -> Row:
     of_reason = {"state": group.state, "reason": group.reason}
-    # Quoted, because it is copied into a shell, and the host is strangers' text.
-    retry = [*map(shlex.quote, words)] if group.reason and words else []
+    way, retry = watched.way(queue if queues > 1 else ""), list[str]()
+    if group.reason and way:
+        state = "--given-up" if group.state == GIVEN_UP else "--failed"
+        words = ["tbloom", "retry", *way, "--reason", group.reason, "--host", group.host, state]
+        # Quoted, because it is copied into a shell, and the host is strangers' text.
+        retry = [*map(shlex.quote, words)]
     return Row(
         queue,
         group,

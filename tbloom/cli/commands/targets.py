@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -25,10 +25,10 @@ from tbloom.local.claims import CrawlLocal, LocalFleet
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.pushing import SpiderQueue
 
-#: The settings that an option gives, too.
-_PLACES = {"REDIS_URL", "TBLOOM_KEY_PREFIX"}
-#: The settings that name a filter.
-_OF_FILTER = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX"
+#: The settings that need no Scrapy outside a project.
+_PLAIN = {"REDIS_URL", "TBLOOM_KEY_PREFIX", "TBLOOM_KEY"}
+#: The settings that name a filter, and have no password.
+_NAMING = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX", "REDIS_HOST", "REDIS_PORT", "REDIS_DB"
 #: The option that names the crawl without arguments.
 WITHOUT = "--no-arguments"
 #: So many of many are named in a line.
@@ -43,12 +43,12 @@ class Target(NamedTuple):
     #: The filter, and its server, without a password.
     seen: Any
     server: str
-    #: Returns the queues of which the crawlers of the spider, or of the whole filter, have told.
-    known: Callable[[], list[str]]
     #: The queue of the spider's crawl without arguments.
     plain: str
     #: The arguments that the command names; None: any.
     arguments: Mapping[str, str] | None = None
+    #: The settings that the command line gives.
+    given: Mapping[str, str] = {}
     #: The spider of the project; None: there is no project, or it has no such spider.
     spider: SpiderQueue | None = None
 
@@ -62,14 +62,52 @@ class Target(NamedTuple):
         """The filter, and its server: "'shop:tbloom', redis1:6379/0"."""
         return f"{self.name!r}, {self.server}"
 
-    def words(self, queues: Sequence[str]) -> str:
-        """Return the words that name these queues on a command line: the spider, with its arguments if there is one queue."""
+    @property
+    def is_filter(self) -> bool:
+        """Whether SPIDER is the name of the filter: then all of its queues are meant."""
+        is_named = self.asked == self.name and "TBLOOM_KEY" not in self.given
+        return is_named and self.spider is None
+
+    def title(self, queues: Sequence[str]) -> str:
+        """Return what these queues are called: the spider, with its arguments if there is one queue."""
         # In its project, a spider has its own name, though a filter that projects share has it with the project's.
         spiders = {self.asked if self.spider else queue.partition("\n")[0] for queue in queues}
         if len(queues) > 1:
             return spiders.pop() if len(spiders) == 1 else self.asked
-        plain = " --no-arguments" * (self.arguments is not None and not self.arguments)
+        plain = f" {WITHOUT}" * (self.arguments is not None and not self.arguments)
         return words_of("\n".join([*spiders, *queues[0].split("\n", 1)[1:]])) + plain
+
+    def way(self, queue: str = "") -> list[str] | None:
+        """Return the words that name the same pages, or those of one of several queues, on a command line.
+
+        None: the arguments of the queue can't be read.
+        """
+        spider, arguments, given = self.asked, self.arguments, self.given
+        if queue:
+            arguments = arguments_in(queue)
+            if arguments is None:
+                return None
+            if not self.spider:  # outside its project, a spider may have another filter
+                spider, given = queue.partition("\n")[0], {**given, "TBLOOM_KEY": self.name}
+        chosen = [] if arguments is None else options_of(arguments) or [WITHOUT]
+        return [spider, *chosen, *words_of_settings(given)]
+
+    def known(self) -> list[str]:
+        """Return the queues of which the crawlers of the spider, or of the whole filter, have told."""
+        is_local = isinstance(self.seen, CrawlLocal)
+        known: list[str] = self.seen.queues() if is_local else queues_of(self.seen)
+        if self.is_filter:
+            return known
+        spiders = {queue.partition("\n")[0] for queue in known}
+        named = spiders & {self.plain}
+        if not (named or self.spider):  # a project's name may precede the spider's
+            named = {spider for spider in spiders if spider.endswith(f":{self.plain}")}
+        if len(named) > 1:
+            several = f"spiders of several projects use this filter ({', '.join(sorted(named))})"
+            raise CommandError(
+                f"{self.name!r}: {several}: name one, with -s TBLOOM_KEY={self.name}"
+            )
+        return [queue for queue in known if queue.partition("\n")[0] in named]
 
     def queues(self) -> list[str]:
         """Return the queues that are meant; at least one."""
@@ -89,11 +127,12 @@ class Target(NamedTuple):
         if isinstance(self.seen, CrawlLocal):
             views = [View(queue, [], LocalFleet(self.seen, queue).pages()) for queue in queues]
         else:
-            views, done = views_of(self.seen, queues)
+            with filters.naming_damage(self.seen):
+                views, done = views_of(self.seen, queues)
         found = [each for each in views if each.crawlers or any(each.pages)]
         if not found and self.arguments and (known := self.known()):
             others = shortened(map(arguments_of, known))
-            raise CommandError(f"no crawl of {self.words(queues)!r} is known, but with: {others}")
+            raise CommandError(f"no crawl of {self.title(queues)!r} is known, but with: {others}")
         return found or views[:1], done
 
     def fleets(self) -> list[KeptPages]:
@@ -190,20 +229,22 @@ def of_fleet(
         ) -> Any:
             if arguments and plain:
                 raise CommandError(f"expected one of -a, {WITHOUT}")
-            if url is not None:
-                given["REDIS_URL"] = url
-            if prefix is not None:
-                given["TBLOOM_KEY_PREFIX"] = prefix
+            places = {"REDIS_URL": url, "TBLOOM_KEY_PREFIX": prefix}
+            given |= {name: value for name, value in places.items() if value is not None}
             # Others, such as scrapyd's _job, say nothing of the crawl.
             own = {name: value for name, value in arguments.items() if name[:1] != "_"}
             asked = own if arguments or plain else None
             if spider is None:
                 if asked is not None:
                     raise click.UsageError(
-                        "-a and --no-arguments need a SPIDER, whose crawls have them"
+                        f"-a and {WITHOUT} need a SPIDER, whose crawls have them"
                     )
                 assert overview is not None  # noqa: S101 - else SPIDER is required
-                with open_server(given) as server:
+                settings = _settings(given)
+                if settings.get("TBLOOM_STORE") == "local":
+                    raise CommandError("expected SPIDER: this project's filters are on no server")
+                with _server_of(settings) as server:
+                    given.pop("TBLOOM_KEY", None)  # it would name another filter than is shown
                     return overview(server, words_of_settings(given), **more)
             with open_target(spider, asked, given, of_project=of_project) as target:
                 return function(target, **more)
@@ -214,28 +255,9 @@ def of_fleet(
     return with_target
 
 
-@contextmanager
-def open_server(given: Mapping[str, str]) -> Iterator[Server]:
-    """Yield the server that the given settings name, or else those of the project in whose folder this is, or the environment."""
-    here = settings_if_here()
-    if here is None and given.keys() <= _PLACES:
-        with _server_at(given) as server:
-            yield server
-        return
-    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
-
-    settings = settings_of(given, here)
-    if settings.get("TBLOOM_STORE") == "local":
-        raise CommandError("expected SPIDER, because the filters of this project are on no server")
-    with server_of(settings) as server:
-        yield server
-
-
 def words_of_settings(given: Mapping[str, str]) -> list[str]:
-    """Return options with the settings that name a filter, but for a URL with a password."""
-    words = [
-        word for name in _OF_FILTER if name in given for word in ("-s", f"{name}={given[name]}")
-    ]
+    """Return options with the settings that name a filter and its server, but for what may have a password."""
+    words = [word for name in _NAMING if name in given for word in ("-s", f"{name}={given[name]}")]
     url = given.get("REDIS_URL", "")
     return [*words, *(("--url", url) if url and without_secrets(url) == url else ())]
 
@@ -251,167 +273,128 @@ def open_target(
     """Yield what SPIDER names.
 
     In a project with a spider of this name, it is that spider, with the project's settings and the ``given`` ones over them.
-    Otherwise it is a filter with the default name of a spider's, or of this name. ``arguments``: those of the crawls that are meant
+    Otherwise it is a filter of this name, or with the default name of a spider's. ``arguments``: those of the crawls that are meant
     (None: any). ``of_project``: see ``of_fleet``.
 
-    Without Scrapy, it is a filter. Raise TBloomError or CommandError if there is none.
+    Raise TBloomError or CommandError if there is none.
     """
-    here = settings_here() if of_project else settings_if_here()
-    if here is None and given.keys() <= _PLACES:  # most commands outside a project: without Scrapy
-        with _server_at(given) as server:
-            yield _stored_target(server, _default_names(spider), spider, arguments)
-        return
-    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
-    from tbloom.scrapy.extras.pushing import open_queue, spider_names  # noqa: PLC0415 - the same
-
-    settings = settings_of(given, here)
-    spiders = [] if here is None else spider_names(settings)
+    if of_project:
+        settings_here()
+    settings = _settings(given)
+    spiders = _spiders_of(settings)
     if of_project or spider in spiders:
+        from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
+
         with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
-            plain, seen = queue.plain, queue.seen
-            known = partial(_known, seen, lambda name: name == plain)
-            yield Target(spider, seen, queue.place, known, plain, arguments, queue)
-        return
-    if settings.get("TBLOOM_STORE") == "local" and spiders:
-        raise ConfigError(
-            "SPIDER", spider, f"the name of a spider of this project ({', '.join(spiders)})"
-        )
-    if settings.get("TBLOOM_STORE") == "local":
-        with _local_target(settings, spider, arguments) as target:
-            yield target
-    else:
-        with server_of(settings) as server:
-            # The project's own TBLOOM_KEY is that of its spiders.
-            names = _names(settings_of(given, None), spider)
+            yield Target(spider, queue.seen, queue.place, queue.plain, arguments, given, queue)
+    elif settings.get("TBLOOM_STORE") != "local":
+        with _server_of(settings) as server:
             server.others = spiders
-            yield _stored_target(server, names, spider, arguments)
+            name, plain = _stored(server, given.get("TBLOOM_KEY"), spider)
+            place = address_of(server.client)
+            yield Target(spider, server.filter(name), place, plain, arguments, given)
+    elif spiders:
+        expected = f"the name of a spider of this project ({', '.join(spiders)})"
+        raise ConfigError("SPIDER", spider, expected)
+    else:
+        from tbloom.scrapy.extras.pushing import open_local  # noqa: PLC0415 - needs Scrapy
+
+        settings.setdefault("TBLOOM_MARK", "done")
+        with open_local(settings, spider) as seen:
+            yield Target(spider, seen, str(seen.path), spider, arguments, given)
 
 
-@contextmanager
-def _local_target(
-    settings: Any, spider: str, arguments: Mapping[str, str] | None
-) -> Iterator[Target]:
-    """Yield the queues in a file."""
-    from tbloom.scrapy.extras.pushing import open_local  # noqa: PLC0415 - needs Scrapy
+def _stored(server: Server, key: str | None, spider: str) -> tuple[str, str]:
+    """Return the name of the filter that is meant, and the spider's of its crawls without arguments.
 
-    settings.setdefault("TBLOOM_MARK", "done")
-    with open_local(settings, spider) as seen:
-        known = partial(_known, seen, lambda name: name == spider)
-        yield Target(spider, seen, str(seen.path), known, spider, arguments)
-
-
-@contextmanager
-def server_of(settings: Any) -> Iterator[Server]:
-    """Yield the server that the settings name, or else the environment."""
-    from tbloom.scrapy.options import REDIS, make_client, server_settings  # noqa: PLC0415 - needs Scrapy
-
-    if any(settings.get(name) for name in REDIS if name != "REDIS_URL"):
-        client, _ = make_client(settings)
-        with closing(client):
-            server = Server(server_settings(settings), client, "-s", _prefix(settings))
-            server.place = server_settings(settings)  # it is no URL, and has no password
-            with server.named():
-                yield server
-        return
-    with _server_at(settings) as server:
-        yield server
+    ``key``: the setting TBLOOM_KEY. Without it, SPIDER is the name of a filter, or of a spider whose filter has the default name.
+    """
+    names = [spider, f"{spider}:tbloom"]
+    if key is not None:
+        names = [_expanded(key, spider)]
+    kinds = {name: kind for name in names if (kind := server.kind(name)) is not None}
+    if not kinds:
+        raise server.unknown(*reversed(names))
+    name = min(kinds, key=lambda name: kinds[name] != filters.WITH_SLICES)
+    return name, spider if name == names[-1] else name.removesuffix(":tbloom")
 
 
-@contextmanager
-def _server_at(settings: Any) -> Iterator[Server]:
-    """Yield the server at the URL that the settings name, or else the environment."""
-    places = {variable: os.environ.get(variable) for variable in VARIABLES}
-    known = {"--url": settings.get("REDIS_URL"), **places, "": options.LOCAL}
-    option, found = next((option, url) for option, url in known.items() if url)
-    with filters.connect(found, option or "--url", _prefix(settings)) as server, server.named():
-        yield server
+def _expanded(key: str, spider: str) -> str:
+    if "%" not in key:
+        return key
+    from tbloom.scrapy.settings import FILTER, expand  # noqa: PLC0415 - needs Scrapy
 
-
-#: Where a server may be named for all commands about filters.
-_GIVEN = ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT
+    return expand(FILTER["name"], key, spider=spider)
 
 
 def as_here(function: Callable[..., Any]) -> Any:
     """Let a command about a server, or about a filter on it, know the project in whose folder it runs.
 
-    There, its server is the project's, unless the command line or the environment names one, and NAME may be a spider.
+    There, its server is the project's, unless the command line names one, and NAME may be a spider.
     """
 
     @wraps(function)
     def command(*, server: Server, **more: Any) -> Any:
-        here, context = settings_if_here(), click.get_current_context()
-        if here is None:
+        source_of, given = click.get_current_context().get_parameter_source, dict[str, str]()
+        if source_of("server") is ParameterSource.COMMANDLINE:
+            given["REDIS_URL"] = server.url
+        if source_of("prefix") is ParameterSource.COMMANDLINE:
+            given["TBLOOM_KEY_PREFIX"] = server.prefix
+        settings = _settings(given)
+        if isinstance(settings, dict):  # there is no project
             return function(server=server, **more)
-        from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
-        from tbloom.scrapy.extras.pushing import filter_of, spider_names  # noqa: PLC0415 - the same
-
-        places = {
-            "server": ("REDIS_URL", server.url),
-            "prefix": ("TBLOOM_KEY_PREFIX", server.prefix),
-        }
-        given = dict(
-            place
-            for option, place in places.items()
-            if context.get_parameter_source(option) in _GIVEN
-        )
-        settings = settings_of(given, here)
-        spiders = spider_names(settings) if "name" in more else []
+        spiders = _spiders_of(settings) if "name" in more else []
         if more.get("name") in spiders:
+            from tbloom.scrapy.extras.pushing import filter_of  # noqa: PLC0415 - needs Scrapy
+
             settings, more["name"] = filter_of(settings, more["name"])
-        with server_of(settings) as found:
+        with _server_of(settings) as found:
             found.others = spiders
             return function(server=found, **more)
 
     return command
 
 
-def _prefix(settings: Any) -> str:
-    return settings.get("TBLOOM_KEY_PREFIX") or os.environ.get(PREFIX, "")
+def _settings(given: Mapping[str, str]) -> Any:
+    """Return the settings of the project in whose folder this is, with the given ones over them.
+
+    Outside a project, they are a dict if Scrapy is not needed to read them.
+    """
+    here = settings_if_here()
+    if here is None and given.keys() <= _PLAIN and "%" not in given.get("TBLOOM_KEY", ""):
+        return dict(given)
+    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.settings import check_settings  # noqa: PLC0415 - the same
+
+    check_settings(settings_of(given, None))
+    return settings_of(given, here)
 
 
-def _default_names(spider: str) -> list[str]:
-    """Return the default name of a spider's filter, and the name of the filter that SPIDER may be."""
-    return [f"{spider}:tbloom", spider]
+def _spiders_of(settings: Any) -> list[str]:
+    """Return the names of the project's spiders."""
+    if isinstance(settings, dict):
+        return []
+    from tbloom.scrapy.extras.pushing import spider_names  # noqa: PLC0415 - needs Scrapy
+
+    return spider_names(settings)
 
 
-def _names(settings: Any, spider: str) -> list[str]:
-    """Return the name of a filter that the settings give, or else those of ``_default_names``."""
-    from tbloom.scrapy.settings import FILTER, check_settings, expand  # noqa: PLC0415 - needs Scrapy
+@contextmanager
+def _server_of(settings: Any) -> Iterator[Server]:
+    """Yield the server that the settings name, or else the environment."""
+    prefix = settings.get("TBLOOM_KEY_PREFIX") or os.environ.get(PREFIX, "")
+    if not isinstance(settings, dict):
+        from tbloom.scrapy.options import REDIS, make_client, server_settings  # noqa: PLC0415 - needs Scrapy
 
-    check_settings(settings)
-    key = FILTER["name"].value(settings)
-    return _default_names(spider) if key is None else [expand(FILTER["name"], key, spider=spider)]
-
-
-def _stored_target(
-    server: Server, names: list[str], spider: str, arguments: Mapping[str, str] | None
-) -> Target:
-    """Return the queues of the first of these filters that is stored on the server."""
-    name = next((name for name in names if server.kind(name) is not None), None)
-    if name is None:
-        raise server.unknown(*names)
-    seen, is_spiders = server.filter(name), name == names[0]
-    plain = spider if is_spiders else name.removesuffix(":tbloom")
-
-    def is_of(known: str) -> bool:
-        # A project's name may precede the spider's.
-        return not is_spiders or known == spider or known.endswith(f":{spider}")
-
-    def known() -> list[str]:
-        found = _known(seen, is_of)
-        spiders = {queue.partition("\n")[0] for queue in found}
-        if is_spiders and spider in spiders:
-            return [queue for queue in found if queue.partition("\n")[0] == spider]
-        if not is_spiders or len(spiders) <= 1:
-            return found
-        several = f"spiders of several projects use this filter ({', '.join(sorted(spiders))})"
-        raise CommandError(f"{name!r}: {several}: name one, with -s TBLOOM_KEY={name}")
-
-    place = address_of(server.client)
-    return Target(spider if is_spiders else name, seen, place, known, plain, arguments)
-
-
-def _known(seen: Any, is_of: Callable[[str], bool]) -> list[str]:
-    """Return the known queues of a filter whose spider is meant."""
-    known = seen.queues() if isinstance(seen, CrawlLocal) else queues_of(seen)
-    return [queue for queue in known if is_of(queue.partition("\n")[0])]
+        if any(settings.get(name) for name in REDIS if name != "REDIS_URL"):
+            client, _ = make_client(settings)
+            # The place is no URL, and has no password.
+            server = Server("", client, "-s", prefix, place=server_settings(settings))
+            with closing(client), server.named():
+                yield server
+            return
+    places = {variable: os.environ.get(variable) for variable in VARIABLES}
+    known = {"--url": settings.get("REDIS_URL"), **places, "": options.LOCAL}
+    option, found = next((option, url) for option, url in known.items() if url)
+    with filters.connect(found, option or "--url", prefix) as server, server.named():
+        yield server

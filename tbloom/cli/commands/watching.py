@@ -7,23 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.claims.queues import arguments_in
-from tbloom.cli.commands.fleet import FleetLine, fleets_of
-from tbloom.cli.commands.targets import (
-    WITHOUT,
-    Target,
-    of_fleet,
-    options_of,
-    words_of,
-    words_of_settings,
-)
+from tbloom.cli.commands.targets import Target, of_fleet
 from tbloom.cli.kit import filters, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -31,7 +21,7 @@ from tbloom.cli.kit.filters import Server
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
-    from tbloom.cli.commands.page import Overview, Watched
+    from tbloom.cli.commands.page import Overview
     from tbloom.metrics import Readings
 
 PORT, WATCH_PORT, EVERY = 9185, 8140, 5.0
@@ -93,7 +83,9 @@ def _readings(server: Server, names: Iterable[str]) -> Readings:
     # The parameters are read at each scrape, because they may change.
     for name in names:
         try:
-            yield name, read_filter(server.filter(name))
+            seen = server.filter(name)
+            with filters.naming_damage(seen):
+                yield name, read_filter(seen)
         except (TBloomError, CommandError, redis.ResponseError) as error:
             yield name, error
 
@@ -114,12 +106,9 @@ def _searched(server: Server) -> tuple[list[str], Callable[[], Readings]]:
 
 def _overview(server: Server, words: list[str], **how: Any) -> None:
     """Show all fleets of a server on the page."""
-    from tbloom.cli.commands import page  # noqa: PLC0415 - needs an extra
+    from tbloom.cli.commands.page import Overview  # noqa: PLC0415 - needs an extra
 
-    def fleets() -> list[FleetLine]:
-        return [each for _, each in fleets_of(server) if not isinstance(each, Exception)]
-
-    _show(page.Overview(place=server.place, fleets=fleets, words=words), **how)
+    _show(Overview(server, words), **how)
 
 
 @click.command(cls=Command, extra="cli", example="tbloom watch shop --port 8140")
@@ -154,11 +143,14 @@ def watch(target: Target, **how: Any) -> None:
     all filters with crawlers. The page has no login: to see it from another machine, use ssh -L 8140:localhost:8140 HOST, or a proxy
     with a login.
     """
-    _show(_watched(target), **how)
+    if not isinstance(target.seen, TimeBloom):
+        expected = "expected a filter on a server ('tbloom failed' shows this one)"
+        raise CommandError(f"{target.place}: {expected}")
+    _show(target, **how)
 
 
 def _show(
-    watched: Watched | Overview,
+    watched: Target | Overview,
     *,
     port: int,
     host: str,
@@ -181,43 +173,6 @@ def _show(
     with served, suppress(KeyboardInterrupt):
         output.say(f"Serving {served.url} until Ctrl-C")
         served.serve_forever()
-
-
-def _watched(target: Target) -> Watched:
-    """Return what the page is about: the queues of a spider, or all of a filter."""
-    from tbloom.cli.commands.page import Watched  # noqa: PLC0415 - needs an extra
-
-    seen, asked = target.seen, click.get_current_context().params
-    if not isinstance(seen, TimeBloom):
-        expected = "expected a filter on a server ('tbloom failed' shows this one)"
-        raise CommandError(f"{target.place}: {expected}")
-    given = asked["given"]
-    is_whole = target.spider is None and target.asked == target.name and target.arguments is None
-    # Outside its project, a spider may have another filter.
-    named = {"TBLOOM_KEY": target.name, **given} if is_whole else given
-    has_scrapy = find_spec("scrapy") is not None
-
-    def title_of(queue: str) -> str:
-        return words_of(queue) if has_scrapy else queue.replace("\n", " ")
-
-    def words_of_queue(queue: str, queues: int) -> list[str] | None:
-        arguments = arguments_in(queue)
-        if arguments is None or not has_scrapy:  # tbloom retry needs it
-            return None
-        if queues == 1 and target.arguments is None:
-            return [target.asked, *words_of_settings(given)]
-        spider = target.asked if target.spider else queue.partition("\n")[0]
-        return [spider, *(options_of(arguments) or [WITHOUT]), *words_of_settings(named)]
-
-    return Watched(
-        name=target.words(target.queues()) if target.arguments else target.asked,
-        place=target.place,
-        seen=seen,
-        look=target.look,
-        is_whole=is_whole,
-        title_of=title_of,
-        words_of=words_of_queue,
-    )
 
 
 @contextmanager

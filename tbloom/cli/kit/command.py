@@ -11,11 +11,9 @@ import click
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
-#: The packages that extras install for commands.
-_OPTIONAL = {
-    *("backports", "fastwarc", "isal", "jinja2", "prometheus_client", "pyroaring"),
-    *("scrapy", "scrapy_redis"),
-}
+#: The packages that extras install for commands, and those of them that only a command in a project needs.
+_OPTIONAL = {"backports", "fastwarc", "isal", "jinja2", "prometheus_client", "pyroaring"}
+_OF_PROJECT = {"scrapy", "scrapy_redis"}
 
 
 class _WithExample(click.Command):
@@ -32,13 +30,13 @@ class _WithExample(click.Command):
             return super().invoke(ctx)
         except ImportError as error:
             module = (error.name or "").partition(".")[0]
-            if not self.extra or module not in _OPTIONAL:
+            if module not in _OPTIONAL | _OF_PROJECT:
                 raise
             if not isinstance(error, ModuleNotFoundError):  # it is too old
                 raise CommandError(str(error)) from None
-            raise CommandError(
-                f"{ctx.info_name!r} needs {module}: pip install 'tbloom[{self.extra}]'"
-            ) from None
+            extra = "scrapy" if module in _OF_PROJECT and self.extra != "demo" else self.extra
+            why = f"{ctx.info_name!r} needs {module}: pip install 'tbloom[{extra}]'"
+            raise CommandError(why) from None
 
 
 class Command(_WithExample):

@@ -54,7 +54,7 @@ def connect(url: str, option: str, prefix: str = "") -> Iterator[Server]:
     address = re.sub(r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address)
     kind = redis.RedisCluster if cluster else redis.Redis
     with ExitStack() as stack:
-        with _named(url, option):
+        with _named(without_secrets(url), option, has_user="@" in url):
             client = stack.enter_context(make_client(kind.from_url, Retry, address))
         yield Server(url, client, option, prefix)
 
@@ -69,43 +69,45 @@ def until_full(done: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def _named(url: str, option: str) -> Iterator[None]:
+def _named(place: str, option: str, *, has_user: bool) -> Iterator[None]:
     names = f"{option}, or {VARIABLES[0]}," if option == "--url" else option
     try:
         yield
     except redis.AuthenticationError as error:
-        has = f"refuses the password ({error})" if "@" in url else "wants a password"
+        has = f"refuses the password ({error})" if has_user else "wants a password"
         raise CommandError(
-            f"{without_secrets(url)} {has}; {names} may have one: "
+            f"{place} {has}; {names} may have one: "
             "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
         ) from None
     except OUTAGES as error:
-        raise CommandError(f"{without_secrets(url)}: {error} ({names} names the server)") from None
+        raise CommandError(f"{place}: {error} ({names} names the server)") from None
     except redis.ReadOnlyError:
         what = f"is a replica, which takes no writes; let {names} name its master"
-        raise CommandError(f"{without_secrets(url)} {what}") from None
+        raise CommandError(f"{place} {what}") from None
     except redis.ResponseError as error:
         if not _NO_DATABASE.search(str(error)):
             raise
         raise CommandError(
-            f"{without_secrets(url)}: {error} ({names} has the number of the database at its end: redis://host:6379/0)"
+            f"{place}: {error} ({names} has the number of the database at its end: redis://host:6379/0)"
         ) from None
 
 
 class Server:
     """A server and its client, whose replies are bytes."""
 
-    def __init__(self, url: str, client: Any, option: str, prefix: str) -> None:
+    def __init__(self, url: str, client: Any, option: str, prefix: str, place: str = "") -> None:
         self.client = client
         self.url = url
         #: What else a command takes in place of a filter's name: the spiders of a project.
         self.others: Sequence[str] = ()
         #: The text with which each key of the stores begins.
         self.prefix = prefix
+        #: For messages: the URL without a password, or what else names the server, and the prefix.
+        self.place: str = place or without_secrets(url)
         #: Turns an outage within the block into a CommandError that names the server.
-        self.named: Callable[[], AbstractContextManager[None]] = partial(_named, url, option)
-        #: For messages: the URL without a password, and the prefix.
-        self.place: str = without_secrets(url)
+        self.named: Callable[[], AbstractContextManager[None]] = partial(
+            _named, self.place, option, has_user="@" in url
+        )
         if prefix:
             self.place += f" with the prefix {prefix!r}"
 
@@ -213,6 +215,19 @@ def _kind(stored: str | Exception | None) -> str | None:
     return (
         WITH_SLICES if isinstance(stored, Exception) else str(read_stored(stored).get("kind", ""))
     )
+
+
+@contextmanager
+def naming_damage(seen: Any) -> Iterator[None]:
+    """Raise CommandError where a counter that the filter's crawlers keep is no number."""
+    try:
+        yield
+    except TBloomError:
+        raise
+    except ValueError as error:
+        key, got = seen.config.keys.crawlers(), str(error).rpartition(": ")[2]
+        expected = f"expected whole numbers in the fields total:... of the key {key!r}, got {got}"
+        raise CommandError(expected) from None
 
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
