@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from functools import partial, wraps
 from heapq import nlargest
 from itertools import chain, islice
@@ -17,7 +17,6 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import click
-import redis
 from click.core import ParameterSource
 
 from tbloom import TimeBloom
@@ -32,7 +31,6 @@ from tbloom.bloom.claims.fleet import (
     LIVING,
     WORKS,
     Crawler,
-    Group,
     KeptPage,
     KeptPages,
     Moved,
@@ -73,28 +71,22 @@ _BATCH = 1_000
 _MOST_READ, _SHOWN = 10_000, 10
 #: The most wrong lines that ``push`` names.
 _NAMED = 20
-#: The most reasons of a crawler's failures that ``queue`` shows.
-_REASONS = 3
-#: So many queues are shown without --all, and these numbers of their pages.
-_MOST_SETS, _COUNTED = 20, ("claimed", LEFT, FAILED, GIVEN_UP)
+#: The most reasons of a crawler's failures that ``queue`` shows; so many queues are shown without --all.
+_REASONS, _MOST_SETS = 3, 20
 #: The columns of crawlers that a narrow terminal does without, the most important first.
 _LEAST = (
-    *(
-        "claimed",
-        "done",
-        "a minute",
-        FAILED,
-        "arguments",
-        "spider",
-        "why",
-        "beat",
-        "started",
-        "given",
-        "taken",
-    ),
+    *("claimed", "done", "a minute", FAILED, "arguments", "spider"),
+    *("why", "beat", "started", "given", "taken"),
 )
 #: How crawls end without an error.
 _WELL = re.compile("finished|shutdown|cancelled|closespider_(?!errorcount).*")
+#: So many characters of an error's message stand in a table; --json-lines has all.
+_MESSAGE = 50
+#: The headings of what tells queues apart.
+_APART = _ARGUMENTS, _SPIDER = "arguments", "spider"
+_NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
+#: A row of a table.
+Row = dict[str, str | int]
 
 
 # queue
@@ -121,7 +113,7 @@ def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
             seen = server.filter(name)
             with filters.naming_damage(seen):
                 numbers = numbers_of(seen)
-        except (TBloomError, CommandError, redis.ResponseError) as error:
+        except filters.UNREADABLE as error:
             yield name, error
             continue
         if numbers and (numbers.crawlers or numbers.done or any(numbers.pages)):
@@ -137,23 +129,23 @@ def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
 def _overview(server: Server, words: list[str], **_: Any) -> int:
     """Show all fleets of a server."""
     found, code = output.readable(fleets_of(server))
-    rows = [
+    rows: list[Row] = [
         {
             "fleet": f"tbloom queue {shlex.quote(each.filter)}",
             "is": each.state,
-            "crawlers": f"{each.crawlers:,}",
-            "done": f"{each.done:,}",
-            FAILED: f"{each.failed:,}",
-            "a minute": f"{each.per_minute:,}",
+            "crawlers": each.crawlers,
+            "done": each.done,
+            FAILED: each.failed,
+            "a minute": each.per_minute,
         }
         for each in found
     ]
-    least = ["done", "a minute", FAILED, "crawlers"]
     where = f"; each with {shlex.join(words)}" * bool(words)
-    shown = formats.printable(f"{formats.counted(len(rows), 'fleet')} on {server.place}{where}")
+    title = formats.printable(f"{formats.counted(len(rows), 'fleet')} on {server.place}{where}")
+    least = ["done", "a minute", FAILED, "crawlers"]
     table = output.table(rows, left=("fleet", "is"), least=least)
     output.show(
-        [each._asdict() for each in found], lambda: "\n\n".join(filter(None, [shown, table]))
+        [each._asdict() for each in found], lambda: "\n\n".join(filter(None, [title, table]))
     )
     return code
 
@@ -187,62 +179,43 @@ def queue(target: Target, *, everything: bool) -> None:
     output.show(value, lambda: _queue_text(target, views, done, everything=everything))
 
 
-#: So many characters of an error's message stand in a table; --json-lines has all.
-_MESSAGE = 50
-_NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
-
-
 def _queue_text(target: Target, views: list[View], done: int | None, *, everything: bool) -> str:
-    title, names = target.title([each.queue for each in views]), _names_of(views)
-    way = shlex.join(target.way() or [])
+    names = _names_of(views)
     pages = Pages(*map(sum, zip(*(each.pages for each in views), strict=True)))
-    crawlers = [crawler for each in views for crawler in each.crawlers]
-    ended = [] if everything else [each for each in crawlers if each.state == ENDED]
-    rows = [
-        (crawler, names[each.queue])
-        for each in views
-        for crawler in each.crawlers
-        if everything or crawler.state != ENDED
-    ]
-    rows.sort(key=lambda row: order(row[0]))
+    crawlers = sorted(
+        ((one, names[each.queue]) for each in views for one in each.crawlers),
+        key=lambda row: order(row[0]),
+    )
+    ended = [one for one, _ in crawlers if one.state == ENDED and not everything]
+    rows = [_crawler_row(*each) for each in crawlers if everything or each[0].state != ENDED]
+    progress = ""
+    if done:  # else nobody has told
+        waiting = pages.claimed + pages.left + pages.orphaned
+        rate = per_minute(one for one, _ in crawlers)
+        progress = f"{waiting:,} claimed or left, {rate:,} done a minute; {done:,} done in the whole filter"
     shown = [
-        output.sentence(_progress(pages, crawlers, done)),
-        output.table(_page_rows(pages, way), left=("pages", ""), least=[""]),
+        *output.warnings(target.seen.warnings() if isinstance(target.seen, TimeBloom) else ()),
+        output.sentence(progress),
+        output.table(_page_rows(target, pages), left=("pages", ""), least=[""]),
         _sets_text(views, names, everything=everything),
-        output.table(_crawler_rows(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
-        _ended_text(ended),
+        output.table(_said(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
     ]
+    if ended:
+        errors = sum(not _WELL.fullmatch(one.record.ended) for one in ended)
+        by_errors = f", {errors:,} of them by errors" * bool(errors)
+        shown.append(f"{len(ended):,} ended{by_errors} (--all shows them)")
     if not (crawlers or any(pages)):
         shown.append(_NOTHING)
-    said = output.warnings(target.seen.warnings() if isinstance(target.seen, TimeBloom) else ())
-    return "\n\n".join([_title(target, title), *filter(None, ["\n".join(said), *shown])])
+    return "\n\n".join(filter(None, [_title(target, views), *shown]))
 
 
-def _progress(pages: Pages, crawlers: list[Crawler], done: int | None) -> str:
-    """Return how far the crawls are."""
-    if not done:  # nobody has told
-        return ""
-    waiting, rate = pages.claimed + pages.left + pages.orphaned, per_minute(crawlers)
-    return f"{waiting:,} claimed or left, {rate:,} done a minute; {done:,} done in the whole filter"
+def _title(target: Target, fleets: Iterable[View | KeptPages]) -> str:
+    return formats.printable(f"{target.title([each.queue for each in fleets])} at {target.place}")
 
 
-def _ended_text(ended: list[Crawler]) -> str:
-    errors = sum(not _WELL.fullmatch(each.record.ended) for each in ended)
-    by_errors = f", {errors:,} of them by errors" * bool(errors)
-    return f"{len(ended):,} ended{by_errors} (--all shows them)" if ended else ""
-
-
-def _title(target: Target, words: str) -> str:
-    return formats.printable(f"{words} at {target.place}")
-
-
-#: The headings of what tells queues apart.
-_APART = _ARGUMENTS, _SPIDER = "arguments", "spider"
-
-
-def _names_of(views: Iterable[View | KeptPages]) -> dict[str, dict[str, str]]:
+def _names_of(fleets: Iterable[View | KeptPages]) -> dict[str, dict[str, str]]:
     """Return the cell that tells each queue from the others, by its heading; none, if there is one queue."""
-    queues = [each.queue for each in views]
+    queues = [each.queue for each in fleets]
     if len(queues) == 1:
         return {queues[0]: {}}
     if len({queue.partition("\n")[0] for queue in queues}) == 1:
@@ -254,86 +227,64 @@ def _sets_text(views: list[View], names: dict[str, dict[str, str]], *, everythin
     """Return a line for each of several queues, those with the most crawlers and pages first."""
     if len(views) == 1:
         return ""
-    living = {each.queue: sum(one.state in LIVING for one in each.crawlers) for each in views}
-    rows = [
-        {
-            **names[each.queue],
-            "crawlers": f"{living[each.queue]:,}",
-            **{name: f"{getattr(each.pages, name.replace(' ', '_')):,}" for name in _COUNTED},
-        }
-        for each in sorted(
-            views, key=lambda each: (-living[each.queue], -sum(each.pages), natural(each.queue))
-        )
-    ]
+    found = list[tuple[Any, Row]]()
+    for queue, crawlers, pages in views:
+        living = sum(one.state in LIVING for one in crawlers)
+        numbers = {"crawlers": living, "claimed": pages.claimed, LEFT: pages.left}
+        numbers |= {FAILED: pages.failed, GIVEN_UP: pages.given_up}
+        found.append(((-living, -sum(pages), natural(queue)), {**names[queue], **numbers}))
+    rows = [row for _, row in sorted(found, key=lambda each: each[0])]
     shown = rows if everything else rows[:_MOST_SETS]
     more = f"\n{len(rows) - len(shown):,} more: --all shows them" * (len(rows) > len(shown))
-    return output.table(shown, left=_APART, least=["crawlers", *_COUNTED]) + more
+    return output.table(shown, left=_APART, least=[*numbers]) + more
 
 
-def _page_rows(pages: Pages, way: str) -> list[dict[str, str]]:
-    held = f"; {pages.held:,} held by crawlers at work" if pages.held else ""
-    suspects = (
-        f"; {pages.suspects:,} alone, because crawlers have died of them" if pages.suspects else ""
-    )
+def _page_rows(target: Target, pages: Pages) -> list[Row]:
+    held = f"; {pages.held:,} held by crawlers at work" * bool(pages.held)
+    alone = f"; {pages.suspects:,} alone, because crawlers have died of them" * bool(pages.suspects)
+    retry = shlex.join(["tbloom", "retry", *(target.way() or ()), "--given-up"])
     rows = [
         ("claimed", pages.claimed, "being fetched, or queued in a crawler"),
-        (LEFT, pages.left, f"for the next crawler that has nothing to fetch{suspects}"),
+        (LEFT, pages.left, f"for the next crawler that has nothing to fetch{alone}"),
         ("of dead crawlers", pages.orphaned, "left, as soon as a crawler asks for pages"),
         (FAILED, pages.failed, f"for the next crawl that starts{held}"),
-        (GIVEN_UP, pages.given_up, f"for a link, or: tbloom retry {way} --given-up"),
+        (GIVEN_UP, pages.given_up, f"for a link, or: {retry}"),
     ]
-    return [{"pages": name, "number": f"{n:,}", "": remark} for name, n, remark in rows if n]
+    return [{"pages": state, "number": n, "": remark} for state, n, remark in rows if n]
 
 
-def _crawler_rows(crawlers: list[tuple[Crawler, dict[str, str]]]) -> list[dict[str, str]]:
-    return _said_columns([_crawler_row(each, name) for each, name in crawlers])
-
-
-def _said_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+def _said(rows: list[Row]) -> list[Row]:
     """Return the rows without the columns that say nothing."""
-    said = {heading for row in rows for heading, cell in row.items() if cell not in ("", "0")}
+    said = {heading for row in rows for heading, cell in row.items() if cell}
     return [{heading: cell for heading, cell in row.items() if heading in said} for row in rows]
 
 
-def _crawler_row(crawler: Crawler, name: dict[str, str]) -> dict[str, str]:
+def _crawler_row(crawler: Crawler, name: dict[str, str]) -> Row:
     record, beat = crawler.record, crawler.beat
-    is_living, is_known = crawler.state in LIVING, bool(record.host)
-    reasons = Counter(record.failed).most_common(_REASONS)
-    has_pages = is_living or crawler.state == DEAD
-    ended = f"{ENDED} ({record.ended})" if crawler.state == ENDED else crawler.state
-
-    def number(n: int, *, shown: bool = is_known) -> str:
-        return f"{n:,}" if shown else ""
-
-    return {
+    row: Row = {
         "crawler": crawler.place,
         **name,
-        "is": ended,
-        "started": "" if beat is None or not is_known else formats.age(record.up + beat),
+        "is": f"{ENDED} ({record.ended})" if crawler.state == ENDED else crawler.state,
+        "started": "" if beat is None else formats.age(record.up + beat),
         "beat": "" if beat is None else formats.age(beat),
-        "claimed": number(crawler.claimed, shown=is_known and has_pages),
-        "done": number(record.done),
-        "a minute": number(record.per_minute, shown=is_known and crawler.state == WORKS),
-        "taken": number(record.taken),
-        "given": number(record.given),
-        "failed": number(sum(record.failed.values())),
-        "why": ", ".join(f"{reason} {n:,}" for reason, n in reasons),
+        "claimed": crawler.claimed if crawler.state in (*LIVING, DEAD) else "",
+        "done": record.done,
+        "a minute": record.per_minute if crawler.state == WORKS else "",
+        "taken": record.taken,
+        "given": record.given,
+        "failed": sum(record.failed.values()),
+        "why": ", ".join(f"{why} {n:,}" for why, n in Counter(record.failed).most_common(_REASONS)),
     }
+    if not record.host:  # it tells nothing of itself
+        row |= dict.fromkeys(
+            ("started", "claimed", "done", "a minute", "taken", "given", "failed"), ""
+        )
+    return row
 
 
 def _as_json(crawler: Crawler) -> dict[str, Any]:
-    record = crawler.record
-    return {
-        "session": crawler.session,
-        "state": crawler.state,
-        "beat": crawler.beat,
-        "claimed": crawler.claimed,
-        **{
-            name: getattr(record, name)
-            for name in ("host", "pid", "up", "done", "per_minute", "taken", "given", "ended")
-        },
-        "failed": dict(record.failed),
-    }
+    about = {"session": crawler.session, "state": crawler.state, "beat": crawler.beat}
+    return {**about, **asdict(crawler.record), "claimed": crawler.claimed}
 
 
 # failed, retry, drop
@@ -355,7 +306,10 @@ class _Chosen(NamedTuple):
 
 
 def _choosing(function: Callable[..., Any]) -> Any:
-    """Give a command the options that say which pages it is about; it gets them as ``_Chosen``, its second argument."""
+    """Give a command the options that say which pages it is about; it gets them as ``_Chosen``, its second argument.
+
+    One that has ``--all`` needs a choice, or this option.
+    """
 
     @wraps(function)
     def command(
@@ -366,6 +320,7 @@ def _choosing(function: Callable[..., Any]) -> Any:
         failed: bool,
         given_up: bool,
         left: bool = False,
+        everything: bool = True,
         **more: Any,
     ) -> Any:
         now = target.fleets()[0].now()
@@ -376,10 +331,12 @@ def _choosing(function: Callable[..., Any]) -> Any:
             since=0 if since is None else now - since,
             before=0 if before is None else now - before,
         )
-        chosen = [LEFT] * left + [FAILED] * failed + [GIVEN_UP] * given_up
-        states = chosen or [FAILED, GIVEN_UP]
-        is_narrow = bool(where or chosen)
-        return function(target, _Chosen(where, states, now, is_narrow), **more)
+        states = [LEFT] * left + [FAILED] * failed + [GIVEN_UP] * given_up
+        is_narrow = bool(where or states)
+        if not (is_narrow or everything):
+            raise CommandError("expected a choice, such as --reason status/503 or --host, or --all")
+        chosen = _Chosen(where, states or [FAILED, GIVEN_UP], now, is_narrow)
+        return function(target, chosen, **more)
 
     return _filters(command)
 
@@ -388,34 +345,34 @@ def _pattern(flag: str, metavar: str, what: str) -> options.Decorator:
     return click.option(flag, metavar=metavar, default="", type=options.text_of, help=what)
 
 
+def _age(flag: str, what: str) -> options.Decorator:
+    return click.option(flag, metavar="AGE", type=numbers.age, help=what)
+
+
+def _flag(flag: str, name: str, what: str) -> options.Decorator:
+    return click.option(flag, name, is_flag=True, help=what)
+
+
 _filters = options.all_of(
     _pattern("--reason", "REASON", "that failed so: status/503, or status; * and ? are wildcards"),
     _pattern("--host", "HOST", "of this host, or pattern"),
     _pattern("--match", "URL", "with such a URL, a pattern"),
-    click.option(
-        "--since", metavar="AGE", type=numbers.age, help="that failed within this time, such as 2h"
-    ),
-    click.option(
-        "--before", metavar="AGE", type=numbers.age, help="that failed longer ago, such as 30d"
-    ),
-    click.option(
-        "--failed", is_flag=True, help="only those that have failed, and are not given up"
-    ),
-    click.option("--given-up", "given_up", is_flag=True, help="only those that are given up"),
+    _age("--since", "that failed within this time, such as 2h"),
+    _age("--before", "that failed longer ago, such as 30d"),
+    _flag("--failed", "failed", "only those that have failed, and are not given up"),
+    _flag("--given-up", "given_up", "only those that are given up"),
 )
-_left = click.option("--left", is_flag=True, help="those that are left, in place of failed ones")
-_all = click.option("--all", "everything", is_flag=True, help="all of them")
+_left = _flag("--left", "left", "those that are left, in place of failed ones")
+_all = _flag("--all", "everything", "all of them")
 
 
 @click.command(cls=Command, example="tbloom failed shop --reason status --since 2h")
 @of_fleet()
 @_choosing
 @_left
-@click.option(
-    "--json-lines",
-    "as_lines",
-    is_flag=True,
-    help="all of them, a request as JSON in each line, as tbloom push takes it",
+@_flag(
+    *("--json-lines", "as_lines"),
+    "all of them, a request as JSON in each line, as tbloom push takes it",
 )
 def failed(target: Target, chosen: _Chosen, *, as_lines: bool) -> None:
     """Show which pages of a Scrapy spider have failed, and why.
@@ -456,23 +413,45 @@ def _show_failed(target: Target, chosen: _Chosen) -> None:
                 more.append(state)
                 break
             room -= len(found)
-    output.line(_title(target, target.title([*pages])) + "\n")
+    output.line(_title(target, fleets) + "\n")
     if not any(pages.values()):
         output.line(_none_found(fleets, chosen))
         return
     groups = [(group, names[queue]) for queue in pages for group in grouped(pages[queue])]
     groups.sort(key=lambda each: -each[0].number)
-    rows = [{**name, **_group_row(group, chosen.now)} for group, name in groups]
-    left = *_APART, "state", "reason", "host", "callback"
+    left: tuple[str, ...] = (*_APART, "state", "reason", "host", "callback")
     least = [*_APART, "host", "newest", "oldest", "callback"]
+    rows: list[Row] = [
+        {
+            **name,
+            "state": group.state,
+            "reason": group.reason,
+            "host": group.host,
+            "pages": group.number,
+            "newest": _ago(group.newest, chosen.now),
+            "oldest": _ago(group.oldest, chosen.now),
+            "callback": ", ".join(group.callbacks),
+        }
+        for group, name in groups
+    ]
     output.line(output.table(rows, left=left, least=least))
     every = [(page, names[queue]) for queue in pages for page in pages[queue]]
-    newest = nlargest(_SHOWN, every, key=lambda each: each[0].failed_at or 0)
-    rows = _said_columns(
-        [{**_page_row(page, chosen.now), **name, **_said(page)} for page, name in newest]
-    )
+    newest: list[Row] = [
+        {
+            "newest": _ago(page.failed_at, chosen.now),
+            "state": page.state,
+            "reason": page.reason,
+            "tries": page.tries,
+            **name,
+            "URL": formats.without_userinfo(page.url),
+            "message": _cut(page.message),
+            "where": page.where,
+        }
+        for page, name in nlargest(_SHOWN, every, key=lambda each: each[0].failed_at or 0)
+    ]
     least = ["reason", "message", *_APART, "where", "newest", "state", "tries"]
-    output.line("\n" + output.table(rows, left=(*left, "URL", "message", "where"), least=least))
+    left = (*left, "URL", "message", "where")
+    output.line("\n" + output.table(_said(newest), left=left, least=least))
     for state in more:
         output.say(f"there are more than {_MOST_READ:,} {state} pages; --json-lines has all")
 
@@ -487,41 +466,12 @@ def _none_found(fleets: list[KeptPages], chosen: _Chosen) -> str:
     none += ", or match" * bool(pages)
     for word in "host", "reason":
         given = getattr(where, word)
-        if given and pages and not any(map(replace(Where(), **{word: given}).has, pages)):
+        if given and pages and not any(map(Where(**{word: given}).has, pages)):
             known = sorted({getattr(page, word) for page in pages})
             none += f"; they have the {word}s {shortened(known)}"
     if where.url and not {*where.url} & {*"*?"}:
         none += f"; --match is a whole URL: '*{where.url}*' matches a part"
     return none
-
-
-def _group_row(group: Group, now: float) -> dict[str, str]:
-    return {
-        "state": group.state,
-        "reason": group.reason,
-        "host": group.host,
-        "pages": f"{group.number:,}",
-        "newest": _ago(group.newest, now),
-        "oldest": _ago(group.oldest, now),
-        "callback": ", ".join(group.callbacks),
-    }
-
-
-def _page_row(page: KeptPage, now: float) -> dict[str, str]:
-    return {
-        "newest": _ago(page.failed_at, now),
-        "state": page.state,
-        "reason": page.reason,
-        "tries": str(page.tries),
-    }
-
-
-def _said(page: KeptPage) -> dict[str, str]:
-    return {
-        "URL": formats.without_userinfo(page.url),
-        "message": _cut(page.message),
-        "where": page.where,
-    }
 
 
 def _cut(message: str) -> str:
@@ -532,10 +482,7 @@ def _ago(at: float | None, now: float) -> str:
     return "" if at is None else formats.age(max(0.0, now - at))
 
 
-@click.command(
-    cls=Command,
-    example="tbloom retry shop --reason unreadable --callback parse_item",
-)
+@click.command(cls=Command, example="tbloom retry shop --reason unreadable --callback parse_item")
 @of_fleet()
 @_choosing
 @click.option(
@@ -548,25 +495,20 @@ def _ago(at: float | None, now: float) -> str:
 @_all
 @options.yes
 @options.as_json
-def retry(target: Target, chosen: _Chosen, callback: str, *, everything: bool) -> None:
+def retry(target: Target, chosen: _Chosen, callback: str) -> None:
     """Give a Scrapy spider's failed pages to its crawlers.
 
     A crawler takes them once it has nothing else to fetch: one that runs, or else the next one that starts. The tries of a page
     begin again. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
-    _expect_choice(chosen, everything=everything)
-    new_note = _new_note(target, callback)
+    new_note: NewNote = kept_note
+    if callback and target.spider:
+        new_note = target.spider.with_callback(callback)
+    elif callback:
+        from tbloom.scrapy.extras.pushing import with_callback  # noqa: PLC0415 - needs Scrapy
+
+        new_note = partial(with_callback, name=callback)
     _move(target, chosen, ("Retry", "Retried"), lambda fleet, pages: fleet.retry(pages, new_note))
-
-
-def _new_note(target: Target, callback: str) -> NewNote:
-    if not callback:
-        return kept_note
-    if target.spider:
-        return target.spider.with_callback(callback)
-    from tbloom.scrapy.extras.pushing import with_callback  # noqa: PLC0415 - needs Scrapy
-
-    return partial(with_callback, name=callback)
 
 
 @click.command(cls=Command, example="tbloom drop shop --reason status/403 --before 30d")
@@ -576,19 +518,12 @@ def _new_note(target: Target, callback: str) -> NewNote:
 @_all
 @options.yes
 @options.as_json
-def drop(target: Target, chosen: _Chosen, *, everything: bool) -> None:
+def drop(target: Target, chosen: _Chosen) -> None:
     """Forget a Scrapy spider's failed pages.
 
     Each is new to the next link. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
-    _expect_choice(chosen, everything=everything)
     _move(target, chosen, ("Drop", "Dropped"), lambda fleet, pages: fleet.drop(pages))
-
-
-def _expect_choice(chosen: _Chosen, *, everything: bool) -> None:
-    """Raise CommandError unless the command says which pages are meant."""
-    if not (chosen.is_narrow or everything):
-        raise CommandError("expected a choice, such as --reason status/503 or --host, or --all")
 
 
 def _move(

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from socketserver import ThreadingMixIn
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -102,17 +102,6 @@ class Kept(NamedTuple):
 
     queue: str
     page: KeptPage
-
-
-class Row(NamedTuple):
-    """A group of failed pages, its queue, the links to it, and the command that gives its pages to the crawlers again."""
-
-    queue: str
-    group: Group
-    link_of_reason: str
-    link_of_host: str
-    #: Its words, quoted for a shell.
-    retry: list[str]
 
 
 class Look(NamedTuple):
@@ -277,18 +266,22 @@ def _shown(watched: Target, look: Look, query: Query) -> dict[str, Any]:
     by_queue = defaultdict[str, list[KeptPage]](list)
     for queue, page in kept:
         by_queue[queue].append(page)
+    has_queues = len(look.queues) > 1
     groups = [(queue, group) for queue, pages in by_queue.items() for group in grouped(pages)]
     largest = nlargest(MOST_GROUPS, groups, key=lambda each: each[1].number)
     living = [each for each in look.crawlers if each.state in LIVING]
     states_of_crawlers = Counter(each.state for each in look.crawlers)
     return {
         "is_fleet": bool(look.crawlers or any(look.pages)),
-        "has_queues": len(look.queues) > 1,
+        "has_queues": has_queues,
         "living": len(living),
         "states": ", ".join(f"{n:,} {state}" for state, n in states_of_crawlers.items()),
         "per_minute": per_minute(look.crawlers),
         "crawlers": look.crawlers[:MOST_CRAWLERS],
-        "rows": [_row(watched, *each, len(look.queues)) for each in largest],
+        "rows": [
+            (queue, group, _retry(watched, queue if has_queues else "", group))
+            for queue, group in largest
+        ],
         "number_of_rows": len(groups),
         "newest": nlargest(
             MOST_NEWEST, (each.page for each in kept), key=lambda page: page.failed_at or 0
@@ -298,21 +291,15 @@ def _shown(watched: Target, look: Look, query: Query) -> dict[str, Any]:
     }
 
 
-def _row(watched: Target, queue: str, group: Group, queues: int) -> Row:
-    of_reason = {"state": group.state, "reason": group.reason}
-    way, retry = watched.way(queue if queues > 1 else ""), list[str]()
-    if group.reason and way:
-        state = "--given-up" if group.state == GIVEN_UP else "--failed"
-        words = ["tbloom", "retry", *way, "--reason", group.reason, "--host", group.host, state]
-        # Quoted, because it is copied into a shell, and the host is strangers' text.
-        retry = [*map(shlex.quote, words)]
-    return Row(
-        queue,
-        group,
-        f"?{urlencode(of_reason)}" if group.reason else "",
-        f"?{urlencode({'host': group.host})}",
-        retry,
-    )
+def _retry(watched: Target, queue: str, group: Group) -> list[str]:
+    """Return the words, quoted for a shell, that give a group of pages to the crawlers again; none, if there are none."""
+    way = watched.way(queue)
+    if not (group.reason and way):
+        return []
+    state = "--given-up" if group.state == GIVEN_UP else "--failed"
+    words = ["tbloom", "retry", *way, "--reason", group.reason, "--host", group.host, state]
+    # Quoted, because it is copied into a shell, and the host is strangers' text.
+    return [*map(shlex.quote, words)]
 
 
 def query_of(text: str) -> dict[str, str]:

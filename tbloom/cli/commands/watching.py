@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-import redis
 
 from tbloom import TimeBloom
 from tbloom.cli.commands.targets import Target, of_fleet
@@ -18,7 +17,6 @@ from tbloom.cli.kit import filters, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from tbloom.cli.commands.page import Overview
@@ -86,7 +84,7 @@ def _readings(server: Server, names: Iterable[str]) -> Readings:
             seen = server.filter(name)
             with filters.naming_damage(seen):
                 yield name, read_filter(seen)
-        except (TBloomError, CommandError, redis.ResponseError) as error:
+        except filters.UNREADABLE as error:
             yield name, error
 
 

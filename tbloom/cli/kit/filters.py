@@ -35,6 +35,8 @@ OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClus
 _NO_DATABASE = re.compile("DB index|SELECT is not allowed")
 #: The errors of a server, a filter or a mapping that takes no more items.
 FULL: tuple[type[Exception], ...] = (OutOfMemoryError, FilterFull, MappingFull)
+#: The errors of one filter of several, which hide no other.
+UNREADABLE = (TBloomError, CommandError, redis.ResponseError)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
@@ -172,7 +174,7 @@ class Server:
         for name in names:
             try:
                 yield name, self.any_filter(name).info()
-            except (TBloomError, CommandError, redis.ResponseError) as error:
+            except UNREADABLE as error:
                 yield name, error
 
     def names(self, *kinds: str) -> list[str]:

@@ -95,13 +95,13 @@ def warnings(sentences: Iterable[str]) -> list[str]:
 
 
 def table(
-    rows: Sequence[Mapping[str, str]],
+    rows: Sequence[Mapping[str, str | int]],
     *,
     left: Collection[str] = (),
     totals: Mapping[str, str] | None = None,
     least: Sequence[str] | None = None,
 ) -> str:
-    """Return rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
+    """Return rows of texts and numbers by their headings, which are in the first line; ``totals`` are in the last one.
 
     :param left: the headings of text; the other columns are aligned on the right.
     :param least: the headings of columns that a narrow terminal does without, the most important first; then a row is one line, and
@@ -112,8 +112,12 @@ def table(
 
     if not rows:
         return ""
+    cells = [
+        {heading: _cell(row.get(heading, "")) for heading in rows[0]}
+        for row in (*rows, *([totals] if totals else ()))
+    ]
     widths: Mapping[str, int | None]
-    widths = dict.fromkeys(rows[0]) if least is None else _fitting(rows, left, least)
+    widths = dict.fromkeys(rows[0]) if least is None else _fitting(cells, left, least)
     drawn = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
     for heading, width in widths.items():
         drawn.add_column(
@@ -123,9 +127,13 @@ def table(
             no_wrap=width is not None,
             width=width,
         )
-    for row in (*rows, totals) if totals else rows:
-        drawn.add_row(*(Text(printable(row.get(heading, ""))) for heading in widths))
+    for row in cells:
+        drawn.add_row(*(Text(row[heading]) for heading in widths))
     return _drawn(drawn)
+
+
+def _cell(value: str | int) -> str:
+    return f"{value:,}" if isinstance(value, int) else printable(value)
 
 
 def _fitting(
@@ -136,8 +144,7 @@ def _fitting(
 
     room = _console().width + _GAP
     widths = {
-        heading: _GAP
-        + max(cell_len(printable(text)) for text in (heading, *(row[heading] for row in rows)))
+        heading: _GAP + max(cell_len(text) for text in (heading, *(row[heading] for row in rows)))
         for heading in rows[0]
     }
     found = {heading: width for heading, width in widths.items() if heading not in least}
