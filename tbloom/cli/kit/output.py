@@ -99,37 +99,38 @@ def table(
     *,
     left: Collection[str] = (),
     totals: Mapping[str, str] | None = None,
-    least: Sequence[str] | None = None,
+    least: Sequence[str] = (),
 ) -> str:
     """Return rows of texts and numbers by their headings, which are in the first line; ``totals`` are in the last one.
 
     :param left: the headings of text; the other columns are aligned on the right.
-    :param least: the headings of columns that a narrow terminal does without, the most important first; then a row is one line, and
-        text that is too wide all the same is cut off. None: all are shown, and cells that are too wide go on in the next line.
+    :param least: the headings of columns that a narrow terminal does without, the most important first; then text that is too wide
+        all the same is cut off.
     """
-    from rich.table import Table  # noqa: PLC0415 - what prints lines does without rich
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - what prints lines does without
     from rich.text import Text  # noqa: PLC0415 - the same
 
     if not rows:
         return ""
-    cells = [
-        {heading: _cell(row.get(heading, "")) for heading in rows[0]}
-        for row in (*rows, *([totals] if totals else ()))
-    ]
-    widths: Mapping[str, int | None]
-    widths = dict.fromkeys(rows[0]) if least is None else _fitting(cells, left, least)
-    drawn = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for heading, width in widths.items():
-        drawn.add_column(
-            Text(heading),
-            justify="left" if heading in left else "right",
-            overflow="fold" if width is None else "ellipsis",
-            no_wrap=width is not None,
-            width=width,
-        )
-    for row in cells:
-        drawn.add_row(*(Text(row[heading]) for heading in widths))
-    return _drawn(drawn)
+    # Not rich's table: it takes seconds for thousands of rows.
+    every = [dict(zip(rows[0], rows[0], strict=True)), *rows, *([totals] if totals else ())]
+    cells = [{heading: _cell(row.get(heading, "")) for heading in rows[0]} for row in every]
+    widths = {heading: max(cell_len(row[heading]) for row in cells) for heading in rows[0]}
+    if least:
+        widths = _fitting(widths, left, least)
+
+    def line(row: Mapping[str, str]) -> str:
+        shown = list[str]()
+        for heading, width in widths.items():
+            cell = row[heading]
+            if cell_len(cell) > width:
+                cell = set_cell_size(cell, width - 1) + "…"
+            gap = " " * (width - cell_len(cell))
+            shown.append(cell + gap if heading in left else gap + cell)
+        return (" " * _GAP).join(shown).rstrip()
+
+    head, *lines = map(line, cells)
+    return "\n".join([_drawn(Text(head, "bold", no_wrap=True, overflow="ignore")), *lines])
 
 
 def _cell(value: str | int) -> str:
@@ -137,25 +138,19 @@ def _cell(value: str | int) -> str:
 
 
 def _fitting(
-    rows: Sequence[Mapping[str, str]], left: Collection[str], least: Sequence[str]
+    widths: Mapping[str, int], left: Collection[str], least: Sequence[str]
 ) -> dict[str, int]:
     """Return the widths of the columns that fit into the terminal, by their headings; those that are not among ``least`` always do."""
-    from rich.cells import cell_len  # noqa: PLC0415 - as above
-
     room = _console().width + _GAP
-    widths = {
-        heading: _GAP + max(cell_len(text) for text in (heading, *(row[heading] for row in rows)))
-        for heading in rows[0]
-    }
-    found = {heading: width for heading, width in widths.items() if heading not in least}
     # Text that always stands there is cut off before a column goes.
-    texts = [heading for heading in found if heading in left]
+    texts = [heading for heading in widths if heading in left and heading not in least]
+    found = {heading: width + _GAP for heading, width in widths.items() if heading not in least}
     found |= {text: min(found[text], _LEGIBLE) for text in texts}
     for heading in least:
-        if heading in widths and sum(found.values()) + widths[heading] <= room:
-            found[heading] = widths[heading]
+        if heading in widths and sum(found.values()) + widths[heading] + _GAP <= room:
+            found[heading] = widths[heading] + _GAP
     for text in texts:
-        found[text] = max(1, min(widths[text], found[text] + room - sum(found.values())))
+        found[text] = max(1, min(widths[text] + _GAP, found[text] + room - sum(found.values())))
     return {heading: found[heading] - _GAP for heading in widths if heading in found}
 
 
