@@ -29,7 +29,7 @@ from tbloom.cli.commands.targets import Target
 from tbloom.cli.kit import formats
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.helpers.browser import in_browser
-from tests.helpers.commands import Serving, refused, screen, tbloom, tbloom_in
+from tests.helpers.commands import Serving, refused, screen, tbloom
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import missing, needed
 
@@ -99,7 +99,10 @@ def fleet(url: str, name: str) -> Iterator[TimeBloom]:
             each._keep_session = lambda: None  # type: ignore[method-assign]
         works.take(0, "shop", idle=False)
         claimed(works, *(f"http://a.example/{n}" for n in range(9)))
-        hostile = f"http://user:{SECRET}@x{SCRIPT}.example/?q={SCRIPT}", "http://[::1]:80/a b'$(c)"
+        hostile = (
+            f"http://user:{SECRET}@x{SCRIPT}.example/?q={SCRIPT}\u202e",
+            "http://[::1]:80/a b'$(c)",
+        )
         request = {"headers": {"Cookie": [SECRET]}, "cookies": {"a": SECRET}, "body": SECRET}
         claimed(works, *hostile, callback="parse_item", **request)
         now = int(time.time())
@@ -145,12 +148,14 @@ def test_the_fleet_is_shown(url: str, fleet: TimeBloom) -> None:
     assert "The newest 6 of 6" in text
     assert "http://[::1]:80/a b'$(c)" in text
     assert f"<title>{fleet.name}: 2 crawlers, 5 failed</title>" in html
+    # What is shown from right to left would hide what is copied (CVE-2021-42574).
+    assert html.replace("\n", "").isprintable()
 
 
 def test_all_fleets_of_a_server_are_shown_where_none_is_named(
     own: redis.Redis, own_url: str
 ) -> None:
-    """What works comes first, each with the way to it, on the page and in a terminal; a filter without crawlers is left out."""
+    """What works comes first, on the page and in a terminal; a filter without crawlers is left out."""
     own.flushall()
     with ExitStack() as stack:
         for name, about in (
@@ -164,10 +169,6 @@ def test_all_fleets_of_a_server_are_shown_where_none_is_named(
             claimed(seen, "http://a.example/")
             seen.note_history({"http://a.example/": failed()})
         TimeBloom(own, "plain").add("a")
-        own.set("{bad}:config", "mine")
-        done = tbloom("queue", TBLOOM_URL=own_url)
-        assert (1, 1) == (done.returncode, done.stderr.count("\n"))
-        own.delete("{bad}:config")
         lines = screen("queue", TBLOOM_URL=own_url)
         expected = [
             "tbloom queue 'b 2:tbloom'      works         1  1,234       1     1,218",
@@ -178,17 +179,10 @@ def test_all_fleets_of_a_server_are_shown_where_none_is_named(
         assert [re.sub(" +", " ", each) for each in expected] == [
             re.sub(" +", " ", each).strip() for each in lines[3:]
         ]
-        for line in expected:
-            words = shlex.split(line.split("   ")[0])[1:]
-            assert "1,234 done in the whole filter" in tbloom(*words, TBLOOM_URL=own_url).stdout
-        assert f"each with --url {own_url}\n" in tbloom("queue", "--url", own_url).stdout
         found = json.loads(tbloom("queue", "--json", "--url", own_url).stdout)
         assert ["works", "works", "ended"] == [each["state"] for each in found]
         html = tbloom("watch", "--once", "-", "--url", own_url).stdout
         assert "b 2:tbloom works 1 1,234 1 1,218 tbloom watch 'b 2:tbloom'" in text_of(html)
-        for line in commands(html):
-            words = shlex.split(line)[1:]
-            assert "done in the filter 1,234" in text_of(tbloom(*words, "--once", "-").stdout)
         with Page("--url", own_url) as page:
             assert "b 10:tbloom" in page.html()
     own.flushall()
@@ -301,17 +295,19 @@ def test_a_query_chooses_failed_pages(url: str, fleet: TimeBloom) -> None:
 
 
 def test_a_filter_without_a_fleet_has_its_slices(url: str, name: str) -> None:
-    """Totals, parameters, a row for each slice, warnings; time, version and server. It loads nothing."""
+    """Totals, parameters, a row for each slice, warnings; time, version and server. It loads nothing. Its name can't add HTML."""
+    name += HOSTILE
     with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
         seen.add_many(map(str, range(2345)))
         info = seen.info()
     html = once(url, name)
+    assert HOSTILE not in html
     text = text_of(html)
     newest = info.slices[-1]
     assert all(f'<th scope="row">{slice.label}' in html for slice in info.slices)
     for part in (
         *(
-            f"{name} '{name}', ",
+            f"{name} {name!r}, ",
             "items remembered 2,345",
             f"{formats.rate(info.error_rate)}, at most ",
         ),
@@ -324,7 +320,7 @@ def test_a_filter_without_a_fleet_has_its_slices(url: str, name: str) -> None:
     with TimeBloom.from_url(url, f"{name}-2", capacity=100, grow=False) as fixed:
         fixed.add_many(map(str, range(100)))
     assert "100 % full, and doesn't grow" in text_of(once(url, fixed.name))
-    assert not re.search(r"<script|src=|href=|url\(|@import|http-equiv=.refresh", html)
+    assert not re.search(r"<script|<img|href=|url\(|@import|http-equiv=.refresh", html)
 
 
 def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
@@ -336,51 +332,6 @@ def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
     assert f"{name}: never forgets items remembered 1" in text
     assert "capacity of a slice grows" in text
     assert "None" not in text
-
-
-def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
-    """A filter's name can't add HTML to the page."""
-    with TimeBloom.from_url(url, name + HOSTILE, capacity=1000) as seen:
-        seen.add("a")
-    html = once(url, name + HOSTILE)
-    assert HOSTILE not in html
-    assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
-
-
-def test_no_text_is_turned_around(url: str, name: str) -> None:
-    """A host that is shown from right to left would hide what is copied (CVE-2021-42574)."""
-    page = "http://evil\u202e.example/\x9b2J"
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
-        claimed(seen, page)
-        seen.note_history({page: failed()})
-        told(seen)
-        html = once(url, name)
-    assert html.replace("\n", "").isprintable()
-    assert r"http://evil\u202e.example/\x9b2J" in html
-
-
-def test_a_spider_is_found_in_its_project(url: str, name: str, tmp_path: Path) -> None:
-    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
-    (tmp_path / "spiders.py").write_text(
-        "import scrapy\n\nclass Shop(scrapy.Spider):\n    name = 'shop'\n"
-    )
-    settings = {
-        "SPIDER_MODULES": ["spiders"],
-        "ADDONS": {"tbloom.scrapy.Addon": 500},
-        "REDIS_URL": url,
-        "TBLOOM_KEY": name,
-    }
-    lines = (f"{key} = {value!r}\n" for key, value in settings.items())
-    (tmp_path / "settings.py").write_text("".join(lines))
-    assert 0 == tbloom_in(tmp_path, "watch", "shop", "--once", "page.html").returncode
-    assert "items remembered 0" in text_of((tmp_path / "page.html").read_text())
-    with TimeBloom.from_url(url, name) as seen:
-        claimed(seen, "http://a.example/")
-        seen.note_history({"http://a.example/": failed()})
-        told(seen, project="scrapybot")
-        done = tbloom_in(tmp_path, "watch", "shop", "--once", "-")
-    line = "tbloom retry shop --reason status/503 --host a.example --failed"
-    assert [line] == commands(done.stdout)
 
 
 # How it is served
