@@ -102,6 +102,7 @@ class FleetLine(NamedTuple):
     crawlers: int
     done: int
     failed: int
+    given_up: int
     per_minute: int
 
 
@@ -119,9 +120,10 @@ def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
         if numbers and (numbers.crawlers or numbers.done or any(numbers.pages)):
             states = [state for state in CRAWLERS if numbers.crawlers.get(state)] or [ENDED]
             living = sum(numbers.crawlers.get(state, 0) for state in LIVING)
-            failed = numbers.pages.failed + numbers.pages.given_up
-            about = states[0], living, numbers.done, failed, numbers.per_minute
-            found.append(FleetLine(name, *about))
+            kept = numbers.pages.failed, numbers.pages.given_up
+            found.append(
+                FleetLine(name, states[0], living, numbers.done, *kept, numbers.per_minute)
+            )
     found.sort(key=lambda each: (CRAWLERS.index(each.state), natural(each.filter)))
     yield from ((each.filter, each) for each in found)
 
@@ -136,13 +138,14 @@ def _overview(server: Server, words: list[str], **_: Any) -> int:
             "crawlers": each.crawlers,
             "done": each.done,
             FAILED: each.failed,
+            GIVEN_UP: each.given_up,
             "a minute": each.per_minute,
         }
         for each in found
     ]
     where = f"; each with {shlex.join(words)}" * bool(words)
     title = formats.printable(f"{formats.counted(len(rows), 'fleet')} on {server.place}{where}")
-    least = ["done", "a minute", FAILED, "crawlers"]
+    least = ["done", "a minute", FAILED, GIVEN_UP, "crawlers"]
     table = output.table(rows, left=("fleet", "is"), least=least)
     output.show(
         [each._asdict() for each in found], lambda: "\n\n".join(filter(None, [title, table]))
