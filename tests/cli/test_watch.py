@@ -183,8 +183,11 @@ def test_all_fleets_of_a_server_are_shown_where_none_is_named(
         assert ["works", "works", "ended"] == [each["state"] for each in found]
         html = tbloom("watch", "--once", "-", "--url", own_url).stdout
         assert "b 2:tbloom works 1 1,234 1 1 1,218 tbloom watch 'b 2:tbloom'" in text_of(html)
-        with Page("--url", own_url) as page:
+        own.config_resetstat()
+        with Page("--url", own_url, "--every", "0.001") as page:
             assert "b 10:tbloom" in page.html()
+            assert "b 10:tbloom" in page.html()
+        assert 1 == own.info("commandstats")["cmdstat_scan"]["calls"]
     own.flushall()
     assert "0 fleets on" in tbloom("queue", "--url", own_url).stdout
 

@@ -109,7 +109,7 @@ class FleetLine(NamedTuple):
 def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
     """Yield the filters that have, or had, crawlers: those at work first, each with its name, or with the error that it raises."""
     found = list[FleetLine]()
-    for name in server.names(filters.WITH_SLICES):
+    for name in server.searched():
         try:
             seen = server.filter(name)
             with filters.naming_damage(seen):
@@ -131,22 +131,18 @@ def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
 def _overview(server: Server, words: list[str], **_: Any) -> int:
     """Show all fleets of a server."""
     found, code = output.readable(fleets_of(server))
+    headings = "crawlers", "done", FAILED, GIVEN_UP, "a minute"
     rows: list[Row] = [
         {
             "fleet": f"tbloom queue {shlex.quote(each.filter)}",
             "is": each.state,
-            "crawlers": each.crawlers,
-            "done": each.done,
-            FAILED: each.failed,
-            GIVEN_UP: each.given_up,
-            "a minute": each.per_minute,
+            **dict(zip(headings, each[2:], strict=True)),
         }
         for each in found
     ]
     where = f"; each with {shlex.join(words)}" * bool(words)
     title = formats.printable(f"{formats.counted(len(rows), 'fleet')} on {server.place}{where}")
-    least = ["done", "a minute", FAILED, GIVEN_UP, "crawlers"]
-    table = output.table(rows, left=("fleet", "is"), least=least)
+    table = output.table(rows, left=("fleet", "is"), least=headings)
     output.show(
         [each._asdict() for each in found], lambda: "\n\n".join(filter(None, [title, table]))
     )
@@ -418,7 +414,7 @@ def _show_failed(target: Target, chosen: _Chosen) -> None:
             room -= len(found)
     output.line(_title(target, fleets) + "\n")
     if not any(pages.values()):
-        output.line(_none_found(fleets, chosen))
+        output.line(_none_found(chosen))
         return
     groups = [(group, names[queue]) for queue in pages for group in grouped(pages[queue])]
     groups.sort(key=lambda each: -each[0].number)
@@ -459,19 +455,9 @@ def _show_failed(target: Target, chosen: _Chosen) -> None:
         output.say(f"there are more than {_MOST_READ:,} {state} pages; --json-lines has all")
 
 
-def _none_found(fleets: list[KeptPages], chosen: _Chosen) -> str:
-    """Return that no pages are meant, and what is right if a host, a reason or a URL is none of theirs."""
-    none, where = f"no pages are {' or '.join(chosen.states)}", chosen.where
-    if not where:
-        return none
-    every = chosen._replace(where=Where())
-    pages = [*islice(chain.from_iterable(map(every.of, fleets)), _MOST_READ)]
-    none += ", or match" * bool(pages)
-    for word in "host", "reason":
-        given = getattr(where, word)
-        if given and pages and not any(map(Where(**{word: given}).has, pages)):
-            known = sorted({getattr(page, word) for page in pages})
-            none += f"; they have the {word}s {shortened(known)}"
+def _none_found(chosen: _Chosen) -> str:
+    where = chosen.where
+    none = f"no pages are {' or '.join(chosen.states)}" + ", or match" * bool(where)
     if where.url and not {*where.url} & {*"*?"}:
         none += f"; --match is a whole URL: '*{where.url}*' matches a part"
     return none
@@ -554,7 +540,7 @@ def _move(
     if gone:
         shown += f"; {gone:,} were no longer there: a link, or a crawl, came first"
     if not moved + gone:
-        shown += f": {_none_found(fleets, chosen)}" * bool(chosen.where)
+        shown += f": {_none_found(chosen)}" * bool(chosen.where)
     if done == "Dropped" and LEFT not in chosen.states and not chosen.is_narrow:
         left = sum(each.pages.left for each in target.look()[0])
         stay = "stay" if left != 1 else "stays"

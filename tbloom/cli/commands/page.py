@@ -156,13 +156,11 @@ class Looks:
         #: The pages that were made of the newest look, by what was asked for.
         self._pages: dict[frozenset[tuple[str, str]], bytes] = {}
 
-    def look(self) -> Look | Fleets:
-        """Return the newest look. Raise what the server's answer was, if it was an error."""
-        with self._lock:
-            return self._newest()
-
     def page(self, query: Query) -> bytes:
-        """Return the page of the newest look, which is made once for all who ask for the same."""
+        """Return the page of the newest look, which is made once for all who ask for the same.
+
+        Raise what the server's answer was, if it was an error.
+        """
         with self._lock:
             look, asked = self._newest(), frozenset(query.items())
             if asked not in self._pages:

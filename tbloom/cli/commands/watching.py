@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from tbloom.metrics import Readings
 
 PORT, WATCH_PORT, EVERY = 9185, 8140, 5.0
-#: The least time between two searches for filters, which look at all keys of the server (s).
-SEARCH_EVERY = 60.0
 
 _every = click.option(
     "--every",
@@ -54,15 +51,12 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     from tbloom.metrics import FilterCollector  # noqa: PLC0415 - the same
 
     # A wrong server is an error now; later it would only be tbloom_up.
-    served_names: Sequence[str]
-    readings: Callable[[], Readings]
     if names:
         server.kind(names[0])
-        served_names, readings = names, partial(_readings, server, names)
-    else:
-        served_names, readings = _searched(server)
+    found: Callable[[], Sequence[str]] = (lambda: names) if names else server.searched
+    readings = partial(_readings, server, found)
     registry = prometheus.CollectorRegistry()
-    registry.register(FilterCollector.reading(readings, served_names, every))
+    registry.register(FilterCollector.reading(readings, found(), every))
     with _listening(host, port):
         served, thread = prometheus.start_http_server(port, host, registry)
     # The collector logs when an outage begins and ends.
@@ -75,31 +69,17 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     served.server_close()
 
 
-def _readings(server: Server, names: Iterable[str]) -> Readings:
+def _readings(server: Server, names: Callable[[], Sequence[str]]) -> Readings:
     from tbloom.metrics import read_filter  # noqa: PLC0415 - of an extra
 
     # The parameters are read at each scrape, because they may change.
-    for name in names:
+    for name in names():
         try:
             seen = server.filter(name)
             with filters.naming_damage(seen):
                 yield name, read_filter(seen)
         except filters.UNREADABLE as error:
             yield name, error
-
-
-def _searched(server: Server) -> tuple[list[str], Callable[[], Readings]]:
-    """Return the names of all filters with slices, and what reads them; it searches again, and changes the names, once a minute."""
-    names, search_at = server.names(filters.WITH_SLICES), time.monotonic() + SEARCH_EVERY
-
-    def readings() -> Readings:
-        nonlocal search_at
-        if time.monotonic() >= search_at:
-            names[:] = server.names(filters.WITH_SLICES)
-            search_at = time.monotonic() + SEARCH_EVERY
-        yield from _readings(server, names)
-
-    return names, readings
 
 
 def _overview(server: Server, words: list[str], **how: Any) -> None:
@@ -165,7 +145,7 @@ def _show(
             opened.write(html)
         return
     looks = page.Looks(watched, every)
-    looks.look()  # an error is one now; later it is shown on the page
+    looks.page({})  # an error is one now; later it is shown on the page
     with _listening(host, port):
         served = page.PageServer(host, port, looks, names)
     with served, suppress(KeyboardInterrupt):

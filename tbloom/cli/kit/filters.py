@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from difflib import get_close_matches
@@ -35,6 +36,8 @@ OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClus
 _NO_DATABASE = re.compile("DB index|SELECT is not allowed")
 #: The errors of a server, a filter or a mapping that takes no more items.
 FULL: tuple[type[Exception], ...] = (OutOfMemoryError, FilterFull, MappingFull)
+#: The least time between two searches for filters, which look at all keys of the server (s).
+SEARCH_EVERY = 60.0
 #: The errors of one filter of several, which hide no other.
 UNREADABLE = (TBloomError, CommandError, redis.ResponseError)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
@@ -104,6 +107,7 @@ class Server:
         self.others: Sequence[str] = ()
         #: The text with which each key of the stores begins.
         self.prefix = prefix
+        self._searched, self._search_at = list[str](), 0.0
         #: For messages: the URL without a password, or what else names the server, and the prefix.
         self.place: str = place or without_secrets(url)
         #: Turns an outage within the block into a CommandError that names the server.
@@ -192,6 +196,13 @@ class Server:
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
+
+    def searched(self) -> list[str]:
+        """Return the names of all filters with slices, in the same list each time; they are searched again once a minute."""
+        if time.monotonic() >= self._search_at:
+            self._searched[:] = self.names(WITH_SLICES)
+            self._search_at = time.monotonic() + SEARCH_EVERY
+        return self._searched
 
     def unknown(self, *names: str, remedy: str = "'tbloom list' shows the filters") -> CommandError:
         """Return the error about a filter that is not stored, with the nearest name that is known."""
