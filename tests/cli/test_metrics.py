@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from shutil import which
 from urllib.request import urlopen
@@ -19,9 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.commands import watching
 from tbloom.cli.kit import filters
-from tbloom.metrics import FilterCollector
+from tbloom.metrics import FilterCollector, read_filter
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.helpers.commands import Serving
 from tests.helpers.localredis import OLDEST, LocalRedis
@@ -177,9 +175,12 @@ def test_without_names_all_filters_are_served(
         assert 1 == own.info("commandstats")["cmdstat_scan"]["calls"]
     monkeypatch.setattr(filters, "SEARCH_EVERY", 0)
     with filters.connect(own_url, "--url") as server:
-        readings = partial(watching._readings, server, server.searched)
         registry = CollectorRegistry()
-        registry.register(FilterCollector.reading(readings, server.searched(), 0))
+        registry.register(
+            FilterCollector.reading(
+                lambda: server.each(server.searched(), read_filter), server.searched(), 0
+            )
+        )
         assert {"news"} == _filters_of(parsed(generate_latest(registry).decode()))
         TimeBloom(own, "blog", capacity=1000).add("a")
         TimeBloom(own, "news").clear()

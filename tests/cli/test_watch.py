@@ -243,6 +243,7 @@ def test_the_command_of_a_group_frees_its_pages(url: str, fleet: TimeBloom) -> N
 
 
 def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
+    name += "%"
     with TimeBloom.from_url(url, name) as seen:
         for queue in ("shop", "shop\n[('country', 'de')]", "project:news"):
             claimed(seen, queue)
@@ -251,7 +252,7 @@ def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
         html = once(url, name)
         assert "failed 3" in text_of(html)
         for words in ("shop --no-arguments", "shop -a country=de", "project:news --no-arguments"):
-            line = f"tbloom retry {words} -s TBLOOM_KEY={name} --url {url} --reason status/503 --host '?' --failed"
+            line = f"tbloom retry {words} -s TBLOOM_KEY={name}% --url {url} --reason status/503 --host '?' --failed"
             assert line in commands(html)
             done = tbloom(*shlex.split(line)[1:], "--yes")
             assert (0, "") == (done.returncode, done.stderr)

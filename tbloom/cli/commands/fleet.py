@@ -46,16 +46,7 @@ from tbloom.bloom.claims.fleet import (
     per_minute,
 )
 from tbloom.cli.commands.targets import Target, arguments_of, of_fleet, shortened, words_of
-from tbloom.cli.kit import (
-    errors,
-    filters,
-    formats,
-    numbers,
-    options,
-    output,
-    progress,
-    streams,
-)
+from tbloom.cli.kit import errors, formats, numbers, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
@@ -109,21 +100,14 @@ class FleetLine(NamedTuple):
 def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
     """Yield the filters that have, or had, crawlers: those at work first, each with its name, or with the error that it raises."""
     found = list[FleetLine]()
-    for name in server.searched():
-        try:
-            seen = server.filter(name)
-            with filters.naming_damage(seen):
-                numbers = numbers_of(seen)
-        except filters.UNREADABLE as error:
-            yield name, error
-            continue
-        if numbers and (numbers.crawlers or numbers.done or any(numbers.pages)):
-            states = [state for state in CRAWLERS if numbers.crawlers.get(state)] or [ENDED]
-            living = sum(numbers.crawlers.get(state, 0) for state in LIVING)
-            kept = numbers.pages.failed, numbers.pages.given_up
-            found.append(
-                FleetLine(name, states[0], living, numbers.done, *kept, numbers.per_minute)
-            )
+    for name, told in server.each(server.searched(), numbers_of):
+        if isinstance(told, Exception):
+            yield name, told
+        elif told and (told.crawlers or told.done or any(told.pages)):
+            states = [state for state in CRAWLERS if told.crawlers.get(state)] or [ENDED]
+            living = sum(told.crawlers.get(state, 0) for state in LIVING)
+            about = told.done, told.pages.failed, told.pages.given_up, told.per_minute
+            found.append(FleetLine(name, states[0], living, *about))
     found.sort(key=lambda each: (CRAWLERS.index(each.state), natural(each.filter)))
     yield from ((each.filter, each) for each in found)
 

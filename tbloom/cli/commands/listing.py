@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from operator import methodcaller
 from typing import Any
 
 import click
@@ -31,7 +32,8 @@ def list_filters(server: Server) -> int:
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
     """
     found: list[Info]
-    found, code = output.readable(server.infos(server.names()))
+    infos = server.each(server.names(), methodcaller("info"), also_exact=True)
+    found, code = output.readable(infos)
     # Slow for thousands of filters, and only JSON needs it.
     shown = [*map(as_dict, found)] if output.is_on("json") else found
     output.show(shown, lambda: _list(found))

@@ -58,6 +58,11 @@ class Target(NamedTuple):
         return str(self.seen.config.name)
 
     @property
+    def key(self) -> str:
+        """The setting TBLOOM_KEY that names the filter."""
+        return self.name.replace("%", "%%")
+
+    @property
     def place(self) -> str:
         """The filter, and its server: "'shop:tbloom', redis1:6379/0"."""
         return f"{self.name!r}, {self.server}"
@@ -88,7 +93,7 @@ class Target(NamedTuple):
             if arguments is None:
                 return None
             if not self.spider:  # outside its project, a spider may have another filter
-                spider, given = queue.partition("\n")[0], {**given, "TBLOOM_KEY": self.name}
+                spider, given = queue.partition("\n")[0], {**given, "TBLOOM_KEY": self.key}
         chosen = [] if arguments is None else options_of(arguments) or [WITHOUT]
         return [spider, *chosen, *words_of_settings(given)]
 
@@ -104,9 +109,7 @@ class Target(NamedTuple):
             named = {spider for spider in spiders if spider.endswith(f":{self.plain}")}
         if len(named) > 1:
             several = f"spiders of several projects use this filter ({', '.join(sorted(named))})"
-            raise CommandError(
-                f"{self.name!r}: {several}: name one, with -s TBLOOM_KEY={self.name}"
-            )
+            raise CommandError(f"{self.name!r}: {several}: name one, with -s TBLOOM_KEY={self.key}")
         return [queue for queue in known if queue.partition("\n")[0] in named]
 
     def queues(self) -> list[str]:
@@ -320,11 +323,15 @@ def _stored(server: Server, key: str | None, spider: str) -> tuple[str, str]:
 
 
 def _expanded(key: str, spider: str) -> str:
-    if "%" not in key:
-        return key
+    if _names_no_spider(key):
+        return key.replace("%%", "%")
     from tbloom.scrapy.settings import FILTER, expand  # noqa: PLC0415 - needs Scrapy
 
     return expand(FILTER["name"], key, spider=spider)
+
+
+def _names_no_spider(key: str) -> bool:
+    return "%" not in key.replace("%%", "")
 
 
 def as_here(function: Callable[..., Any]) -> Any:
@@ -361,7 +368,8 @@ def _settings(given: Mapping[str, str]) -> Any:
     Outside a project, they are a dict if Scrapy is not needed to read them.
     """
     here = settings_if_here()
-    if here is None and given.keys() <= _PLAIN and "%" not in given.get("TBLOOM_KEY", ""):
+    is_plain = given.keys() <= _PLAIN and _names_no_spider(given.get("TBLOOM_KEY", ""))
+    if here is None and is_plain:
         return dict(given)
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
     from tbloom.scrapy.settings import check_settings  # noqa: PLC0415 - the same

@@ -5,21 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tbloom import TimeBloom
 from tbloom.cli.commands.targets import Target, of_fleet
-from tbloom.cli.kit import filters, options, output, streams
+from tbloom.cli.kit import options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 
 if TYPE_CHECKING:
     from tbloom.cli.commands.page import Overview
-    from tbloom.metrics import Readings
 
 PORT, WATCH_PORT, EVERY = 9185, 8140, 5.0
 
@@ -48,15 +46,16 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     """
     import prometheus_client as prometheus  # noqa: PLC0415 - the help does without
 
-    from tbloom.metrics import FilterCollector  # noqa: PLC0415 - the same
+    from tbloom.metrics import FilterCollector, read_filter  # noqa: PLC0415 - the same
 
     # A wrong server is an error now; later it would only be tbloom_up.
     if names:
         server.kind(names[0])
     found: Callable[[], Sequence[str]] = (lambda: names) if names else server.searched
-    readings = partial(_readings, server, found)
     registry = prometheus.CollectorRegistry()
-    registry.register(FilterCollector.reading(readings, found(), every))
+    registry.register(
+        FilterCollector.reading(lambda: server.each(found(), read_filter), found(), every)
+    )
     with _listening(host, port):
         served, thread = prometheus.start_http_server(port, host, registry)
     # The collector logs when an outage begins and ends.
@@ -67,19 +66,6 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
         thread.join()
     served.shutdown()
     served.server_close()
-
-
-def _readings(server: Server, names: Callable[[], Sequence[str]]) -> Readings:
-    from tbloom.metrics import read_filter  # noqa: PLC0415 - of an extra
-
-    # The parameters are read at each scrape, because they may change.
-    for name in names():
-        try:
-            seen = server.filter(name)
-            with filters.naming_damage(seen):
-                yield name, read_filter(seen)
-        except filters.UNREADABLE as error:
-            yield name, error
 
 
 def _overview(server: Server, words: list[str], **how: Any) -> None:

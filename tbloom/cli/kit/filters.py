@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import redis
 from redis.exceptions import OutOfMemoryError
@@ -29,6 +29,7 @@ from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, MappingFull, 
 from tbloom.exact import ExactInfo
 from tbloom.exact.config import from_stored as exact_from_stored
 
+T = TypeVar("T")
 Info = FilterInfo | ExactInfo
 #: The errors of a server that does not answer.
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
@@ -38,8 +39,6 @@ _NO_DATABASE = re.compile("DB index|SELECT is not allowed")
 FULL: tuple[type[Exception], ...] = (OutOfMemoryError, FilterFull, MappingFull)
 #: The least time between two searches for filters, which look at all keys of the server (s).
 SEARCH_EVERY = 60.0
-#: The errors of one filter of several, which hide no other.
-UNREADABLE = (TBloomError, CommandError, redis.ResponseError)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
@@ -173,13 +172,20 @@ class Server:
             return ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
         return of_config(self.client, from_stored(name, stored, prefix=self.prefix), **own)
 
-    def infos(self, names: Iterable[str]) -> Iterator[tuple[str, Info | Exception]]:
-        """Yield ``info()`` of each filter, or the error that it raises. Raise redis-py's error if the server does not answer."""
+    def each(
+        self, names: Iterable[str], read: Callable[[Any], T], *, also_exact: bool = False
+    ) -> Iterator[tuple[str, T | Exception]]:
+        """Yield what is read of each filter, or the error that it raises. Raise redis-py's error if the server does not answer."""
         for name in names:
             try:
-                yield name, self.any_filter(name).info()
-            except UNREADABLE as error:
+                # The parameters may have changed since the last time.
+                seen = self.any_filter(name) if also_exact else self.filter(name)
+                with naming_damage(seen):
+                    found = read(seen)
+            except (TBloomError, CommandError, redis.ResponseError) as error:
                 yield name, error
+            else:
+                yield name, found
 
     def names(self, *kinds: str) -> list[str]:
         """Return the names of the stores of these kinds (all filters), found by SCAN, sorted.
