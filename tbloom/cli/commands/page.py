@@ -97,13 +97,6 @@ class Overview(NamedTuple):
         return [*fleets_of(self.server)]
 
 
-class Kept(NamedTuple):
-    """Failed pages of one queue."""
-
-    queue: str
-    page: KeptPage
-
-
 class Look(NamedTuple):
     """What was found of a fleet at a moment."""
 
@@ -112,8 +105,8 @@ class Look(NamedTuple):
     pages: Pages
     #: How many pages were done in the filter.
     done: int
-    #: The failed pages, or those that were read of them.
-    kept: list[Kept]
+    #: The failed pages, or those that were read of them, each with its queue.
+    kept: list[tuple[str, KeptPage]]
     #: Whether there are more.
     is_cut: bool
     queues: list[str]
@@ -131,12 +124,12 @@ def look_at(watched: Target | Overview, earlier: Any = None) -> Look | Fleets:
     is_whole = watched.is_filter and watched.arguments is None
     if is_whole and (numbers := numbers_of(seen)):
         pages = numbers.pages  # with claims of other programs
-    kept, is_cut = list[Kept](), False
+    kept, is_cut = list[tuple[str, KeptPage]](), False
     for view in views:
         fleet = Fleet(seen, view.queue)
         for state in LISTED if view.pages.failed or view.pages.given_up else ():
             room = min(MOST_PAGES - len(kept), MOST_PAGES // len(LISTED))
-            found = [Kept(fleet.queue, page) for page in fleet.kept([state], room + 1)]
+            found = [(fleet.queue, page) for page in fleet.kept([state], room + 1)]
             is_cut |= len(found) > room
             kept += found[:room]
     queues, info = [view.queue for view in views], seen.info(earlier and earlier.info)
@@ -260,10 +253,11 @@ def _shown(watched: Target, look: Look, query: Query) -> dict[str, Any]:
     """Return what the template shows of a look."""
     where = Where(reason=query.get("reason", ""), host=query.get("host", ""))
     states = [query["state"]] if query.get("state") in LISTED else LISTED
-    kept = [each for each in look.kept if each.page.state in states and where.has(each.page)]
     by_queue = defaultdict[str, list[KeptPage]](list)
-    for queue, page in kept:
-        by_queue[queue].append(page)
+    for queue, page in look.kept:
+        if page.state in states and where.has(page):
+            by_queue[queue].append(page)
+    kept = [page for pages in by_queue.values() for page in pages]
     has_queues = len(look.queues) > 1
     groups = [(queue, group) for queue, pages in by_queue.items() for group in grouped(pages)]
     largest = nlargest(MOST_GROUPS, groups, key=lambda each: each[1].number)
@@ -281,9 +275,7 @@ def _shown(watched: Target, look: Look, query: Query) -> dict[str, Any]:
             for queue, group in largest
         ],
         "number_of_rows": len(groups),
-        "newest": nlargest(
-            MOST_NEWEST, (each.page for each in kept), key=lambda page: page.failed_at or 0
-        ),
+        "newest": nlargest(MOST_NEWEST, kept, key=lambda page: page.failed_at or 0),
         "number": len(kept),
         "where": ", ".join(f"{field} {query[field]}" for field in FIELDS if query.get(field)),
     }
