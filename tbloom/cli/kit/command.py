@@ -30,7 +30,7 @@ class _WithExample(click.Command):
             return super().invoke(ctx)
         except ImportError as error:
             module = (error.name or "").partition(".")[0]
-            if module not in _OPTIONAL | _OF_PROJECT:
+            if module not in (_OPTIONAL | _OF_PROJECT if self.extra else _OF_PROJECT):
                 raise
             if not isinstance(error, ModuleNotFoundError):  # it is too old
                 raise CommandError(str(error)) from None
