@@ -185,6 +185,7 @@ def test_a_fleet_of_programs_is_seen_and_freed_without_scrapy(own_url: str, tmp_
             crawlers = queue["crawlers"]
         dead = next(crawler for crawler in crawlers if crawler["state"] == "dead")
         assert dead["pid"] == killed.pid
+        assert dead["program"] == "crawler.py"
         for other in others:
             output(other)
         assert set(range(PAGES)) == {*requests}
@@ -192,7 +193,7 @@ def test_a_fleet_of_programs_is_seen_and_freed_without_scrapy(own_url: str, tmp_
         [failed] = map(json.loads, look("failed", "--json-lines").splitlines())
         assert failed["url"].endswith("/pages/7")
         server.broken = ()
-        assert "Retried 1 page" in look("retry", "--all", "--yes")
+        assert "Retried 1 page of 'crawler'" in look("retry", "--all", "--yes")
         assert [failed["url"]] == output(start("crawler.py", address, url=own_url))
         assert not look("failed", "--json-lines")
 

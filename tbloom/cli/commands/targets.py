@@ -76,7 +76,9 @@ class Target(NamedTuple):
     def title(self, queues: Sequence[str]) -> str:
         """Return what these queues are called: the spider, with its arguments if there is one queue."""
         # In its project, a spider has its own name, though a filter that projects share has it with the project's.
-        spiders = {self.asked if self.spider else queue.partition("\n")[0] for queue in queues}
+        # A program's queue may have no name.
+        named = {queue.partition("\n")[0] for queue in queues}
+        spiders = {self.asked if self.spider else name or self.asked for name in named}
         if len(queues) > 1:
             return spiders.pop() if len(spiders) == 1 else self.asked
         plain = f" {WITHOUT}" * (self.arguments is not None and not self.arguments)
