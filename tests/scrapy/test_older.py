@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import threading
 from collections import Counter
 from io import BytesIO
 from pathlib import Path
@@ -18,15 +19,12 @@ from typing import Any
 
 import pytest
 
-from tbloom import TimeBloom
 from tbloom.bloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
 from tests.helpers.keptpages import view_of
 from tests.helpers.website import Handler, served
 
 #: The last commit before failed pages were kept in an index.
 OLDER = "d2d82ba2"
-#: The last commit that claimed each version of a page by itself.
-BEFORE_PAGE_CLAIMS = "2df42574"
 ROOT = Path(__file__).parents[2]
 CRAWL = """
 import json
@@ -41,8 +39,8 @@ class Shop(scrapy.Spider):
     start_urls = json.loads(sys.argv[2])
 
     async def start(self):
-        for url, version in self.start_urls:
-            yield scrapy.Request(url, meta={"tbloom_version": version} if version else {})
+        for url in self.start_urls:
+            yield scrapy.Request(url)
 
     def parse(self, response):
         yield {"page": response.url}
@@ -55,7 +53,6 @@ process.crawl(Shop)
 process.start()
 """
 PAGES = 60
-Link = str | tuple[str, str]
 
 
 class Site(Handler):
@@ -70,25 +67,17 @@ class Site(Handler):
             self.answer(200, b"<html>", Links=PAGES if self.path == "/" else 0)
 
 
-def extracted(commit: str, folder: Path) -> Path:
-    """A folder with an older version."""
-    command = ["git", "-C", str(ROOT), "archive", commit, "tbloom", "lua"]
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: Any) -> Path:
+    """A folder with the older version."""
+    folder: Path = tmp_path_factory.mktemp("older")
+    command = ["git", "-C", str(ROOT), "archive", OLDER, "tbloom", "lua"]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         pytest.skip("a copy without the history of this repository")
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder
-
-
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: Any) -> Path:
-    return extracted(OLDER, tmp_path_factory.mktemp("older"))
-
-
-@pytest.fixture(scope="module")
-def before_page_claims(tmp_path_factory: Any) -> Path:
-    return extracted(BEFORE_PAGE_CLAIMS, tmp_path_factory.mktemp("before"))
 
 
 class Crawls:
@@ -107,19 +96,18 @@ class Crawls:
             "TELNETCONSOLE_ENABLED": False,
         }
 
-    def start(self, version: str, *links: Link, **more: Any) -> subprocess.Popen[str]:
-        """Starts a crawl of these paths, or of pairs of a path and its version."""
+    def start(self, version: str, *paths: str, **more: Any) -> subprocess.Popen[str]:
+        """Starts a crawl of these paths."""
         folder = self.older if version == "older" else ROOT
-        pairs = [(link, "") if isinstance(link, str) else link for link in links]
-        urls = [(f"{self.site.url}{path}", of_page) for path, of_page in pairs]
+        urls = [f"{self.site.url}{path}" for path in paths]
         words = [json.dumps({**self.settings, **more}), json.dumps(urls)]
         command = [sys.executable, "-c", CRAWL, *words]
         env = {"PYTHONPATH": str(folder), "PATH": ""}
         # With -c, modules of the working directory come first.
         return subprocess.Popen(command, env=env, cwd=folder, stderr=subprocess.PIPE, text=True)
 
-    def run(self, version: str, *links: Link, **more: Any) -> str:
-        crawl = self.start(version, *links, **more)
+    def run(self, version: str, *paths: str, **more: Any) -> str:
+        crawl = self.start(version, *paths, **more)
         log = crawl.communicate()[1]
         assert 0 == crawl.returncode, log
         return log
@@ -132,9 +120,7 @@ class Crawls:
 
 @pytest.fixture
 def site_of_the_test() -> Any:
-    from threading import Lock  # noqa: PLC0415 - of the site alone
-
-    with served(Site, asked=Counter(), is_down=False, lock=Lock()) as site:
+    with served(Site, asked=Counter(), is_down=False, lock=threading.Lock()) as site:
         yield site
 
 
@@ -221,205 +207,3 @@ def test_each_takes_over_the_pages_of_the_other_that_was_killed(
     # Some were fetched, and their commits were due.
     assert {1, 2} >= {*times.values()}
     assert PAGES + 10 > sum(times.values())
-
-
-# Pages in versions, which 2df42574 claimed each by itself
-
-
-FEW = 8
-ORDERS = pytest.mark.parametrize("order", [("older", "newer"), ("newer", "older")])
-
-
-def in_version(version: str, pages: int = FEW) -> list[Link]:
-    """Links to the first pages."""
-    return [(f"/{number}", version) for number in range(pages)]
-
-
-class Versions(Crawls):
-    """Crawls with versions, and what is kept of the pages."""
-
-    def __init__(self, *given: Any, shards: int) -> None:
-        super().__init__(*given)
-        self.settings["TBLOOM_SHARDS"] = self.shards = shards
-
-    @property
-    def forgets(self) -> bool:
-        """Whether the newer one does not know what the older one has seen of versions: it looks for them in their pages' shards."""
-        return self.shards > 1
-
-    def all_fetched(self) -> list[int]:
-        """How often each page was asked for."""
-        times = self.fetched()
-        assert {f"/{number}" for number in range(FEW)} == times.keys()
-        return [*times.values()]
-
-    def kill(self, crawl: subprocess.Popen[str], fetched: int) -> None:
-        """Kills a crawl once so many pages were asked for."""
-        while sum(self.fetched().values()) < fetched:
-            assert crawl.poll() is None, crawl.communicate()
-        crawl.kill()
-        crawl.communicate()
-
-    def kept(self) -> list[tuple[str, str, int]]:
-        """The path, state and failures of each page that is kept."""
-        settings = self.settings
-        with TimeBloom.from_url(
-            settings["REDIS_URL"], settings["TBLOOM_KEY"], shards=self.shards
-        ) as seen:
-            pages = [*Fleet(seen, "shop").kept()]
-        return sorted((f"/{page.url.rpartition('/')[2]}", page.state, page.tries) for page in pages)
-
-
-@pytest.fixture(params=[1, pytest.param(8, marks=pytest.mark.check)], ids="{} shards".format)
-def in_versions(
-    request: Any, url: str, name: str, before_page_claims: Path, site_of_the_test: Any
-) -> Versions:
-    return Versions(url, name, before_page_claims, site_of_the_test, shards=request.param)
-
-
-@pytest.mark.parametrize(
-    "order", [("older", "newer"), pytest.param(("newer", "older"), marks=pytest.mark.check)]
-)
-def test_each_takes_pages_in_a_version_that_have_failed_for_the_other(
-    in_versions: Versions, order: tuple[str, str]
-) -> None:
-    """Without a link."""
-    in_versions.site.is_down = True
-    in_versions.run(order[0], *in_version("1"))
-    assert [(f"/{number}", FAILED, 1) for number in range(FEW)] == in_versions.kept()
-    in_versions.site.is_down = False
-    in_versions.run(order[1])
-    in_versions.run("newer")
-    assert [2] * FEW == in_versions.all_fetched()
-    assert [] == in_versions.kept()
-    for _ in range(2):
-        in_versions.run("newer", *in_version("1"))
-        in_versions.run("newer", *in_version(""))
-    assert [2] * FEW == in_versions.all_fetched()
-    assert [] == in_versions.kept()
-
-
-@pytest.mark.check
-@ORDERS
-def test_a_link_in_another_version_to_a_page_that_has_failed_for_the_other(
-    in_versions: Versions, order: tuple[str, str]
-) -> None:
-    """The newer one fetches it once, and the older one at most once in each version. Nothing of it is kept."""
-    in_versions.site.is_down = True
-    in_versions.run(order[0], *in_version("1"))
-    in_versions.site.is_down = False
-    in_versions.run(order[1], *in_version("2"))
-    times = in_versions.all_fetched()
-    assert {2} == {*times} if order[0] == "older" else {2, 3} >= {*times}
-    assert [] == in_versions.kept()
-    in_versions.run("newer", *in_version("2"))
-    # (Of 8 shards, one page in 8 is looked for where the older one has put it.)
-    more = in_versions.forgets and order[1] == "older"
-    assert {0, int(more)} >= {b - a for a, b in zip(times, in_versions.all_fetched(), strict=True)}
-
-
-@pytest.mark.check
-def test_pages_in_versions_that_go_on_failing_for_both_are_given_up_once(
-    in_versions: Versions,
-) -> None:
-    in_versions.site.is_down = True
-    for number, version in enumerate(("older", "newer", "newer", "newer")):
-        in_versions.run(version, *in_version("1") * (number == 0))
-    assert [3] * FEW == in_versions.all_fetched()
-    assert [(f"/{number}", GIVEN_UP, 3) for number in range(FEW)] == in_versions.kept()
-    in_versions.site.is_down = False
-    in_versions.run("newer", *in_version("2"))
-    assert [4] * FEW == in_versions.all_fetched()
-    assert [] == in_versions.kept()
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("version", ["1", "2"])
-def test_pages_that_the_older_one_has_given_up(in_versions: Versions, version: str) -> None:
-    """In the same version, nothing of them is kept; in another one, an operator finds them in the old one until the window is over."""
-    in_versions.site.is_down = True
-    for number in range(3):
-        in_versions.run("older", *in_version("1") * (number == 0))
-    in_versions.site.is_down = False
-    in_versions.run("newer", *in_version(version))
-    assert [4] * FEW == in_versions.all_fetched()
-    old = [(f"/{number}", GIVEN_UP, 3) for number in range(FEW)]
-    kept = in_versions.kept()
-    if version == "1" and in_versions.forgets:  # but pages whose version was in their shard before
-        assert {*kept} <= {*old}
-    else:
-        assert ([] if version == "1" else old) == kept
-    with TimeBloom.from_url(
-        in_versions.settings["REDIS_URL"], in_versions.settings["TBLOOM_KEY"], shards=in_versions.shards
-    ) as seen:  # fmt: skip
-        fleet = Fleet(seen, "shop")
-        fleet.retry([*fleet.kept()])
-    in_versions.run("newer")
-    assert [] == in_versions.kept()
-    assert [4 if version == "1" else 5] * FEW == in_versions.all_fetched()
-
-
-@pytest.mark.check
-@ORDERS
-@pytest.mark.parametrize("version", ["", "1", "2"])
-def test_each_takes_over_pages_in_versions_of_the_other_that_was_killed(
-    in_versions: Versions, order: tuple[str, str], version: str
-) -> None:
-    """Also beside links in a version."""
-    slow = {"CONCURRENT_REQUESTS": 1, "DOWNLOAD_DELAY": 0.1}
-    in_versions.kill(in_versions.start(order[0], *in_version("1"), **slow), fetched=3)
-    in_versions.run(order[1], *in_version(version) if version else ())
-    in_versions.run("newer")
-    times = in_versions.all_fetched()
-    # 2df42574 has a page in each version; those that were fetched before the kill are new in another one.
-    assert {1, 2, 3} >= {*times}
-    assert [] == in_versions.kept()
-    for asked in ("1", "2", ""):
-        in_versions.run("newer", *in_version(asked))
-    assert [] == in_versions.kept()
-    times = in_versions.all_fetched()
-    in_versions.run("newer", *in_version("1"), *in_version("2"))
-    assert times == in_versions.all_fetched()
-
-
-@pytest.mark.check
-@ORDERS
-@pytest.mark.parametrize("killed", [0, 1])
-def test_both_at_once_in_versions_while_one_is_killed(
-    in_versions: Versions, order: tuple[str, str], killed: int
-) -> None:
-    """Each page is fetched, and nothing is kept for ever."""
-    slow = {"CONCURRENT_REQUESTS": 1, "DOWNLOAD_DELAY": 0.2}
-    started = [in_versions.start(version, *in_version("1"), *in_version("2"), **slow) for version in order]  # fmt: skip
-    dead = started.pop(killed)
-    in_versions.kill(dead, fetched=5)
-    for crawl in started:
-        assert 0 == crawl.wait(), crawl.communicate()
-        crawl.communicate()
-    in_versions.all_fetched()
-    in_versions.run("newer", *in_version("1"))
-    in_versions.run("newer", *in_version("2"))
-    assert [] == in_versions.kept()
-    times = in_versions.all_fetched()
-    in_versions.run("newer", *in_version("1"), *in_version("2"), *in_version(""))
-    assert times == in_versions.all_fetched()
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("linked", ["", "1", "2"])
-def test_a_jobdir_of_the_older_one_goes_on(
-    in_versions: Versions, tmp_path: Path, linked: str
-) -> None:
-    """Each page once, and in another version at most once more."""
-    more = {"JOBDIR": str(tmp_path / "job"), "CONCURRENT_REQUESTS": 1}
-    in_versions.run("older", *in_version("1"), CLOSESPIDER_PAGECOUNT=3, **more)
-    assert 0 < sum(in_versions.fetched().values()) < FEW
-    in_versions.run("newer", *in_version(linked) if linked else (), **more)
-    times = in_versions.all_fetched()
-    is_once = not linked or (linked == "1" and not in_versions.forgets)
-    assert {1} == {*times} if is_once else {1, 2} >= {*times}
-    assert [] == in_versions.kept()
-    in_versions.run("newer", *in_version("1"), **more)
-    if is_once and not in_versions.forgets:
-        assert times == in_versions.all_fetched()
-    assert [] == in_versions.kept()

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -230,9 +230,8 @@ def shape(value: Any) -> tuple[Any, Any]:
     contents: Any
     if isinstance(value, dict):
         contents = [(shape(key), shape(part)) for key, part in value.items()]
-        contents.append(getattr(value, "default_factory", None))
-    elif isinstance(value, list | tuple | deque):
-        contents = [*map(shape, value), getattr(value, "maxlen", None)]
+    elif isinstance(value, list | tuple):
+        contents = [*map(shape, value)]
     elif isinstance(value, set | frozenset):
         contents = sorted(map(repr, map(shape, value)))
     elif not isinstance(value, Enum | Path) and (state := attributes(value)):
@@ -263,16 +262,8 @@ VALUES: dict[str, Any] = {
     "numbers": [2**63, -(2**63), 10**4000, -0.0, math.nan, -math.inf],
     "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, datetime.max],  # noqa: DTZ901
     "times with an offset": [datetime(2026, 1, 2, tzinfo=zone) for zone in (UTC, timezone(timedelta(hours=1)))],
-    "times of day": [time(1, 2, 3, 4), time(1, tzinfo=UTC), time.max],
     "Decimals": [*map(Decimal, ("1", "-0", "1.50", "1E+999999", "NaN", "sNaN12", "-Infinity", "9" * 99))],
     "UUIDs": [UUID(int=0), UUID("12345678-1234-5678-1234-567812345678")],
-    "OrderedDicts": [OrderedDict(), OrderedDict(b=1, a=(2,)), OrderedDict({1: OrderedDict()})],
-    "defaultdicts": [
-        *(defaultdict(kind) for kind in (list, int, dict, set, str, float, tuple, bool, None)),
-        defaultdict(list, {"a": [1], (2,): [b"x"]}),
-    ],
-    "deques": [deque(), deque([1, (2,)]), deque("abc", 2), deque([deque(maxlen=0)], maxlen=5)],
-    "Counters": [Counter(), Counter("abca"), Counter({(1,): -2, "x": 1.5})],
     "paths": [Path("/a/b"), Path("c")],
     "sets": [set(), {1, "a", None}, frozenset({(1, b"x"), frozenset({2})})],
     "keys": [{2: "a", None: "b", 1.5: "d", b"x": "e", (1, 2): "f"}, {1: 0}, {True: 0}, {1.0: 0}],
@@ -318,21 +309,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a function": (partial(print), "functools:partial"),
     "a Selector": (Selector(text="<a>"), "scrapy.selector.unified:Selector"),
     "a pydantic model": (Model(), f"{HERE}:Model"),
-    "a time of day in a zone without an offset": (
-        time(1, tzinfo=ZoneInfo("Europe/Berlin")), "a datetime:time whose time zone has no offset",
-    ),
-    "a factory of the project's": (
-        defaultdict(Raising), "a collections:defaultdict with another factory than a builtin class",
-    ),
-    "a function as factory": (
-        defaultdict(lambda: 1), "a collections:defaultdict with another factory than a builtin class",
-    ),
+    "a time of day": (time(1), "datetime:time"),
+    "a defaultdict": (defaultdict(list), "collections:defaultdict"),
+    "a Counter": (Counter(), "collections:Counter"),
     "the second of two hours": (
         datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
         "the second of two equal hours (fold=1)",
     ),
     "another system's path": (PurePosixPath("a"), "pathlib:PurePosixPath"),
-    "an OrderedDict's subclass": (type("Own", (OrderedDict,), {})(), f"{HERE}:Own"),
+    "an OrderedDict": (OrderedDict(), "collections:OrderedDict"),
     "two flags": (Access.READ | Access.WRITE, f"{HERE}:Access"),
     "a dataclass that is a dict": (Dict(), f"{HERE}:Dict"),
     "a dataclass that can't be imported": (made(1), f"{made.__module__}:Local"),
@@ -345,12 +330,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
             extended(value), f"{HERE}:{type(value).__name__} with attributes that are no fields: more",
         )
         for value in (Point(1), OldAttrs(1))
-    },
-    **{
-        f"{type(value).__name__} with an attribute": (
-            extended(value), f"collections:{type(value).__name__} with attributes that are no fields: more",
-        )
-        for value in (OrderedDict(), Counter())
     },
 }  # fmt: skip
 
@@ -398,7 +377,7 @@ scalars = st.one_of(
     st.text() | st.binary() | st.characters(categories=["Cs"]),
     st.dates() | st.datetimes(timezones=st.none() | st.just(UTC)) | st.timedeltas(),
     st.sampled_from([*Color, *Access, Access.READ | Access.WRITE, Path("x")]),
-    st.times(timezones=st.none() | st.just(UTC)) | st.uuids(),
+    st.uuids(),
 )
 keys = st.recursive(
     scalars.filter(lambda value: "nan" not in str(value).lower()),  # some have no hash
@@ -412,12 +391,6 @@ values = st.recursive(
         st.dictionaries(keys | st.sampled_from(["!", "!tuple", "a"]), part, max_size=3),
         st.builds(Point, part, part) | st.builds(Slotted, part) | st.builds(OldAttrs, part),
         st.builds(Book, title=part) | st.builds(Dict),
-        st.builds(OrderedDict, st.dictionaries(keys, part, max_size=3)),
-        st.builds(deque, st.lists(part, max_size=3), st.none() | st.integers(0, 3)),
-        st.builds(Counter, st.dictionaries(keys, part, max_size=3)),
-        st.builds(
-            defaultdict, st.sampled_from([list, set, None]), st.dictionaries(keys, part, max_size=3)
-        ),
     ),
     max_leaves=20,
 )
@@ -508,10 +481,7 @@ HOSTILE = [
         ("scrapy.http.request:Request", {}), (f"{HERE}:Closed", {}), (f"{HERE}:Dict", {}), (f"{HERE}:SPIDER.name", {}),
         (f"{HERE}:Book.fields", {}), (f"{HERE}:Book", 1), (f"{HERE}:Frozen", {"y": 1}), (f"{HERE}:Color", "BLUE"),
         (f"{HERE}:Color", None), ("bytes", "漢"), ("int", 5), ("date", 1),
-        ("Decimal", "x"), ("Decimal", {}), ("decimal:Decimal", "1"), ("UUID", 1), ("UUID", "x"), ("time", 1), ("time", "25:00"),
-        ("OrderedDict", 1), ("OrderedDict", [[[], 1]]), ("Counter", 1), ("Counter", [[[], 1]]), ("deque", 1), ("deque", [[], -1]),
-        ("deque", [[], 10**30]), ("deque", [[], "3"]), ("deque", [[]]), ("deque", [1, None]), ("defaultdict", 1), ("defaultdict", []),
-        ("defaultdict", ["eval", []]), ("defaultdict", ["object", []]), ("defaultdict", [[], []]), ("defaultdict", ["list", [[[], 1]]]),
+        ("Decimal", "x"), ("Decimal", {}), ("decimal:Decimal", "1"), ("UUID", 1), ("UUID", "x"), ("time", 1),
         ("datetime", ["2026-01-01", 1, 0]), ("datetime", "now"), ("timedelta", [10**30]), ("set", [[]]),
         ("dict", [[[], 1]]), ("PosixPath", 1), ("str", 1), (f"{HERE}:Book", {"author": 1}),
         *((f"{HERE}:Point", {name: 1}) for name in ("z", "__class__", "__dict__", "__init__")),
@@ -567,24 +537,15 @@ def parse_elsewhere(response: Any) -> None: ...
 
 
 def spider_of(*callbacks: Any) -> Any:
-    """A CrawlSpider with a rule for each callback, or for each pair of a callback and an errback."""
+    """A CrawlSpider with a rule for each callback."""
 
     class Rules(CrawlSpider):
         name = "rules"
-        rules = tuple(
-            Rule(callback=one, errback=other)
-            for one, other in (
-                each if isinstance(each, tuple) else (each, None) for each in callbacks
-            )
-        )
+        rules = tuple(Rule(callback=callback) for callback in callbacks)
 
         def parse_a(self, response: Any) -> None: ...
 
         def parse_b(self, response: Any) -> None: ...
-
-        def failed(self, failure: Any) -> None: ...
-
-        def other(self, failure: Any) -> None: ...
 
     return Rules()
 
@@ -600,24 +561,16 @@ RULES: dict[str, tuple[list[Any], int, list[Any], int | str]] = {
     "the same": (["parse_a", "parse_b"], 1, ["parse_a", "parse_b"], 1),
     "a rule before it": (["parse_a"], 0, ["parse_b", "parse_a"], 1),
     "none any more": (["parse_a"], 0, ["parse_b"], "parse_a"),
-    "a name without a method, which Scrapy takes for none": (["parse_a"], 0, ["gone"], "parse_a"),
     "no rules": (["parse_a"], 0, [], "parse_a"),
     "two with this callback": (["parse_b", "parse_a", "parse_a"], 2, ["parse_a", "parse_a"], 0),
     "its own of two": (["parse_a", "parse_a"], 1, ["parse_a", "parse_a"], 1),
     "one that follows only": ([None], 0, ["parse_a", None], 1),
-    "none that follows only": (["parse_b", None], 1, ["parse_b", "parse_a"], "rule"),
-    "by their errbacks": (
-        [("parse_a", "failed"), ("parse_a", "other")], 0, [("parse_a", "other"), ("parse_a", "failed")], 1
-    ),
-    "an errback that is gone": ([("parse_a", "failed")], 0, [("parse_a", "other")], 0),
+    "none that follows only": (["parse_b", None], 1, ["parse_b", "parse_a"], "NoneType"),
     "a function": ([parse_elsewhere], 0, ["parse_a", parse_elsewhere], 1),
-    "a method of another object": ([SPIDER.parse_book], 0, ["parse_a", SPIDER.parse_book], 1),
     "a function that is gone": ([parse_elsewhere], 0, ["parse_a"], "parse_elsewhere"),
     "a lambda": ([*TWO], 1, [*TWO], 1),
     "another lambda": ([*TWO], 1, ["parse_a", *TWO], 1),  # Python does not say which one it was
     "a lambda at another number": ([*TWO], 1, [TWO[0], "parse_a"], "lambda"),
-    "a partial": ([partial(print)], 0, [partial(print)], 0),
-    "a partial at another number": ([partial(print)], 0, ["parse_a", partial(print)], "partial"),
 }  # fmt: skip
 
 
@@ -639,7 +592,7 @@ def test_an_older_version_reads_a_rule_by_its_number_and_writes_no_more() -> Non
     spider = spider_of("parse_b", "parse_a")
     fields = json.loads(text)
     assert 1 == request_from_dict(fields, spider=spider).meta["rule"]
-    assert ["parse_b", None] == fields.pop("_rule")
+    assert "parse_b" == fields.pop("_rule")
     assert 1 == request_from_text(json.dumps(fields), spider).meta["rule"]
     with pytest.raises(Unreadable) as caught:
         request_from_text(json.dumps(fields), spider_of("parse_a"))
@@ -656,7 +609,7 @@ def test_what_only_looks_like_a_rule_is_kept_as_it_is(meta: dict[str, Any]) -> N
         assert meta == request_from_text(request_to_text(own, spider), spider).meta
 
 
-@pytest.mark.parametrize("names", [1, [], ["parse_a"], [1, 2], [["x"], None], {"a": 1}, "ab"])
+@pytest.mark.parametrize("names", [1, [], ["parse_a"], {"a": 1}, "ab"])
 def test_names_of_a_rule_that_others_have_written(names: Any) -> None:
     fields = {"url": URL, "callback": "_callback", "meta": {"rule": 0}, "_rule": names}
     with pytest.raises(Unreadable, match="not the text"):

@@ -63,7 +63,7 @@ class Token(NamedTuple):
         if form is None:
             return None
         session, deaths, failures, fingerprints, version = form.groups("")
-        known = unversioned(fingerprints, version)
+        known = (*fingerprints.split(),)
         return cls(session, known, int(deaths), int(failures), version)
 
     @staticmethod
@@ -83,12 +83,6 @@ class Token(NamedTuple):
     def items(self) -> list[bytes]:
         """The fingerprints as items of the filter."""
         return [*map(bytes.fromhex, self.fingerprints)]
-
-
-def unversioned(fingerprints: str, version: str) -> tuple[str, ...]:
-    """Return the fingerprints of a text. Until 2df42574, tbloom wrote each with the version at its end."""
-    known = fingerprints.split()
-    return (*([each.removesuffix(version) or each for each in known] if version else known),)
 
 
 def without(request: Request, *keys: str) -> Request:

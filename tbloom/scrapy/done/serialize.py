@@ -12,8 +12,8 @@ Who can write to Redis can't run code here. A text names only classes that are i
 (``_is_item``); it restores the fields of an item without calling ``__init__``, ``__setattr__`` or ``__setstate__``. Its
 callbacks are methods of the spider.
 
-A CrawlSpider keeps the number of a rule. So the text has the names of the rule's callback and errback as well, in ``_rule``, which
-older versions ignore.
+A CrawlSpider keeps the number of a rule. So the text has the name of the rule's callback as well, in ``_rule``, which older versions
+ignore.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from copy import copy
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -38,44 +37,21 @@ from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
-from tbloom.scrapy.done.page import FINGERPRINTS, Token, unversioned
+from tbloom.scrapy.done.page import FINGERPRINTS, Token
 from tbloom.scrapy.hooks.queue import host_of, rules_of
 from tbloom.scrapy.meta import plain
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16
-#: The factories of a defaultdict that a text may name.
-_FACTORIES: dict[str | None, Any] = {
-    **{kind.__name__: kind for kind in (list, int, dict, set, str, float, tuple, bool)},
-    None: None,
-}
-
-
-def _pairs(value: dict[Any, Any]) -> list[Any]:
-    return [*map(list, value.items())]
-
-
-def _factory_and_pairs(value: defaultdict[Any, Any]) -> list[Any]:
-    for name, factory in _FACTORIES.items():
-        if factory is value.default_factory:
-            return [name, _pairs(value)]
-    raise NotSerializable("is a collections:defaultdict with another factory than a builtin class")
-
-
 #: What JSON writes of a value of each class, and how it becomes the value again.
 _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple: (list, tuple),
     set: (list, set),
     frozenset: (list, frozenset),
-    dict: (_pairs, dict),
-    OrderedDict: (_pairs, OrderedDict),
-    Counter: (_pairs, lambda pairs: Counter(dict(pairs))),
-    defaultdict: (_factory_and_pairs, lambda of: defaultdict(_FACTORIES[of[0]], of[1])),
-    deque: (lambda value: [[*value], value.maxlen], lambda of: deque(of[0], of[1])),
+    dict: (lambda value: [*map(list, value.items())], dict),
     bytes: (partial(str, encoding="latin-1"), partial(bytes, encoding="latin-1")),
     date: (date.isoformat, date.fromisoformat),
     datetime: (datetime.isoformat, datetime.fromisoformat),
-    time: (time.isoformat, time.fromisoformat),
     timedelta: (lambda v: [v.days, v.seconds, v.microseconds], lambda parts: timedelta(*parts)),
     Decimal: (str, Decimal),
     UUID: (str, UUID),
@@ -144,15 +120,14 @@ def read_token(note: Note, session: str) -> Token:
     if head is None:
         raise Unreadable("note", f"not a note: {note.text[:100]!r}")
     fingerprints, version = head.groups("")
-    known = (*dict.fromkeys(unversioned(fingerprints, version)),)
+    known = (*dict.fromkeys(fingerprints.split()),)
     return Token(session, known, note.deaths, note.failures, version)
 
 
 def look_in_note(item: bytes, head: str) -> bytes:
     """Return what the filter was searched for when an item was claimed whose note has this first line."""
     form = FINGERPRINTS.fullmatch(head)
-    version = bytes.fromhex(form[2] or "") if form else b""
-    return item.removesuffix(version) + version
+    return item + bytes.fromhex(form[2] or "") if form else item
 
 
 def read_request(note: str, spider: Spider) -> Request:
@@ -174,7 +149,7 @@ def _to_text(request: Request, spider: Spider) -> str:
         _check(request, fields, spider)
     rules, number = rules_of(spider, fields.get("callback")), request.meta.get("rule")
     if rules and type(number) is int and number in range(len(rules)):
-        fields["_rule"] = _names_of(rules[number], spider)
+        fields["_rule"] = _name_of(rules[number].callback)
     text = _JSON.encode(_Writer().write_fields(fields, "{}"))
     if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
         raise NotSerializable(_TOO_LONG)
@@ -218,45 +193,29 @@ def _from_text(text: str, spider: Spider) -> Request:
     meta.pop(TOKEN, None)
     rules = rules_of(spider, fields.get("callback"))
     if rules is not None and type(meta.get("rule")) is int:
-        meta["rule"] = _find_rule(rules, meta["rule"], fields.get("_rule"), spider)
+        meta["rule"] = _find_rule(rules, meta["rule"], fields.get("_rule"))
     return request_from_dict(fields, spider=spider)
 
 
-def _find_rule(rules: list[Any], number: int, names: Any, spider: Spider) -> int:
-    """Return the number of the rule that has the kept callback: the kept number, or else the first, if possible with the errback.
+def _find_rule(rules: list[Any], number: int, callback: Any) -> int:
+    """Return the number of the rule that has the kept callback: the kept number, or else the first.
 
-    ``names``: those of the kept rule's callback and errback; None: an older version has kept the number only.
+    ``callback``: its name; None: an older version has kept the number only.
     """
-    if names is None:
-        if number not in range(len(rules)):
-            raise Unreadable("rule", f"the spider has no rule {number}")
+    fit = [n for n, rule in enumerate(rules) if callback in (None, _name_of(rule.callback))]
+    if number in fit:
         return number
-    callback, errback = names
-    known = [_names_of(rule, spider) for rule in rules]
     # Of a lambda, the name does not say which one it is.
-    is_certain = "<" not in (callback or "")
-    fit = [
-        n for n, (name, _) in enumerate(known) if name == callback and (is_certain or n == number)
-    ]
-    if not fit:
-        raise Unreadable(callback or "rule", f"no rule of the spider has the callback {callback!r}")
-    return max(fit, key=lambda n: (known[n][1] == errback, n == number))
+    if not fit or not str(callback or "").isidentifier():
+        raise Unreadable(
+            str(callback or "rule"), f"no rule of the spider has the callback {callback!r}"
+        )
+    return fit[0]
 
 
-def _names_of(rule: Any, spider: Spider) -> list[str | None]:
-    """Return the names of a rule's callback and errback; None where it has none."""
-    return [_name_of(function, spider) for function in (rule.callback, rule.errback)]
-
-
-def _name_of(function: Any, spider: Spider) -> str | None:
-    """Return the name of a spider's method, or of another function with its module's."""
-    if function is None:
-        return None
-    name = getattr(function, "__name__", "")
-    if name and getattr(spider, name, None) == function:
-        return str(name)
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}:{named.__qualname__}" + "<>" * (named is not function)
+def _name_of(callback: Any) -> str:
+    """Return the name of a rule's callback; the class's, where it has none, or there is no callback."""
+    return str(getattr(callback, "__name__", type(callback).__name__))
 
 
 def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
@@ -319,12 +278,8 @@ class _Writer:
 def _content(value: Any) -> Any:
     """Return the content of a value of a known kind. Raise NotSerializable for what the content leaves out."""
     kind = type(value)
-    if kind in (datetime, time) and value.fold:
+    if kind is datetime and value.fold:
         raise NotSerializable("is the second of two equal hours (fold=1)")
-    if kind is time and value.tzinfo and value.utcoffset() is None:
-        raise NotSerializable(f"is a {_name(kind)} whose time zone has no offset")
-    if more := getattr(value, "__dict__", None):  # a Counter and an OrderedDict may have any
-        raise NotSerializable(f"is a {_name(kind)} with attributes that are no fields: {min(more)}")
     return _KINDS[kind][0](value)
 
 

@@ -8,7 +8,6 @@ the replies to their commits.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,15 +19,14 @@ from typing import NamedTuple
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
-from tbloom import Claim, Note
+from tbloom import Note
 from tbloom.bloom.claims.notes import Taken
 from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
-from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token, write_note
+from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token
 from tbloom.scrapy.hooks.engine import is_downloading, wake_engine
-from tbloom.scrapy.meta import look_of
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import WHEN_IDLE
 
@@ -61,8 +59,6 @@ class _Found:
 
     taken: Taken | None = None
     pages: list[tuple[Request, Token]] = field(default_factory=list)
-    #: By the items of their claims, pages that an older version of tbloom has kept: it claimed each version of a page by itself.
-    old: dict[bytes, tuple[Request, Token]] = field(default_factory=dict)
     #: By its first item, each page that this spider can't restore, with the name of what is missing.
     unreadable: dict[bytes, tuple[Token, str]] = field(default_factory=dict)
 
@@ -180,8 +176,6 @@ class Taking:
             ):
                 self._sort(found, failed)
             self._more_failed = len(found.pages) >= _MOST_FAILED
-        if found.old:
-            self._claim_old(found)
         if found.unreadable:  # not before: they would be taken again
             self._leave_unreadable(found.unreadable)
 
@@ -194,34 +188,9 @@ class Taking:
                 logger.error("A page is not taken: %s", error)
                 continue
             try:
-                page = read_request(note.text, self._crawl.spider), token
-                claimed = bytes.fromhex(re.split(r"\s", note.text, maxsplit=1)[0])
-                if claimed == token.items[0]:
-                    found.pages.append(page)
-                else:
-                    found.old[claimed] = page
+                found.pages.append((read_request(note.text, self._crawl.spider), token))
             except Unreadable as error:
                 found.unreadable[token.items[0]] = token, error.name
-
-    def _claim_old(self, found: _Found) -> None:
-        """Claim the pages of old claims, unless they were seen or are claimed; then end the old claims."""
-        crawl, seen = self._crawl, self._seen
-        pages = [*found.old.values()]
-        items = [token.items[0] for _, token in pages]
-        looks = [
-            look_of(item, bytes.fromhex(token.version), seen.config)
-            for item, (_, token) in zip(items, pages, strict=True)
-        ]
-        notes = [
-            write_note(request, token, crawl.spider, crawl.queue, one_owner=crawl.owns_hosts)
-            for request, token in pages
-        ]
-        claims = seen.claim_many(items, notes=notes, looks=looks)
-        found.pages += [
-            page for page, claim in zip(pages, claims, strict=True) if claim is Claim.NEW
-        ]
-        seen.release_many([*found.old])
-        found.old.clear()
 
     def _leave_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
         """Leave pages as failed ones, before the next link: it may name another callback, or another version of the spider take them."""
