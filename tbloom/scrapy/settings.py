@@ -59,8 +59,6 @@ class Setting(NamedTuple):
 
 
 _BOOL = (True, False)
-#: The longest pause that is accepted: a year (s).
-_LONGEST_PAUSE = 31_536_000
 #: The arguments of the filters, and their settings.
 FILTER = {
     "name": Setting("TBLOOM_KEY"),
@@ -94,7 +92,6 @@ WHEN_IDLE = Setting("TBLOOM_WHEN_IDLE", default="end", choices=("end", "wait"))
 #: The statuses of responses with which a page is done although no callback got them.
 DONE_STATUSES = Setting("TBLOOM_DONE_STATUSES", statuses, default=(404, 410))
 #: How long links to a page that has failed are not followed by the same crawl (seconds).
-FAILED_PAUSE = Setting("TBLOOM_FAILED_PAUSE", float, default=600.0)
 #: scrapy-redis' setting.
 FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
 #: The same of the distinct counters.
@@ -115,7 +112,7 @@ PAGES = {
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag, choices=_BOOL),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
-_OTHERS = (STORE, MARK, TAKE_OVER, SHARE, WHEN_IDLE, DONE_STATUSES, FAILED_PAUSE)
+_OTHERS = (STORE, MARK, TAKE_OVER, SHARE, WHEN_IDLE, DONE_STATUSES)
 KNOWN = {s.name: s for s in (*FILTER.values(), *COUNTS.values(), *PAGES.values(), *_OTHERS)}
 
 # Keys of a request's meta
@@ -150,7 +147,6 @@ def check_settings(settings: BaseSettings) -> None:
     for setting in (*KNOWN.values(), FLUSH):
         setting.value(settings)
     done_statuses(settings)
-    failed_pause(settings)
     if SHARE.value(settings) == "hosts":
         needed = ((FILTER["shards"], (None, 1)), (TAKE_OVER, (True,)))
         for setting, values in needed:
@@ -166,17 +162,6 @@ def done_statuses(settings: BaseSettings) -> frozenset[int]:
     if not is_list or not all(type(status) is int for status in statuses):
         raise ConfigError(DONE_STATUSES.name, statuses, "a list of statuses, such as [404, 410]")
     return frozenset(statuses)
-
-
-def failed_pause(settings: BaseSettings) -> float:
-    """Return the pause after the first failure of a page. Raise ConfigError if it can't be right."""
-    pause = FAILED_PAUSE.value(settings)
-    is_number = isinstance(pause, int | float) and not isinstance(pause, bool)
-    if not is_number or not 0 <= pause <= _LONGEST_PAUSE:
-        raise ConfigError(
-            FAILED_PAUSE.name, pause, f"a number of seconds from 0 to {_LONGEST_PAUSE}"
-        )
-    return float(pause)
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -421,19 +420,7 @@ def test_dead_links_do_not_pile_up(project: Any, open_fleet: Any) -> None:
 
 
 class FailsInBetween(Project):
-    """The page fails twice, then it is done."""
-
     pages = ("a",)
-
-
-@MARKS
-def test_a_page_that_fails_twice_is_done_by_the_third_crawl(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    answers = {"/a": [503, 503, 200]}
-    crawls = project(*[FailsInBetween] * 4, answers=answers, **marked(mark, tmp_path))
-    assert {"a": [1, 1, 1, 0]} == times(crawls)
-    assert [] == crawls[2].warnings("/a")
 
 
 class GoesVia(Part):
@@ -517,94 +504,57 @@ def test_a_page_that_is_taken_over_is_retried_from_the_beginning(
 # Crawlers that do not end
 
 
-class Stays(Project):
-    """Links to the pages again and again, a little later, as an idle crawler that polls."""
+class Impatient(Project):
+    """Follows links to a failed page again after a moment."""
 
-    pages = ("a", "b")
-    rounds = 4
-    pause = 0.3
-    #: It goes on until a page has failed so often (or is done): on a busy machine, it may be linked before its failure is noted.
-    failing = 0
-
-    @classmethod
-    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
-        spider = super().from_crawler(crawler, *args, **kwargs)
-        crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
-        return spider
+    patience = 0.01
 
     async def start(self) -> AsyncIterator[Any]:
-        for number in count():
-            if number >= self.rounds and self.failures() >= self.failing:
-                break
+        pages: Any = crawl_of(self.crawler)
+        pages.scheduler.requests.failures.pause = self.patience
+        async for request in super().start():
+            yield request
+
+
+class Stays(Impatient):
+    """Links to the pages again and again, a little later, until one has failed four times."""
+
+    pages = ("a", "b")
+
+    def links(self) -> Iterator[Any]:
+        yield from super().links()
+        yield self.request("again", dont_filter=True)
+
+    async def parse(self, response: Response) -> Any:
+        if path_of(response) == "again" and self.crawler.stats.get_value("tbloom/failed", 0) < 4:
+            await asyncio.sleep(0.1)
             for request in self.links():
                 yield request
-            yield self.request(f"round-{number}")
-            await asyncio.sleep(self.pause)
-        self.rounds = 0
-
-    def failures(self) -> int:
-        found: int = self.crawler.stats.get_value("downloader/response_status_count/503", 0)
-        return found
-
-    def idle(self) -> None:
-        if self.rounds:
-            raise DontCloseSpider
-
-
-class StaysUntilItHasFailed(Stays):
-    failing = 4
-
-
-class StaysUntilItIsDone(Stays):
-    failing = 1
-
-    def failures(self) -> int:
-        return self.items.count({"page": "a"})
 
 
 @MARKS
-@pytest.mark.parametrize(
-    ("kind", "pause", "asked"),
-    [(StaysUntilItHasFailed, 0.01, range(4, 100)), (Stays, None, [1])],
-    ids=["short", "default"],
-)
 def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
-    project: Any,
-    tmp_path: Path,
-    mark: str,
-    kind: type,
-    pause: float | None,
-    *,
-    asked: Sequence[int],
+    project: Any, tmp_path: Path, mark: str
 ) -> None:
     """When it is linked again; a done page is not."""
-    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": pause}
-    [crawl] = project(kind, answers={"/a": [503]}, **more)
+    [crawl] = project(Stays, answers={"/a": [503]}, **marked(mark, tmp_path))
     counted = times([crawl])
     assert [1] == counted["b"]
-    assert counted["a"][0] in asked
+    assert counted["a"][0] >= 4
     [warning] = crawl.warnings("have failed")
     assert (
         "1 pages have failed, and the next crawl fetches them again (status/503: 1), for" in warning
     )
 
 
-@MARKS
-def test_a_failed_page_that_is_done_later_in_the_same_crawl_is_done(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.01}
-    first, second = project(StaysUntilItIsDone, Stays, answers={"/a": [503, 200]}, **more)
-    assert [2] == times([first])["a"]
-    assert [0, 0] == [times([first, second])[page][1] for page in "ab"]
-    assert [] == first.warnings("have failed")
-
-
-class LinksToASlowPage(Project):
+class LinksToASlowPage(Impatient):
     """Links to a page once it has failed, and again and again while its callback runs."""
 
+    pages = ("a",)
+
     async def start(self) -> AsyncIterator[Any]:
-        yield self.request("a")
+        async for request in super().start():
+            yield request
         while not self.crawler.stats.get_value("tbloom/failed"):  # noqa: ASYNC110 - a stat
             await asyncio.sleep(0.01)
         for _ in range(20):
@@ -620,24 +570,24 @@ class LinksToASlowPage(Project):
 def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
     project: Any, tmp_path: Path, mark: str
 ) -> None:
-    """Though its pause is over."""
-    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.01}
-    [crawl] = project(LinksToASlowPage, answers={"/a": [503, 200]}, **more)
-    assert [2] == times([crawl])["a"]
-    assert [{"page": "a"}] == crawl.items
+    """Though its pause is over. Then it is done."""
+    answers = {"/a": [503, 200]}
+    crawls = project(LinksToASlowPage, FailsInBetween, answers=answers, **marked(mark, tmp_path))
+    assert [2, 0] == times(crawls)["a"]
+    assert [{"page": "a"}] == crawls[0].items
+    assert [] == crawls[0].warnings("have failed")
 
 
-class LinksWhenIdle(FailsInBetween):
+class LinksWhenIdle(Impatient):
     """An idle crawl links to the page, twice at once, as long as it fails."""
+
+    patience = 0.3
 
     @classmethod
     def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
         return spider
-
-    def links(self) -> Iterator[Any]:
-        return iter(())
 
     def idle(self) -> None:
         if not self.items:
@@ -651,12 +601,12 @@ class LinksWhenIdle(FailsInBetween):
 
 
 @MARKS
-@pytest.mark.parametrize("failures", [1, 3])
+@pytest.mark.parametrize("failures", [pytest.param(1, marks=pytest.mark.check), 3])
 def test_a_page_that_fails_in_the_third_crawl_is_fetched_again_after_a_pause(
     project: Any, tmp_path: Path, mark: str, failures: int
 ) -> None:
     """Once for all links, whether its claim was dropped or is the crawl's."""
-    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.3}
+    more = marked(mark, tmp_path)
     spiders = [*[FailsInBetween] * (failures - 1), LinksWhenIdle, FailsInBetween]
     crawls = project(*spiders, answers={"/a": [*[503] * failures, 200]}, **more)
     assert [*[1] * (failures - 1), 2, 0] == times(crawls)["a"]

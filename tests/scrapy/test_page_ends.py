@@ -45,7 +45,7 @@ class Game:
             committer=SimpleNamespace(
                 add=self.committed.append, fail=lambda page, _: self.failed.append(page)
             ),
-            _failures=SimpleNamespace(pages={}),
+            failures=SimpleNamespace(pages={}),
             _asked={},
             _claimed=self.enqueue,
         )

@@ -66,8 +66,6 @@ def message(wrong: dict[str, Any]) -> str:
         ({**EXACT, "TBLOOM_CAPACITY": 9}, "TBLOOM_CAPACITY: expected to be left out with TBLOOM_STORE"),
         ({**EXACT, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'ex"),
         ({"TBLOOM_PATH": "seen.tbloom"}, "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bl"),
-        *(({"TBLOOM_FAILED_PAUSE": wrong}, "TBLOOM_FAILED_PAUSE: expected a number of seconds from 0")
-          for wrong in (10**400, -1, "long", True, "nan", "inf")),
         *(({"TBLOOM_DONE_STATUSES": wrong}, "TBLOOM_DONE_STATUSES: expected a list of statuses, such")
           for wrong in (404, "gone", ["404"])),
         *(({"TBLOOM_KEY": key}, _FORMAT) for key in ("%", "%(other)s", "%(spider)9999999999s", b"a")),

@@ -11,11 +11,12 @@ from operator import attrgetter
 
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import EndedPage, Page, Why
-from tbloom.scrapy.settings import failed_pause
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _SHOWN_URLS = 3
+#: The pause after which a link to a page is followed again that has failed once (seconds); doubled at each failure.
+_PAUSE = 600.0
 _WALL = (
     "%d pages that were redirected to %s (a login?) have failed. If they are done, let a downloader middleware set "
     "request.meta['tbloom_done'] = True"
@@ -74,7 +75,8 @@ class Failures:
 
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
-        self._pause = failed_pause(crawl.crawler.settings)
+        #: How long a page's first pause is (seconds).
+        self.pause: float = _PAUSE
         #: By their first fingerprints.
         self.pages: dict[str, FailedPage] = {}
         #: Why pages have failed, or were given up, and how often.
@@ -90,7 +92,7 @@ class Failures:
         if page.is_list:
             return
         before = self.pages.get(page.first)
-        pause = before.pause if before else self._pause
+        pause = before.pause if before else self.pause
         failures = 0 if page.is_given_up else page.failures
         self.pages[page.first] = FailedPage(
             time.monotonic() + pause, 2 * pause, failures, is_held=not page.is_given_up

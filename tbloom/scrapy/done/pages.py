@@ -77,11 +77,12 @@ class Pages:
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
         self.inbox: Inbox = Inbox(crawl, self._claim, self._settle, self._not_settled)
-        self._failures, self._walls = Failures(crawl), Walls()
+        self.failures: Failures = Failures(crawl)
+        self._walls = Walls()
         stored = StoredItems(crawler)
         self.work: Work = Work(crawler, stored, self._ended)
-        self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self._failures)
-        self._taking = Taking(crawl, seen, self._failures, self.committer, self._claimed)
+        self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self.failures)
+        self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
         self.inbox.gathers_for, self.inbox.prepare = self._gathers_for, self._write_note
         if self.committer.has_notes and isinstance(
             seen, CrawlBloom
@@ -92,7 +93,7 @@ class Pages:
         self._giving: Giving | None = None
         self._telling: Telling | None = None
         if isinstance(seen, CrawlBloom):
-            self._telling = Telling(crawl, self._failures, seen.session_ttl)
+            self._telling = Telling(crawl, self.failures, seen.session_ttl)
             seen.tell(self._telling)
             seen.when_lost(partial(in_loop(), self._session_lost))
             if SHARE.value(crawler.settings) and self.committer.has_notes:
@@ -153,7 +154,7 @@ class Pages:
         if pending.item is None:
             return pending
         first = pending.item.hex()
-        failed = self._failures.pages.get(first)
+        failed = self.failures.pages.get(first)
         failures = failed.failures if failed else 0
         token = Token(self._seen.session, (first,), 0, failures, pending.version.hex())
         if pending.answer is Claim.BUSY and not self._taking.has_begun:
@@ -163,7 +164,7 @@ class Pages:
             if self._crawl.owns_hosts or failed.pauses:
                 pending.answer = Claim.BUSY
             else:
-                self._failures.try_again(first)
+                self.failures.try_again(first)
                 # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
                 if pending.answer is Claim.BUSY:
                     pending.item, pending.answer = None, Claim.NEW
@@ -424,7 +425,7 @@ class Pages:
             or token.failures
             or token.fingerprints[0] in self._without_note
             or token.fingerprints[0] in self.work.requeued
-            or token.fingerprints[0] in self._failures.pages
+            or token.fingerprints[0] in self.failures.pages
             or "cookiejar" in request.meta
         )
 
@@ -483,7 +484,7 @@ class Pages:
         ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
         """
         self._taking.queue_changed()
-        self._failures.hold_none()
+        self.failures.hold_none()
         if is_empty and isinstance(self._seen, CrawlBloom):
             self._taking.wait_for_others(self._seen)
         if self._giving:
@@ -503,7 +504,7 @@ class Pages:
         try:
             await self.committer.finish()
         finally:
-            if self.committer.has_notes and (left := self._seen.claimed - self._failures.held):
+            if self.committer.has_notes and (left := self._seen.claimed - self.failures.held):
                 self._crawl.count("tbloom/left", left)
             if self._telling:
                 self._telling.ended = reason
@@ -512,5 +513,5 @@ class Pages:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
         self.committer.report()
         self._walls.report()
-        self._failures.report()
+        self.failures.report()
         self.project.hints.report()
