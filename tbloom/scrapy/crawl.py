@@ -27,7 +27,6 @@ from tbloom.scrapy.hooks.engine import (
     call_soon,
     exit_with_failure,
     in_loop,
-    keep_shared_queue,
     spider_arguments,
     wait_until_closed,
     wake_engine,
@@ -262,7 +261,8 @@ class Crawl:
             open_no_feeds(self.crawler)
             self.crawler.signals.connect(_end_before_start, signals.engine_started)
         elif self.crawler.engine and self.crawler.engine.spider:
-            deferred_from_coro(_close(self.crawler.engine))
+            closing = self.crawler.engine.close_spider_async(reason=ERROR_REASON)
+            deferred_from_coro(closing)
 
     def fail(self, error: Exception) -> None:
         """End the crawl by an error of the filter."""
@@ -290,13 +290,8 @@ def crawl_of(crawler: Crawler) -> Crawl:
 
 async def _end_before_start(sender: Any) -> None:
     """Close the crawl before its first request. Scrapy's signals call this with the crawler."""
-    await _close(sender.engine)
+    await sender.engine.close_spider_async(reason=ERROR_REASON)
     await sender.engine.stop_async()
-
-
-async def _close(engine: Any) -> None:
-    keep_shared_queue(engine)
-    await engine.close_spider_async(reason=ERROR_REASON)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from scrapy import Request
 
 from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl
-from tbloom.scrapy.hooks.scraper import is_of_sitemap
 from tbloom.scrapy.settings import WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -19,10 +18,6 @@ _ONLY_SEEN = (
     "other arguments. Give start requests, and list pages that arguments choose from, dont_filter=True, or meta={'tbloom_within': 1}: "
     "then each slice fetches them once"
 )
-_ONLY_SITEMAPS = (
-    "Nothing was fetched but sitemaps, because all pages that they name were seen within the window, in these versions, perhaps by "
-    "crawls with other arguments"
-)
 
 
 class Hints:
@@ -30,17 +25,15 @@ class Hints:
 
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
-        self._has_seen = self._has_new = self._has_sent_form = self._has_sitemaps = False
+        self._has_seen = self._has_new = self._has_sent_form = False
 
     def note(self, request: Request, answer: object, *, is_queued: bool) -> None:
         """Note the answer for a request (None: the filter is not asked), and whether it is to be fetched.
 
         One with ``tbloom_within`` counts as new.
         """
-        is_sitemap = is_of_sitemap(request)
         is_new = answer is Claim.NEW or (is_queued and answer is None)
-        self._has_sitemaps |= is_queued and is_sitemap
-        if (is_new and not is_sitemap) or (answer is not None and WITHIN in request.meta):
+        if is_new or (answer is not None and WITHIN in request.meta):
             self._has_new = True
         elif answer is Claim.SEEN:
             self._has_seen = True
@@ -53,9 +46,6 @@ class Hints:
     def report(self) -> None:
         """Warn if nothing was fetched because all was seen."""
         stats = self._crawl.crawler.stats
-        if not self._has_seen or self._has_new or not stats:
-            return
-        if self._has_sitemaps:
-            logger.warning(_ONLY_SITEMAPS)
-        elif not stats.get_value("response_received_count"):
+        is_all_seen = self._has_seen and not self._has_new
+        if is_all_seen and stats and not stats.get_value("response_received_count"):
             logger.warning(_ONLY_SEEN)

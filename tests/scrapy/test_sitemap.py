@@ -227,17 +227,6 @@ def entries(*lines: str) -> bytes:
     return f'<?xml version="1.0"?><urlset>{urls}</urlset>'.encode()
 
 
-def test_a_url_that_stands_twice_has_the_later_lastmod(project: Any, tmp_path: Path) -> None:
-    """Of what is no date, the last one."""
-    twice = entries(
-        "a 2026-11-29", "a 2026-11-28T23:00:00Z", "b 2026-11-28T00:30:00+02:00", "b 2026-11-27T23:00:00Z", "c 2", "c 1"
-    )  # fmt: skip
-    [end] = project(Whole, answers={"/map.xml": [twice]}, **marked("done", tmp_path))
-    expected = {"a": "2026-11-29", "b": "2026-11-27T23:00:00Z", "c": "1"}
-    assert expected == {path: lastmod for item in end.items for path, lastmod in item.items()}
-    assert 4 == len(end.fetched)
-
-
 class Hats(Whole):
     """What a crawl wants of a sitemap differs from crawl to crawl: its rules, its filter, its argument, its limit."""
 
@@ -275,8 +264,6 @@ def test_what_a_crawl_could_not_read_of_a_sitemap_the_next_one_finds(
     assert {"/a1", "/b1", "/a2", "/b2", "/a3", "/b3"} == found[0] | found[1]
     assert not found[0] & found[1]
     assert set() == found[2]
-    assert ends[2].warnings("Nothing was fetched but sitemaps")
-    assert not ends[1].warnings("Nothing was fetched")
 
 
 class FailsAtB2(Whole):
@@ -293,33 +280,6 @@ def test_a_filter_that_raises_hides_no_entry_before(project: Any, tmp_path: Path
     ends = project(FailsAtB2, FailsAtB2, answers={"/map.xml": [ALL]}, **marked("done", tmp_path))
     pages = [sorted({*end.fetched} - {"/map.xml"}) for end in ends]
     assert [["/a1", "/a2", "/b1"], ["/a3", "/b2", "/b3"]] == pages
-
-
-@pytest.mark.parametrize(
-    "again", ["<loc>{}</loc>", "<loc a='b'> {} </loc>", "<loc><![CDATA[{}]]></loc>"]
-)
-def test_links_come_while_a_sitemap_is_read(monkeypatch: pytest.MonkeyPatch, again: str) -> None:
-    """Of 50,000 entries; only what stands twice waits for the end, however it is written."""
-    body = entries(*(f"{number} 1" for number in range(9)), "3 2").replace(b"SITE", b"http://a")
-    own = b"<loc>http://a/3?a&amp;]b</loc>"
-    body = body.replace(b"<loc>http://a/3</loc>", own, 1)
-    body = body.replace(
-        b"<loc>http://a/3</loc>",
-        again.format("http://a/3?a&#38;]b")
-        .encode()
-        .replace(b"&#38;", b"&amp;" if b"CDATA" not in again.encode() else b"&"),
-    )
-    read, entries_of = list[str](), Sitemap.__iter__
-
-    def noting(sitemap: Sitemap) -> Iterator[Any]:
-        for entry in entries_of(sitemap):
-            read.append(entry["loc"])
-            yield entry
-
-    monkeypatch.setattr(Sitemap, "__iter__", noting)
-    links = SitemapSpider(name="noting")._parse_sitemap(Response("http://a/map.xml", body=body))
-    found = [(request.url[9], len(read)) for request in links]
-    assert [*((str(n), n + 1) for n in range(9) if n != 3), ("3", 10)] == found
 
 
 class Trusting(Whole):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from scrapy import Request
@@ -47,38 +46,36 @@ class SitemapSpider(scrapys.SitemapSpider):
                 if url not in above:
                     yield self._sitemap(url, above)
             return
-        sitemap, repeated = read_sitemap(self, response)
+        sitemap = read_sitemap(self, response)
         kind = getattr(sitemap, "type", None)
         if kind not in ("sitemapindex", "urlset"):
             self.logger.warning("Ignoring invalid sitemap: %s", response)
             return
-        for url, lastmod in self._entries(sitemap, repeated):
+        for url, lastmod in self._entries(sitemap):
             if kind == "urlset":
                 yield from self._page(url, lastmod)
             elif url not in above and any(pattern.search(url) for pattern in self._follow):
                 yield self._sitemap(url, above)
 
-    def _entries(self, sitemap: Any, repeated: set[str]) -> Iterator[tuple[str, str]]:
+    def _entries(self, sitemap: Any) -> Iterator[tuple[str, str]]:
         """Yield each URL with its lastmod, at once: the event loop would stand still for as long as all are read.
 
-        Of a URL that stands more than once, the later lastmod counts. An alternate link without an entry has that of the first to name
-        it. These come at the end, also if a filter raises; and all, if ``sitemap_filter`` may have changed their URLs.
+        An alternate link without an entry has the lastmod of the first entry to name it. Such links come at the end, also if a
+        filter raises.
         """
-        lastmods, others, failed = dict[str, str](), dict[str, str](), None
-        alternates = self.sitemap_alternate_links
-        is_filtered = type(self).sitemap_filter is not scrapys.SitemapSpider.sitemap_filter
+        own, others, failed = set[str](), dict[str, str](), None
         try:
             for entry in self.sitemap_filter(sitemap):
                 url, lastmod = entry["loc"], entry.get("lastmod", "")
-                if url and not (alternates or is_filtered or url in repeated):
+                if url:
                     yield url, lastmod
-                elif url:
-                    lastmods[url] = _later(lastmods[url], lastmod) if url in lastmods else lastmod
-                for other in filter(None, entry.get("alternate", ()) if alternates else ()):
-                    others.setdefault(other, lastmod)
+                if self.sitemap_alternate_links:
+                    own.add(url)
+                    for other in filter(None, entry.get("alternate", ())):
+                        others.setdefault(other, lastmod)
         except Exception as error:  # noqa: BLE001 - it is raised again
             failed = error
-        yield from {**others, **lastmods}.items()
+        yield from ((url, lastmod) for url, lastmod in others.items() if url not in own)
         if failed:
             raise failed
 
@@ -94,16 +91,3 @@ class SitemapSpider(scrapys.SitemapSpider):
             if pattern.search(url):
                 yield Request(url, callback, meta=meta)
                 break
-
-
-def _later(one: str, other: str) -> str:
-    """Return the later one of two lastmods; of what is no date with a day, the last one that is not empty."""
-    try:
-        return max(one, other, key=_time)
-    except (TypeError, ValueError):  # the former: a filter of the project's own gives other values
-        return other or one
-
-
-def _time(lastmod: str) -> datetime:
-    time = datetime.fromisoformat(lastmod)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

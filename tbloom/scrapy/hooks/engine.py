@@ -14,17 +14,6 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 
-def keep_shared_queue(engine: Any) -> None:
-    """Keep scrapy-redis' queue, which all crawlers share, though its scheduler is closed and ``SCHEDULER_PERSIST`` is not set.
-
-    The engine's scheduler is public from Scrapy 2.19 on. Without it, the queue is cleared where a crawl ends by an error.
-    """
-    owner = engine if hasattr(engine, "scheduler") else getattr(engine, "_slot", None)
-    scheduler = getattr(owner, "scheduler", None)
-    if scheduler is not None:  # an empty one is false
-        scheduler.persist = True
-
-
 def is_idle(engine: Any) -> bool:
     """Return whether the engine has nothing to do. Without it, an idle crawl ends while others' pages may have to be taken over."""
     return bool(engine and hasattr(engine, "spider_is_idle") and engine.spider_is_idle())

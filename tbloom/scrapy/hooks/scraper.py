@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
-from html import unescape
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -19,9 +16,6 @@ from scrapy.spiders import SitemapSpider
 from scrapy.utils.sitemap import Sitemap, sitemap_urls_from_robots
 
 from tbloom.scrapy.hooks.downloader import is_forbidden
-
-#: A URL of a sitemap.
-_LOC = re.compile(rb"loc(?:\s[^>]*)?>\s*(?:<!\[CDATA\[)?\s*([^<]+?)\s*(?:\]\]>\s*)?<")
 
 
 class OutputWatcher(Protocol):
@@ -159,23 +153,13 @@ def why_no_file(error: BaseException, request: Request, crawler: Crawler) -> str
     return "" if is_refused or isinstance(error, ImageException) else type(error).__name__
 
 
-def read_sitemap(spider: SitemapSpider, response: Response) -> tuple[Any, set[str]]:
-    """Return the entries of a sitemap, with its ``type``, None if it is none; and the URLs that stand in it more than once.
+def read_sitemap(spider: SitemapSpider, response: Response) -> Any:
+    """Return the entries of a sitemap, with its ``type``; None if it is none.
 
     Without it, only Scrapy's own SitemapSpider reads sitemaps.
     """
     body = spider._get_sitemap_body(response)  # noqa: SLF001 - as the docstring says
-    times = Counter(unescape(url.decode(errors="replace")) for url in _LOC.findall(body or b""))
-    repeated = {url for url, count in times.items() if count > 1}
-    return (Sitemap(body) if body else None), repeated
-
-
-def is_of_sitemap(request: Request) -> bool:
-    """Return whether a SitemapSpider, Scrapy's or tbloom's, reads a sitemap with the request.
-
-    Without it, a crawl that fetched nothing but sitemaps does not say so.
-    """
-    return getattr(request.callback, "__name__", "") == "_parse_sitemap"
+    return Sitemap(body) if body else None
 
 
 def sitemaps_in(robots: Response) -> list[str]:
