@@ -28,7 +28,6 @@ from tbloom.scrapy.asked import AskedRequests
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.serialize import look_in_note
-from tbloom.scrapy.hooks import untested_versions
 from tbloom.scrapy.hooks.engine import is_trial
 from tbloom.scrapy.hooks.feeds import open_no_feeds
 from tbloom.scrapy.links import Answer, NoAnswer
@@ -92,8 +91,6 @@ class DupeFilter(RFPDupeFilter):
         if is_trial(crawler):
             logger.info("This command of Scrapy neither uses nor changes tbloom's filter")
             return _Trial(crawler)
-        for line in untested_versions():
-            logger.debug(line)
         return cls(crawler, shares_queue=shares_queue)
 
     @classmethod

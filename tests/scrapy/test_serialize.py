@@ -565,7 +565,7 @@ RULES: dict[str, tuple[list[Any], int, list[Any], int | str]] = {
     "two with this callback": (["parse_b", "parse_a", "parse_a"], 2, ["parse_a", "parse_a"], 0),
     "its own of two": (["parse_a", "parse_a"], 1, ["parse_a", "parse_a"], 1),
     "one that follows only": ([None], 0, ["parse_a", None], 1),
-    "none that follows only": (["parse_b", None], 1, ["parse_b", "parse_a"], "NoneType"),
+    "none that follows only": (["parse_b", None], 1, ["parse_b", "parse_a"], "rule"),
     "a function": ([parse_elsewhere], 0, ["parse_a", parse_elsewhere], 1),
     "a function that is gone": ([parse_elsewhere], 0, ["parse_a"], "parse_elsewhere"),
     "a lambda": ([*TWO], 1, [*TWO], 1),
@@ -592,7 +592,7 @@ def test_an_older_version_reads_a_rule_by_its_number_and_writes_no_more() -> Non
     spider = spider_of("parse_b", "parse_a")
     fields = json.loads(text)
     assert 1 == request_from_dict(fields, spider=spider).meta["rule"]
-    assert "parse_b" == fields.pop("_rule")
+    assert ["parse_b", None] == fields.pop("_rule")
     assert 1 == request_from_text(json.dumps(fields), spider).meta["rule"]
     with pytest.raises(Unreadable) as caught:
         request_from_text(json.dumps(fields), spider_of("parse_a"))
@@ -609,7 +609,7 @@ def test_what_only_looks_like_a_rule_is_kept_as_it_is(meta: dict[str, Any]) -> N
         assert meta == request_from_text(request_to_text(own, spider), spider).meta
 
 
-@pytest.mark.parametrize("names", [1, [], ["parse_a"], {"a": 1}, "ab"])
+@pytest.mark.parametrize("names", [1, ["parse_a"], [1, 2], [["x"], None], {"a": 1}, "ab"])
 def test_names_of_a_rule_that_others_have_written(names: Any) -> None:
     fields = {"url": URL, "callback": "_callback", "meta": {"rule": 0}, "_rule": names}
     with pytest.raises(Unreadable, match="not the text"):
