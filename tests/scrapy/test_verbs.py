@@ -59,7 +59,7 @@ class Shop(scrapy.Spider):
         with Path(self.settings["FETCHED"]).open("a") as file:
             file.write(json.dumps({**own, **given}) + "\\n")
 """
-STORES = pytest.mark.parametrize("store", ["bloom", "local"])
+STORES = pytest.mark.parametrize("store", ["bloom", pytest.param("local", marks=pytest.mark.check)])
 NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
 
 
@@ -256,6 +256,7 @@ def test_the_words_of_an_error_and_its_place_are_shown_wherever_its_page_is(
     assert f"has failed (callback/KeyError): 'price' at spiders.py:{key}" in log
 
 
+@pytest.mark.check
 def test_the_times_of_failed_pages_are_the_server_s(
     make: Callable[..., Project], client: redis.Redis
 ) -> None:
@@ -283,27 +284,6 @@ def test_the_times_of_failed_pages_are_the_server_s(
     said = run("+5h", "tbloom", "drop", "shop", "--before", "2h", "--yes")
     assert said.startswith("Dropped 0 pages of 'shop': no pages")
     assert {"failed": 3} == project.queue()
-
-
-@STORES
-def test_a_page_that_fails_three_crawls_is_retried_and_done(
-    make: Callable[..., Project], server: Any, store: str
-) -> None:
-    project = make(store)
-    for links in (["flaky", "a"], [], [], []):
-        project.crawl(*links)
-    assert 3 == server.asked["/flaky"]
-    assert {"given_up": 1} == project.queue()
-    assert "tbloom retry shop --given-up" in project.said("queue", "shop")
-    shown = project.said("failed", "shop", "--given-up")
-    assert "given up  status/503      3  /flaky" in shown
-    assert "Retried 1 page of 'shop'\n" == project.said("retry", "shop", "--given-up", "--yes")
-    server.is_well = True
-    assert ["flaky parse"] == project.crawl()
-    assert {} == project.queue()
-    assert (
-        "no pages are failed or given up\n" == project.said("failed", "shop").partition("\n\n")[2]
-    )
 
 
 def test_each_pushed_line_is_answered_and_again_fetches_it_once(
@@ -851,33 +831,19 @@ def test_commands_about_a_filter_know_the_project(
     assert f"{name}:tbloom" in project.said("list")
     assert f"tbloom queue {name} " in project.said("queue")
     for verb, *words in _NAMING:
-        for known in "shop", f"{name}:tbloom":
-            kept.keep("other", f"http://{verb}/")
-            project.crawl(verb)
-            assert project.run(verb, known, *words).returncode == (verb == "check")
-        kept.keep("other", f"http://{verb}/2")
-        hint = f"(did you mean '{name}:tbloom'?)"
-        refused(project.run(verb, f"{name}:tblom", *words), hint)
+        kept.keep("other", f"http://{verb}/")
+        assert project.run(verb, "shop", *words).returncode == (verb == "check")
         refused(project.run(verb, "shopp", *words), "(did you mean 'shop'?)")
+        done = tbloom(verb, f"{name}:tblom", *words, "--url", url)
+        refused(done, f"(did you mean '{name}:tbloom'?)")
+        assert tbloom(verb, f"{name}:tbloom", *words, "--url", url).returncode == (verb == "check")
+        if verb == "clear":
+            project.crawl("a")
     refused(project.run("push", "shp"), "a spider of this project (shop)")
     local = make("local")
     refused(local.run("info", "shop"), "TBLOOM_STORE", "tbloom queue shop")
     refused(local.run("queue", "shp"), "shop")
     refused(local.run("queue"), "expected SPIDER")
-
-
-def test_a_wrong_name_is_answered_with_the_nearest_one(kept: Filter, url: str, name: str) -> None:
-    kept.keep("other", "http://a/")
-    for verb, *words in _NAMING[:3]:
-        refused(tbloom(verb, name, *words, "--url", url), f"(did you mean '{name}:tbloom'?)")
-    for verb, *words in _NAMING[3:]:
-        done = tbloom(verb, f"{name}:tbloo", *words, "--url", url)
-        refused(done, f"(did you mean '{name}:tbloom'?)")
-
-
-def test_the_doctor_takes_settings(make: Callable[..., Project]) -> None:
-    done = make().run("doctor", "-s", "TBLOOM_SLICES=0")
-    assert (1, True) == (done.returncode, "TBLOOM_SLICES" in done.stdout), done
 
 
 @pytest.mark.parametrize("is_inside", [True, False])

@@ -12,8 +12,16 @@ from tests.cli.test_watch import commands, text_of
 from tests.helpers.commands import refused, tbloom
 from tests.scrapy.test_verbs import Filter, Project, kept, make, server  # noqa: F401 - fixtures
 
-STORES = pytest.mark.parametrize("store", ["bloom", "local"])
-INSIDE = pytest.mark.parametrize("is_inside", [True, False])
+#: The store, and whether the commands run in the project's folder.
+PLACES = pytest.mark.parametrize(
+    ("store", "is_inside"),
+    [
+        ("bloom", True),
+        ("local", False),
+        pytest.param("bloom", False, marks=pytest.mark.check),
+        pytest.param("local", True, marks=pytest.mark.check),
+    ],
+)
 
 
 class Asked:
@@ -51,10 +59,9 @@ def asked(make: Callable[..., Project], store: str, *, is_inside: bool) -> Asked
     return Asked(make(store), is_inside=is_inside)
 
 
-@STORES
-@INSIDE
-def test_without_arguments_all_crawls_of_a_spider_are_meant(asked: Asked) -> None:
-    """And with some, or --no-arguments, those of one set."""
+@PLACES
+def test_without_arguments_all_crawls_of_a_spider_are_meant(asked: Asked, store: str) -> None:
+    """And with some, or --no-arguments, those of one set. Those of no crawl are answered with what is known."""
     shown = asked.said("failed", "shop")
     rows = [line.split() for line in shown.splitlines() if " status/503 " in line]
     assert 2 + 6 == len(rows)
@@ -71,11 +78,24 @@ def test_without_arguments_all_crawls_of_a_spider_are_meant(asked: Asked) -> Non
     one = asked.said("queue", "shop", "-a", "country=fr")
     assert one.startswith("shop -a country=fr at ")
     assert "failed       3  " in one
+    for words in ["queue"], ["failed"], ["retry", "--all", "--yes"], ["drop", "--all", "--yes"]:
+        done = asked.run(words[0], "shop", *words[1:], "-a", "country=d")
+        refused(done, "no crawl of 'shop -a country=d' is known", "-a country=de, -a country=fr")
+    done = asked.run("queue", "shop", "-a", "a=b", "--no-arguments")
+    refused(done, "expected one of -a, --no-arguments")
+    if store == "bloom":  # on the page, each with the line that frees its pages, and no others
+        text = text_of(html := asked.said("watch", "shop", "--once", "-"))
+        assert "failed 6 given up 0" in text
+        lines = [line.split() for line in commands(html)]
+        assert [["-a", "country=de"], ["-a", "country=fr"]] == [line[3:5] for line in lines]
+        one = asked.said("watch", "shop", "-a", "country=de", "--once", "-")
+        assert "failed 3 given up 0" in text_of(one)
 
     said = asked.said("retry", "shop", "--all", "-a", "country=fr", "--yes")
     assert said == "Retried 3 pages of 'shop -a country=fr'\n"
+    assert "Retried 1 page of " in asked.said("retry", "shop", "--match", "*/00", "--yes")
     said = asked.said("retry", "shop", "--all", "--yes")
-    assert said == "Retried 3 pages of 'shop -a country=de'\n"
+    assert said == "Retried 2 pages of 'shop -a country=de'\n"
     sets = "shop\n[('country', 'de')]", "shop\n[('country', 'fr')]"
     assert dict.fromkeys(sets, 3) == asked.left()
     said = asked.said("drop", "shop", "--all", "--left", "--yes")
@@ -83,48 +103,9 @@ def test_without_arguments_all_crawls_of_a_spider_are_meant(asked: Asked) -> Non
     assert not any(asked.left().values())
 
 
-@STORES
-@INSIDE
-def test_pages_of_all_arguments_are_dropped(asked: Asked) -> None:
-    """What is left stays, and is named."""
-    assert "Retried 1 page of " in asked.said("retry", "shop", "--match", "*/00", "--yes")
-    said = asked.said("drop", "shop", "--all", "--yes")
-    assert said == (
-        "Dropped 5 pages of 'shop': 3 of -a country=fr, 2 of -a country=de; 1 left page stays (--left: those)\n"
-    )
-
-
-@STORES
-@INSIDE
-def test_arguments_of_no_crawl_are_answered_with_those_that_are_known(asked: Asked) -> None:
-    for words in ["queue"], ["failed"], ["retry", "--all", "--yes"], ["drop", "--all", "--yes"]:
-        done = asked.run(words[0], "shop", *words[1:], "-a", "country=d")
-        refused(done, "no crawl of 'shop -a country=d' is known", "-a country=de, -a country=fr")
-    refused(
-        asked.run("queue", "shop", "-a", "a=b", "--no-arguments"),
-        "expected one of -a, --no-arguments",
-    )
-
-
-@pytest.mark.parametrize("store", ["bloom"])
-@INSIDE
-def test_the_page_has_the_crawls_of_all_arguments(asked: Asked) -> None:
-    """Each with the line that frees its pages, and no others."""
-    text = text_of(html := asked.said("watch", "shop", "--once", "-"))
-    assert "failed 6 given up 0" in text
-    lines = [line.split() for line in commands(html)]
-    assert ["-a", "country=de"] == lines[0][3:5]
-    assert ["-a", "country=fr"] == lines[1][3:5]
-    assert "failed 3 given up 0" in text_of(
-        asked.said("watch", "shop", "-a", "country=de", "--once", "-")
-    )
-    assert "Retried 3 pages of 'shop -a country=fr'\n" == asked.said(*lines[1][1:], "--yes")
-
-
-@pytest.mark.parametrize("store", ["bloom"])
-def test_pages_are_pushed_for_one_crawl(make: Callable[..., Project], store: str) -> None:  # noqa: F811
+def test_pages_are_pushed_for_one_crawl(make: Callable[..., Project]) -> None:  # noqa: F811
     """That without arguments, and a remark says if none is known; there, they are seen, too."""
-    project = make(store)
+    project = make()
     assert "1 line: 1 new\n" == project.said("push", "shop", stdin=f"{project.site}a")
     project.crawl(country="de")
     done = project.run("push", "shop", stdin=f"{project.site}b")
