@@ -11,19 +11,23 @@ from typing import Any
 
 import pytest
 import scrapy
-from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest
 from scrapy.http import FormRequest, JsonRequest, Response
-from scrapy.pipelines.files import FilesPipeline
 from scrapy.selector import Selector
 
-from tbloom.bloom.claims.fleet import Pages
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import words_of
 from tests.helpers.crawl import Part
 from tests.helpers.documents import example
-from tests.helpers.keptpages import view_of
-from tests.helpers.projects import LOCAL, Project, marked, path_of, times
-from tests.helpers.schedulers import DONE
+from tests.helpers.projects import (
+    LOCAL,
+    Project,
+    by_mark_and_queue,
+    marked,
+    path_of,
+    queued,
+    times,
+)
 
 STATUSES = [302, 400, 401, 403, 404, 410, 418, 429, 451, 500, 503]
 WITH_STATUS = {f"/{status}": [status] for status in STATUSES}
@@ -284,42 +288,6 @@ def test_tbloom_done_overrules_an_exception(project: Any, tmp_path: Path, mark: 
     assert {"callback-": [1, 1], "callback-True": [1, 0]} == times(crawls)
 
 
-class Media(Project):
-    pages = ("good", "without")
-
-    def parse(self, response: Response) -> Any:
-        file = f"{self.site}file-{path_of(response)}"
-        yield {"page": path_of(response), "file_urls": [file]}
-
-
-class DropsWithoutFiles(FilesPipeline):
-    """As Scrapy's documentation has it for images."""
-
-    def item_completed(self, results: Any, item: Any, info: Any) -> Any:
-        if not [file for is_good, file in results if is_good]:
-            raise DropItem("no files")
-        return super().item_completed(results, item, info)
-
-
-class MediaSaysNot(Media):
-    """A pipeline's `DropItem` because of a download: the callback may say before that the page is not done."""
-
-    def parse(self, response: Response) -> Any:
-        response.meta["tbloom_done"] = path_of(response) != "without"
-        yield from super().parse(response)
-
-
-@pytest.mark.parametrize(("spider", "again"), [(Media, 0), (MediaSaysNot, 1)])
-def test_a_page_whose_item_a_media_pipeline_drops_is_done_unless_tbloom_done_says_otherwise(
-    project: Any, tmp_path: Path, spider: Any, again: int
-) -> None:
-    files = {"ITEM_PIPELINES": {DropsWithoutFiles: 1}, "FILES_STORE": str(tmp_path / "files")}
-    answers = {"/file-without": [404]}
-    crawls = project(spider, spider, answers=answers, **DONE, **files)
-    assert ([1, 0], [1, again]) == (times(crawls)["good"], times(crawls)["without"])
-    assert ["good"] == [item["page"] for item in crawls[0].items]
-
-
 # Dead pages
 
 
@@ -361,23 +329,6 @@ def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
     assert [[2, 2, 0, *again], [0, 0, 2, 0, 0]] == counts
 
 
-class LinksARedirect(LinksAtFirst):
-    pages = ("moved",)
-
-
-@MARKS
-def test_a_warning_names_a_page_as_it_was_linked_not_where_it_was_redirected(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    answers = {"/moved": ["/target"], "/target": [503]}
-    crawls = project(*[LinksARedirect] * 3, answers=answers, **marked(mark, tmp_path))
-    assert [3, 3] == [sum(times(crawls)[page]) for page in ("moved", "target")]
-    warnings = [[*crawl.warnings("given up"), *crawl.warnings("have failed")] for crawl in crawls]
-    for [line] in warnings:
-        assert "/moved" in line
-        assert "/target" not in line
-
-
 class EndsByAnError(Project):
     """The page fails in each crawl; in the third one after an error has ended the crawl."""
 
@@ -399,24 +350,6 @@ def test_a_page_is_not_given_up_by_a_crawl_that_ends_by_an_error(
     assert {"a": [1, 1, 1, 1, 1]} == times(crawls)
     counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("failed", "given_up")]
     assert [[1, 1, 1, 0, 1], [0, 0, 0, 1, 0]] == counts
-
-
-class NewDeadLinks(Project):
-    """Each crawl has ten more dead links."""
-
-    def links(self) -> Iterator[Any]:
-        for link in range(10):
-            yield self.request(f"dead-{self.number}-{link}")
-
-
-def test_dead_links_do_not_pile_up(project: Any, open_fleet: Any) -> None:
-    """Each crawl fetches those of two earlier crawls besides its own. Those that are given up are kept apart."""
-    answers = {f"/dead-{crawl}-{link}": [503] for crawl in range(6) for link in range(10)}
-    crawls = project(*[NewDeadLinks] * 6, answers=answers, **DONE)
-    assert [10, 20, 30, 30, 30, 30] == [len(crawl.fetched) for crawl in crawls]
-    fleet = open_fleet("project")
-    assert Pages(failed=20, given_up=40) == view_of(fleet).pages
-    assert {"status/503"} == {page.reason for page in fleet.kept()}
 
 
 class FailsInBetween(Project):
@@ -651,16 +584,19 @@ class CanNotBeWritten(Project):
             raise ValueError
 
 
-@MARKS
+@by_mark_and_queue(["done", "done, local"], ["memory", "JOBDIR"])
 def test_a_request_that_can_not_be_serialised_and_fails_is_fetched_by_the_next_crawl(
-    project: Any, tmp_path: Path, mark: str
+    project: Any, tmp_path: Path, mark: str, queue: str
 ) -> None:
-    """scrapy-redis#68, #178; the next crawl that links to it. One that is done is not."""
+    """scrapy-redis#68, #138, #178; the next crawl that links to it. One that is done is not. The log names the first one."""
     answers = {f"/{kind}-503": [503, 200] for kind in CanNotBeWritten.kinds}
-    crawls = project(*[CanNotBeWritten] * 3, answers=answers, **marked(mark, tmp_path))
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    crawls = project(*[CanNotBeWritten] * 3, answers=answers, **settings)
     assert {
         page: [1, 0 if page.endswith("good") else 1, 0] for page in CanNotBeWritten.pages
     } == times(crawls)
+    assert len(CanNotBeWritten.pages) == crawls[0].stats["tbloom/unserializable"]
+    assert 1 == len(crawls[0].warnings("can't be serialised: "))
 
 
 # Requests that can: what the documents promise

@@ -116,20 +116,6 @@ def test_a_damaged_note_is_listed_and_a_link_frees_its_page(project: Any, open_f
     assert [] == [*fleet.kept()]
 
 
-def test_retried_pages_are_fetched_by_the_next_crawl_with_their_new_callback(
-    project: Any, open_fleet: Any
-) -> None:
-    project(Old, NewWithoutLinks, **DONE)
-    fleet = open_fleet("shop")
-    pages = fleet.kept()
-    assert (5, 0) == fleet.retry(
-        pages, lambda page: page.note_with({**page.fields, "callback": "parse_item"})
-    )
-    [crawl] = project(NewWithoutLinks, **DONE)
-    assert ("abcde", 5) == (crawl.pages, crawl.stats["tbloom/done"])
-    assert Pages() == view_of(fleet).pages
-
-
 class Retries(New):
     """Somebody lets it fetch its failed pages again, while it works."""
 
@@ -182,14 +168,6 @@ def test_a_page_that_is_given_up_is_retried_and_done(project: Any, open_fleet: A
     assert (1, 0) == fleet.retry([page])
     [crawl] = project(NewWithoutLinks, **DONE)
     assert "az" == crawl.pages
-    assert Pages() == view_of(fleet).pages
-
-
-def test_a_link_takes_a_page_that_is_given_up(project: Any, open_fleet: Any) -> None:
-    answers = {"/a": [503, 503, 503, 200]}
-    crawls = project(*[Dead] * 4, answers=answers, **DONE)
-    assert {"a": [1, 1, 1, 1], "b": [1, 0, 0, 0]} == times(crawls)
-    fleet = open_fleet("shop")
     assert Pages() == view_of(fleet).pages
 
 

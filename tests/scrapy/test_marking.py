@@ -172,18 +172,6 @@ def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(crawl: A
     assert [] == crawl("outcomes", settings)["fetched"]
 
 
-def test_a_request_that_can_not_be_serialised_is_named_and_done(
-    crawl: Any, marked: Any, claims: Any
-) -> None:
-    """The log names the value and its class, once."""
-    result = crawl("outcomes", DONE, [[page, {"can't be serialised": True}] for page in "01"])
-    assert ["0", "1"] == sorted(result["fetched"])
-    assert 2 == result["stats"]["tbloom/unserializable"]
-    assert 1 == result["log"].count("can't be serialised: meta['client'] is a ")
-    assert ["0", "1"] == marked("0", "1")
-    assert 0 == claims()
-
-
 class AtWork(Project):
     """Notes, when it has a page, from which hosts its crawler downloads, or has within the delay."""
 

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import re
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy.http import Response
 
-from tbloom import TimeBloom
-from tbloom.bloom.claims.fleet import Fleet
-from tbloom.local.claims import CrawlLocal, LocalFleet
-from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.done.serialize import look_in_note
 from tests.helpers.commands import tbloom_in
-from tests.helpers.projects import Project, marked, path_of, queued, times
-from tests.scrapy.random_versions import (
-    Links,
-    Round,
-    Row,
-    answers_of,
-    play,
-    rounds_of,
-    rows_of,
-    settings_of,
-)
+from tests.helpers.projects import Project, marked, path_of, times
 
 #: The stores; `make check` has all.
 STORES = pytest.mark.parametrize(
@@ -135,30 +118,6 @@ def test_a_page_that_is_given_up_in_three_versions_is_done_in_the_next_one(
 
 
 @STORES
-def test_a_page_that_fails_in_each_version_is_fetched_once_in_each_crawl_and_then_done(
-    crawls: Crawls,
-) -> None:
-    """The crawl that takes it fetches it in the version of its link."""
-    answers = {"/a": [503, 500, 200]}
-    first, second = crawls("1", "2", answers=answers)
-    assert [["/a"], ["/a"]] == [first.fetched, second.fetched]
-    assert ["failed"] == [*crawls.kept()]
-    ends = crawls("3", "3", None, "1")
-    assert [("a", "3")] == items(ends)
-    assert {"a": [1, 0, 0, 0]} == times(ends)
-    assert {} == crawls.kept()
-
-
-@STORES
-def test_links_in_several_versions_to_a_failed_page(crawls: Crawls) -> None:
-    """It is held until the links have come: then it is done in all their versions, and in its own."""
-    crawls("1", answers={"/a": [503]})
-    ends = crawls([("a", "2"), ("a", None), ("a", "3"), ("a", "2")], "1", "2", "3", None)
-    assert {"a": [1, 0, 0, 0, 0]} == times(ends)
-    assert {} == crawls.kept()
-
-
-@STORES
 def test_tbloom_retry_of_a_page_that_is_given_up(crawls: Crawls) -> None:
     """A link in another version takes its place; without one it is fetched in the version in which it has failed first."""
     crawls("1", "2", "3", answers={"/a": [503]})
@@ -207,14 +166,6 @@ def test_a_page_of_a_killed_crawl_is_fetched_once_whatever_the_next_link(crawls:
     assert {} == crawls.kept()
 
 
-@STORES
-def test_a_held_page_is_fetched_in_the_version_of_the_last_link(crawls: Crawls) -> None:
-    """Though an earlier link had this version, too. (It is done in all of them.)"""
-    crawls("1", answers={"/a": [503]})
-    ends = crawls([("a", "2"), ("a", "3"), ("a", "2")])
-    assert [("a", "2")] == items(ends)
-
-
 # Pushed pages
 
 
@@ -237,105 +188,4 @@ def test_one_page_pushed_in_two_versions(crawls: Crawls, tmp_path: Path) -> None
 # Links that come one after the other
 
 
-class SlowAnswers(Versions):
-    """The second link comes while the first one is claimed, without a look before."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        crawl: Any = crawl_of(self.crawler)
-        crawl.scheduler.requests.inbox.mostly_seen = False
-        seen, is_asking = crawl.seen, asyncio.Event()
-        loop, claim_many = asyncio.get_running_loop(), seen.claim_many
-
-        def slowly(*given: Any, **more: Any) -> Any:
-            if not is_asking.is_set():
-                seen.client.client_pause(500, all=False)
-                loop.call_soon_threadsafe(is_asking.set)
-            return claim_many(*given, **more)
-
-        seen.claim_many = slowly
-        first, *others = self.links()
-        yield first
-        await is_asking.wait()
-        await asyncio.sleep(0.2)
-        for request in others:
-            yield request
-
-
-@pytest.mark.parametrize(
-    ("mark", "shards"), [("done", None), pytest.param("done", 8, marks=pytest.mark.check)]
-)
-@pytest.mark.parametrize("first", ["1", None])
-def test_a_link_in_a_new_version_while_a_link_in_one_that_was_seen_is_asked_about(
-    crawls: Crawls, first: str | None
-) -> None:
-    crawls("1")
-    ends = crawls([("a", first), ("a", "2"), ("a", "2"), ("a", None)], "2", kind=SlowAnswers)
-    assert [("a", "2")] == items(ends)
-    assert {"a": [1, 0]} == times(ends)
-
-
 # Random crawls
-
-
-@pytest.fixture
-def play_seed(project: Any, tmp_path: Path, url: str, name: str) -> Any:
-    """Makes the crawls of a seed, each of them on filters of its own; what is wrong."""
-
-    def play_seed(seed: int, mark: str, shards: int | None, queue: str) -> list[str]:
-        is_local = mark.endswith("local")
-        folder = tmp_path / f"{seed}"
-        folder.mkdir()
-        settings = {**marked(mark, folder), **queued(queue, folder), "TBLOOM_SHARDS": shards}
-        if not is_local:
-            settings |= {"TBLOOM_KEY": f"{name}-{seed}", "TBLOOM_SESSION_TTL": 3}
-
-        def crawl(this: Round, noted: Path) -> object:
-            return project(Links, answers=answers_of(this), **settings, **settings_of(this, noted))
-
-        def rows() -> list[Row]:
-            if is_local:
-                with CrawlLocal(path=folder / "seen", error_rate=1e-9) as local:
-                    local.open_claims(look_in_note)
-                    return rows_of(LocalFleet(local, "project"))
-            with TimeBloom.from_url(url, f"{name}-{seed}", shards=shards or 1) as seen:
-                let_die(seen)
-                fleet = Fleet(seen, "project")
-                fleet.bury()
-                return rows_of(fleet)
-
-        rounds = rounds_of(seed, is_local=is_local, queue=queue)
-        wrong = play(rounds, crawl, rows, folder)
-        if wrong:
-            print(f"seed {seed}, {mark}, {queue}, {shards} shards", *rounds, *wrong, sep="\n")
-        return wrong
-
-    return play_seed
-
-
-def let_die(seen: Any) -> None:
-    """Crawlers that were killed are dead at once, not only after their TTL."""
-    for shard in range(seen.config.shards):
-        key = seen.config.keys.sessions(shard)
-        for session, entry in seen.client.hgetall(key).items():
-            if len(session) == 16:
-                dead = re.sub(rb"^\d+", b"1", entry)
-                seen.client.hset(key, session, dead)
-
-
-@pytest.mark.parametrize(
-    ("mark", "shards", "queue"),
-    [
-        ("done", None, "memory"),
-        ("done, local", None, "memory"),
-        pytest.param("done", 8, "memory", marks=pytest.mark.check),
-        pytest.param("done", None, "JOBDIR", marks=pytest.mark.check),
-        pytest.param("done, local", None, "JOBDIR", marks=pytest.mark.check),
-    ],
-)
-@pytest.mark.parametrize("seeds", [2, pytest.param(20, marks=pytest.mark.check)])
-def test_random_crawls_of_pages_in_versions_are_as_a_model_says(
-    play_seed: Any, mark: str, shards: int | None, queue: str, seeds: int
-) -> None:
-    """Each page is fetched at most once in each crawl, none is lost, and none is kept that is done. The same crawls each time."""
-    wrong = {seed: play_seed(seed, mark, shards, queue) for seed in range(seeds)}
-    assert {} == {seed: what for seed, what in wrong.items() if what}

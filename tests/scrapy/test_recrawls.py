@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,7 +14,6 @@ from scrapy.http import Response
 from scrapy.spiders import SitemapSpider
 from scrapy_redis.spiders import RedisSpider
 
-import tbloom.scrapy
 from tests.helpers.clock import Clockwork
 from tests.helpers.projects import (
     LOCAL,
@@ -127,35 +125,6 @@ def test_the_meta_keys_of_a_request_work_with_each_queue_and_mark(
     assert ["finished"] * 4 == [crawl.reason for crawl in crawls]
 
 
-class KeysOfOneDay(Keys):
-    requests: ClassVar[dict[str, dict[str, Any]]] = {
-        name: request for name, request in Keys.requests.items() if not name.startswith("keep")
-    }
-
-
-@QUEUES
-def test_the_meta_keys_of_a_request_work_without_a_server(
-    project: Any, tmp_path: Path, queue: str
-) -> None:
-    """On one day."""
-    settings = {**marked("done, local", tmp_path), **queued(queue, tmp_path)}
-    failing = {f"/{name}-503": [503] for name in Keys.requests}
-    crawls = [
-        *project(KeysOfOneDay, answers=failing, FIRST=True, **settings),
-        *project(KeysOfOneDay, **settings),
-        *project(KeysOfOneDay, **settings),
-    ]
-    good, failed = [1, 0, 0], [1, 1, 0]
-    expected = {}
-    for name in KeysOfOneDay.requests:
-        always = name.startswith("unfiltered") or name == "done-False"
-        is_done = name == "done-True"
-        for end in Keys.ends:
-            is_good = end == "good" or is_done
-            expected[f"{name}-{end}"] = [1, 1, 1] if always else good if is_good else failed
-    assert expected == times(crawls)
-
-
 # List pages
 
 
@@ -218,10 +187,6 @@ class CopiesMeta(Project):
         yield {"page": path_of(response)}
 
 
-class CopiesKeep(CopiesMeta):
-    key, value = "tbloom_keep", 1
-
-
 class CopiesBoth(CopiesMeta):
     """From page to page."""
 
@@ -238,7 +203,7 @@ ARTICLES = ("same", "copy", "more", "followed", "some", "updated", "all-1", "all
 @by_mark_and_queue(MARKS)
 @pytest.mark.parametrize(
     "spider",
-    [CopiesMeta, *(pytest.param(spider, marks=LONG) for spider in (CopiesKeep, CopiesBoth))],
+    [CopiesMeta, pytest.param(CopiesBoth, marks=LONG)],
 )
 def test_a_tbloom_key_in_a_copied_meta_has_no_effect(
     days: Any, tmp_path: Path, queue: str, mark: str, spider: Any
@@ -273,14 +238,6 @@ class Explicit(Project):
         yield {"page": path_of(response)}
 
 
-class ExplicitKeep(Explicit):
-    key = "tbloom_keep"
-
-
-class ExplicitVersion(Explicit):
-    key, values = "tbloom_version", ("1", "2")
-
-
 class ExplicitNumber(Explicit):
     key, values = "tbloom_version", (1, 2)
 
@@ -289,22 +246,13 @@ class ExplicitDate(Explicit):
     key, values = "tbloom_version", (date(2026, 11, 29), datetime(2026, 11, 30, tzinfo=UTC))
 
 
-class ExplicitTime(Explicit):
-    """As of feedparser."""
-
-    key, values = "tbloom_version", (time.gmtime(0), time.gmtime(DAY))
-
-
 @by_mark_and_queue(MARKS)
 @pytest.mark.parametrize(
     "spider",
     [
         Explicit,
         ExplicitNumber,
-        *(
-            pytest.param(spider, marks=LONG)
-            for spider in (ExplicitKeep, ExplicitVersion, ExplicitDate, ExplicitTime)
-        ),
+        pytest.param(ExplicitDate, marks=LONG),
     ],
 )
 def test_a_tbloom_key_that_is_named_beside_a_copied_meta_counts(
@@ -340,33 +288,6 @@ def test_tbloom_done_that_is_named_beside_a_copied_meta_counts(
 ) -> None:
     crawls = project(ExplicitDone, ExplicitDone, **marked("done", tmp_path))
     assert {"list": [1, 0], "named": [1, 0], "copied": [1, 1]} == times(crawls)
-
-
-class CopiesTtl(CopiesMeta):
-    key, value = "tbloom_ttl", 60
-
-
-class ExplicitTtl(Explicit):
-    key, values = "tbloom_ttl", (60, 60)
-
-
-@pytest.mark.parametrize(
-    ("spider", "expected"),
-    [
-        (CopiesTtl, {"list": [1, 1], **{page: [1, 0] for page in ARTICLES}}),
-        (ExplicitTtl, {"list": [1, 1], "list-named": [1, 1], "list-copied": [1, 0]}),
-    ],
-)
-def test_a_lifetime_that_comes_with_a_copied_meta_is_not_taken_over(
-    clockwork: Clockwork, project: Any, tmp_path: Path, spider: Any, expected: dict[str, list[int]]
-) -> None:
-    """scrapy#2988, in an exact store."""
-    exact = {"TBLOOM_STORE": "exact", "TBLOOM_TTL": 3600, "TBLOOM_ERROR_RATE": None}
-    settings = {**marked("scheduled", tmp_path), **exact, "REDIS_URL": clockwork.server.url}
-    crawls = project(spider, DAY=0, **settings)
-    clockwork.go_on(120)
-    crawls += project(spider, DAY=1, **settings)
-    assert expected.items() <= times(crawls).items()
 
 
 class CopiesDone(CopiesMeta):
@@ -524,13 +445,6 @@ class PollsTogether(Project):
         PollsTogether.failures += 1
 
 
-def test_a_fleet_polls_a_list_page_that_fails_again_and_again(project: Any, tmp_path: Path) -> None:
-    """Two crawlers ask for it at the same moments: one of them at least gets it."""
-    settings = marked("done", tmp_path)
-    ends = project((PollsTogether, PollsTogether), answers={"/list": [503]}, **settings)
-    assert 4 <= sum(len(end.fetched) for end in ends) <= 8
-
-
 # A second run
 
 
@@ -554,10 +468,6 @@ class Sitemap(SitemapSpider):
 
     def parse(self, response: Response) -> Any:
         yield {"page": path_of(response)}
-
-
-class SitemapAgain(Sitemap, tbloom.scrapy.SitemapSpider):
-    """The sitemap is read in each crawl."""
 
 
 class SomeNew(Tutorial):
@@ -601,13 +511,6 @@ def test_a_second_run_that_fetches_something_logs_no_hint(
     first, second = project(spider, spider, **marked(mark, tmp_path))
     assert second.fetched
     assert [] == first.warnings("dont_filter") == second.warnings("dont_filter")
-
-
-@ALL_MARKS
-def test_tblooms_spider_reads_a_sitemap_again(project: Any, tmp_path: Path, mark: str) -> None:
-    """Its pages have no lastmod."""
-    crawls = project(SitemapAgain, SitemapAgain, answers=SITE, **marked(mark, tmp_path))
-    assert {"robots.txt": [1, 1], "sitemap.xml": [1, 1], "page-1": [1, 0]} == times(crawls)
 
 
 # Seeds

@@ -69,17 +69,6 @@ def test_a_crawl_whose_links_were_all_seen_writes_no_note(
     assert ["/start"] == second.fetched
 
 
-def test_links_that_are_all_new_are_asked_about_once(project: Any, tmp_path: Path) -> None:
-    """In a new filter from the first batch on, and in another one from the second on."""
-    links = [range(1500), range(1500, 3500)]
-    settings = {**marked("done", tmp_path), "LINKS": links, "CLOSESPIDER_PAGECOUNT": 1}
-    first, second = project(Links, Links, **settings)
-    assert (1500, []) == (first.said[0], first.said[1])
-    assert 1500 == sum(first.said[2])
-    assert 2000 == second.said[0] == sum(second.said[2])
-    assert len(second.said[1]) == 1 < len(second.said[2])
-
-
 def test_of_links_of_which_most_were_seen_the_others_are_claimed_with_their_notes(
     project: Any, tmp_path: Path
 ) -> None:

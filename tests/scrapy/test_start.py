@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import io
 import json
-import logging
 import os
 import re
 import socketserver
@@ -19,8 +16,6 @@ from typing import Any
 import pytest
 import redis
 import scrapy
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.extensions.httpcache import DummyPolicy
@@ -28,28 +23,22 @@ from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
-from scrapy_redis.queue import PriorityQueue
 
-from tbloom import ConfigError, ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
+from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.urls import address_of
-from tbloom.scrapy import Addon, ScrapyRedisFingerprinter
+from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.dupefilter import described, summarize
 from tbloom.scrapy.extras.doctor import examine
-from tbloom.scrapy.hooks import untested_versions
 from tbloom.scrapy.options import error_line, make_client, make_store, server_settings
-from tbloom.scrapy.settings import KNOWN
 from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
 from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.fingerprinters import ByCallback, RefusesLater, WithoutSession
-from tests.helpers.forked import Forked
-from tests.helpers.hostile import anything
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE, refusal
 from tests.helpers.website import Handler, served
 
@@ -154,57 +143,6 @@ def test_scrapys_log_names_our_classes_as_settings_do(crawl: Any, mark: str) -> 
     if mark == "done":
         names.add("tbloom.scrapy.PageDownloader[scrapy.core.downloader.Downloader]")
     assert names == {*named}
-
-
-def crawl_with_newer_scrapy(*arguments: Any, **given: Any) -> dict[str, Any]:
-    NEWEST_TESTED.update({"scrapy": (2, 0), "redis": (10**6, 0)})
-    return crawl.one(*arguments, **given)
-
-
-def test_the_log_names_a_version_that_the_tests_do_not_know_once(
-    site: str, url: str, name: str
-) -> None:
-    settings = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name}
-    given = {"pages": [["a", {}], ["b", {}]]}
-    result = Forked(crawl_with_newer_scrapy, "pages", site, settings, **given).result()
-    newer = (
-        f"Scrapy {scrapy.__version__} is newer than 2.0, the newest that tbloom's tests have seen"
-    )
-    assert [newer] == [line for line in said(result, "DEBUG") if "newer" in line]
-
-
-class Fetched(Handler):
-    """Tells that a page was fetched."""
-
-    def get(self) -> None:
-        self.server.was_fetched.set()
-        self.answer(200)
-
-
-class Withholding(Proxy):
-    """Lets a question for the filter's size wait until a page was fetched."""
-
-    was_fetched: threading.Event
-
-    def _pick(self, data: bytes) -> Fault | None:
-        if b"\r\nHGETALL\r\n" in data:  # the command, not a word of a script
-            assert self.was_fetched.wait(60), "pages wait for the answer"
-        return super()._pick(data)
-
-
-def test_no_page_waits_until_the_filter_has_said_how_large_it_is(url: str, name: str) -> None:
-    """With Redis far away that takes several round trips."""
-    own = {**ADDON, "TBLOOM_MARK": "done", "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 600}
-    was_fetched = threading.Event()
-    with (
-        served(Fetched, was_fetched=was_fetched) as site,
-        Withholding(url, lambda _: None) as proxy,
-    ):
-        proxy.was_fetched = was_fetched
-        settings = {**own, "REDIS_URL": proxy.url}
-        result = crawl.start("pages", f"{site.url}/", settings, pages=[["a", {}]]).result()
-    assert (["a"], "finished") == (result["fetched"], result["finish_reason"])
-    assert " MB, " in said(result, "INFO")[-1]
 
 
 @pytest.mark.parametrize(
@@ -409,24 +347,6 @@ def test_a_version_that_the_tests_do_not_know_is_a_note_and_no_fault(
     assert verdict.startswith("✓")
 
 
-@pytest.mark.parametrize(
-    ("version", "newer"),
-    [
-        *(("9.10.0", False), ("9.10.99", False), ("9.9.11", False), ("8.11", False), ("9", False)),
-        *(("9.11.0", True), ("9.11rc1", True), ("9.11.dev2+local", True), ("10.0b1", True)),
-        ("unknown", False),
-    ],
-)
-def test_versions_are_compared_by_major_and_minor(
-    version: str, monkeypatch: pytest.MonkeyPatch, *, newer: bool
-) -> None:
-    monkeypatch.setitem(NEWEST_TESTED, "redis", (9, 10))
-    monkeypatch.setitem(NEWEST_TESTED, "scrapy", (10**6, 0))
-    monkeypatch.setattr(redis, "__version__", version)
-    line = f"redis-py {version} is newer than 9.10, the newest that tbloom's tests have seen"
-    assert [line] * newer == untested_versions()
-
-
 def test_an_older_scrapy_is_named_with_the_one_that_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -560,15 +480,6 @@ def test_doctor_compares_the_settings_with_a_file(tmp_path: Path, mark: str) -> 
     assert (1, True) == (code, "No such file or directory" in lines[0])
 
 
-def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_url: str) -> None:
-    TimeBloom(own, "news").add("a")
-    settings = {**ADDON, **COUNTED, "REDIS_URL": own_url, "TBLOOM_COUNT_MAPPING": "news"}
-    [fault], _ = examine(Settings(settings))
-    assert fault == (
-        "TBLOOM_COUNT_MAPPING: 'news' is the name of a filter with slices: take another name"
-    )
-
-
 def test_a_shared_queue_of_another_type_is_named(
     crawl: Any, own: redis.Redis, own_url: str
 ) -> None:
@@ -582,35 +493,6 @@ def test_a_shared_queue_of_another_type_is_named(
     assert line.startswith(
         "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads"
     )
-
-
-class Refused(PriorityQueue):
-    """Its server answers nothing for a while, and refuses the queue at once."""
-
-    def __init__(self, server: redis.Redis, *arguments: Any, **given: Any) -> None:
-        super().__init__(server, *arguments, **given)
-        server.client_pause(300)
-
-    def __len__(self) -> int:
-        raise redis.ResponseError("WRONGTYPE")
-
-
-def crawl_and_collect(*arguments: Any, **given: Any) -> str:
-    """The log of a crawl whose objects are freed: then errors are logged that nobody has looked at."""
-    log = io.StringIO()
-    crawl.one(*arguments, **given)
-    logging.getLogger().addHandler(logging.StreamHandler(log))
-    gc.collect()
-    return log.getvalue()
-
-
-def test_a_crawl_that_ends_during_the_first_call_leaves_no_error(
-    url: str, name: str, site: str
-) -> None:
-    """scrapy-redis' scheduler opens its queue after the filter, whose first call is under way."""
-    queue = {"SCHEDULER_QUEUE_KEY": f"{name}:requests", "SCHEDULER_QUEUE_CLASS": Refused}
-    settings = {**SCHEDULED, **SHARED, **queue, "REDIS_URL": url, "TBLOOM_KEY": name}
-    assert "" == Forked(crawl_and_collect, "pages", site, settings, pages=[]).result()
 
 
 def test_doctor_looks_at_the_settings_of_each_spider(url: str, tmp_path: Path) -> None:
@@ -670,29 +552,6 @@ def test_doctor_names_a_spider_that_cannot_be_imported(
     code, lines = doctor_of(tmp_path, url, f"import scrapy\n{wrong}")
     assert lines[0].startswith(f"✗ a spider can't be imported, so none can crawl: {why}")
     assert (1, 3, f"  spiders.py, line {line}") == (code, len(lines), lines[1])
-
-
-def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Path) -> None:
-    """Where Scrapy crawls with those."""
-    (tmp_path / "more.py").write_text("import gone")
-    spiders = (
-        "import scrapy\nclass A(scrapy.Spider): name = 'a'; custom_settings = {'TBLOOM_SLCES': 5}"
-    )
-    warn_only = "SPIDER_LOADER_WARN_ONLY = True"
-    code, lines = doctor_of(
-        tmp_path, url, spiders, "SPIDER_MODULES = ['more', 'spiders']", warn_only
-    )
-    assert lines[:2] == [
-        "✗ a spider can't be imported: ModuleNotFoundError: No module named 'gone'",
-        "  more.py, line 1",
-    ]
-    assert lines[2].startswith("✗ unknown setting TBLOOM_SLCES")
-    assert 1 == code
-    code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_MODULES = ['nowhere']")
-    assert lines[1] == "  settings.py: SPIDER_MODULES"
-    code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_LOADER_CLASS = 'shop.Gone'")
-    assert lines[0].startswith("✗ SPIDER_LOADER_CLASS can't be imported: ")
-    assert lines[1] == "  settings.py: SPIDER_LOADER_CLASS"
 
 
 @pytest.mark.parametrize(
@@ -776,36 +635,6 @@ def test_the_first_fault_is_what_a_crawl_meets_first(settings: dict[str, Any], f
     assert first == re.findall(r"[A-Z]+_[A-Z_]+|ADDONS", fault)[0], fault
     assert "secret" not in fault
     assert [] == notes
-
-
-@pytest.mark.check
-@settings(suppress_health_check=list(HealthCheck))
-@given(st.dictionaries(st.sampled_from(sorted({*KNOWN} - {"TBLOOM_PATH"})), anything, min_size=1))
-def test_what_would_end_a_crawl_is_the_fault(values: dict[str, Any]) -> None:
-    """For settings of every kind."""
-    project = Settings({**ADDON, "REDIS_URL": UNREACHABLE, **values})
-    [fault], _ = examine(project)
-    Addon().update_settings(project)
-    message = ""
-    try:
-        make_store(project, "spider").close()
-    except ConfigError as error:
-        message = str(error)
-    assert message in {"", fault}
-
-
-def test_the_settings_are_compared_with_what_filter_and_counters_have(
-    own: redis.Redis, own_url: str
-) -> None:
-    TimeBloom(own, "a", slices=3).add("a")
-    DistinctCounter(own, "a:urls", mapping="a:ids", granularity="d", slices=3).add("a")
-    given = {**ADDON, "REDIS_URL": own_url, "TBLOOM_KEY": "a", "TBLOOM_COUNT_KEY": "a"}
-    [of_filter], _ = examine(Settings(given))
-    assert of_filter.startswith("TBLOOM_SLICES is 7, the stored filter has 3")
-    [of_counters], _ = examine(Settings({**given, **COUNTED}))
-    assert of_counters.startswith(
-        "TBLOOM_COUNT_KEY: 'a:urls' is stored with other parameters: slices is 3 there and 30 here"
-    )
 
 
 HOSTS = {"TBLOOM_SHARE": "hosts"}

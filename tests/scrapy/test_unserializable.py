@@ -1,4 +1,4 @@
-"""Requests that can't be serialised: they are claimed as others are, and a failure does not lose them."""
+"""Requests with objects that can't be serialised: a fleet shares them where a middleware makes the objects."""
 
 from __future__ import annotations
 
@@ -39,13 +39,6 @@ KINDS: dict[str, Callable[[Unserializable], dict[str, Any]]] = {
     "a Selector": lambda _: {"cb_kwargs": {"row": Selector(text="<a>")}},
     "a pydantic model": lambda _: {"meta": {"book": Book(title="Emma")}},
 }
-
-
-#: `make test` has the two that were reported first.
-SOME = [
-    kind if kind in ("a lambda", "the crawler") else pytest.param(kind, marks=pytest.mark.check)
-    for kind in KINDS
-]
 
 
 class Site(crawls.Part):
@@ -115,31 +108,6 @@ FAILURES = {
     "its callback raises": {"raises": True},
     "its status is 503": {"status": 503},
 }
-
-
-@pytest.mark.parametrize("kind", SOME)
-@pytest.mark.parametrize("failure", FAILURES)
-def test_a_page_that_fails_is_fetched_by_the_next_crawl(
-    fetched: Any, kind: str, failure: str
-) -> None:
-    """And by none after that one (scrapy-redis#138)."""
-    assert ["a", "a", ""] == fetched(kind, **FAILURES[failure])
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_page_is_retried_and_done(fetched: Any, kind: str) -> None:
-    assert ["aa", "", ""] == fetched(kind, {"RETRY_ENABLED": True}, status=503)
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_page_that_fails_with_a_jobdir(
-    fetched: Any, tmp_path: Path, kind: str, failure: str
-) -> None:
-    """Scrapy keeps what it can't pickle in memory."""
-    assert ["a", "a", ""] == fetched(kind, {"JOBDIR": str(tmp_path)}, **FAILURES[failure])
 
 
 # A fleet

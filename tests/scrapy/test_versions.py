@@ -13,7 +13,6 @@ import scrapy
 from scrapy.http import Response
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.meta import version_of
 from tests.helpers.clock import Clockwork
 from tests.helpers.projects import LOCAL, Project, marked, path_of, queued, times
@@ -245,13 +244,6 @@ def test_a_wrong_value_costs_its_link_and_its_page_fails(
         )  # the page of the errback by its download, or by its link
 
 
-def test_a_wrong_value_costs_a_request_of_the_class_alone(project: Any, tmp_path: Path) -> None:
-    [end] = project(WrongValues, **{**marked("scheduled", tmp_path), **ALONE})
-    assert "finished" == end.reason
-    assert {f"/{key}-{number}" for key in WRONG for number in (1, 3)} < {*end.fetched}
-    assert not [path for path in end.fetched if path.endswith("-2")]
-
-
 class Says(Project):
     """Says in the callback that its page is done, in the wrong way."""
 
@@ -274,21 +266,6 @@ def test_a_page_that_has_not_changed_is_done(project: Any, tmp_path: Path) -> No
     ends = project(Versions, Versions, answers={"/a": [304]}, VERSIONS=["1", "1"], **marked("done", tmp_path))  # fmt: skip
     assert ["a", ""] == [end.pages for end in ends]
     assert [] == ends[0].warnings()
-
-
-class Copies(Versions):
-    """Passes its meta on to another page."""
-
-    def parse(self, response: Response) -> Any:
-        if path_of(response) == "a":
-            yield self.request("b", meta=response.meta)
-
-
-def test_a_version_that_comes_with_a_copied_meta_has_no_effect(
-    project: Any, tmp_path: Path
-) -> None:
-    first, second = project(Copies, Copies, VERSIONS=[1, 2], **marked("done", tmp_path))
-    assert ("ab", "a") == (first.pages, second.pages)
 
 
 # What becomes of the request
@@ -325,18 +302,6 @@ def test_pages_that_are_all_redirected_to_a_login_fail_in_whatever_version(
     [end] = project(Wall, answers=answers, **marked("done", tmp_path))
     assert (3, 5) == (end.stats["tbloom/done"], end.stats["tbloom/failed/redirect"])
     assert end.warnings("5 pages that were redirected", "login")
-
-
-def test_many_pages_with_a_redirect_each_are_no_wall(project: Any, tmp_path: Path) -> None:
-    """Also if one crawl fetches a page in many versions."""
-    answers = {f"/{number}": [f"/{number}/"] for number in range(8)}
-    settings = marked("done", tmp_path)
-    [end] = project(Wall, answers=answers, **settings)
-    assert 8 == end.stats["tbloom/done"]
-    settings["VERSIONS"] = [[*range(20, 28)]]
-    [end] = project(Versions, answers={"/a": ["/b"]}, **settings)
-    assert 1 == end.stats["tbloom/done"]
-    assert [] == end.warnings("redirected")
 
 
 @pytest.mark.parametrize("mark", ["done", LOCAL])
@@ -399,25 +364,6 @@ def test_a_link_without_a_version_is_dropped_while_its_page_waits_in_one(
     assert {"list": [1, 1], **{f"{page}": [1, 1] for page in range(30)}} == times(ends)
 
 
-class Self(Versions):
-    """The page has a link to itself without a version."""
-
-    def parse(self, response: Response) -> Any:
-        yield self.request(path_of(response))
-
-
-@pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_in_a_version_may_have_a_link_to_itself(
-    counts: Any, tmp_path: Path, mark: str, queue: str
-) -> None:
-    """Also if it comes from a JOBDIR, or was left by another crawler: the second crawl takes it without a link."""
-    assert [1, 1, 0] == counts(
-        "1", [], "1", kind=Self, mark=mark, answers={"/a": [503, 200]}, **queued(queue, tmp_path)
-    )
-    assert [1] == counts("2", kind=Self, mark=mark, **queued(queue, tmp_path))
-
-
 class Links(Versions):
     """Has a second page with links without a version, which is fetched while the first one waits to be fetched again."""
 
@@ -443,68 +389,3 @@ def test_links_without_a_version_are_dropped_while_their_page_is_tried_again_or_
     settings = {**marked("done", tmp_path), "RETRY_ENABLED": True, "VERSIONS": ["1"]}
     [end] = project(Links, answers={"/a": [first, 200]}, **settings)
     assert {"a": [times_a], "b": [1], "links": [1]} == times([end])
-
-
-class SlowLinks(Links):
-    """The second page is fetched before the filter has answered about the retry or the redirect of the first one."""
-
-    def links(self) -> Iterator[Any]:
-        seen = crawl_of(self.crawler).seen
-        claim_many = seen.claim_many
-
-        def slowly(items: list[bytes], **more: Any) -> Any:
-            time.sleep(0.3 if len(items) == 1 else 0)
-            return claim_many(items, **more)
-
-        seen.claim_many = slowly
-        yield from super().links()
-
-
-def test_links_are_dropped_before_the_filter_has_answered_about_a_redirect(
-    project: Any, tmp_path: Path
-) -> None:
-    settings = {**marked("done", tmp_path), "VERSIONS": ["1"]}
-    [end] = project(SlowLinks, answers={"/a": ["/b", 200]}, **settings)
-    assert {"a": [1], "b": [1], "links": [1]} == times([end])
-
-
-class Wrong(Stopped):
-    """Asks for pages in a wrong version."""
-
-    def links(self) -> Iterator[Any]:
-        yield from (self.request(page, meta={"tbloom_version": 1.5}) for page in "abcdef")
-
-
-def test_a_wrong_version_in_a_jobdir_of_a_crawl_without_tbloom_costs_its_request(
-    project: Any, tmp_path: Path
-) -> None:
-    jobdir = queued("JOBDIR", tmp_path)
-    [first] = project(Wrong, ADDONS={}, CLOSESPIDER_PAGECOUNT=1, **jobdir)
-    assert first.pages
-    [end] = project(Project, **marked("done", tmp_path), **jobdir)
-    assert ([], "finished") == (end.fetched, end.reason)
-    assert any("meta['tbloom_version'] of <GET" in line for line in end.log)
-
-
-class Again(Links):
-    """Links to a page in one version, which waits, several times, and then without a version."""
-
-    def links(self) -> Iterator[Any]:
-        yield self.request("first")
-
-    def parse(self, response: Response) -> Any:
-        versions = {"first": ["1"], "again": ["1", "1", None]}
-        for version in versions.get(path_of(response), []):
-            meta = {"tbloom_version": version} if version else {}
-            yield self.request("b", meta=meta, priority=-5)
-        if path_of(response) == "first":
-            yield self.request("again")
-
-
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_link_is_dropped_though_another_one_in_the_version_was_dropped_before(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """While the page waits in the queue."""
-    [end] = project(Again, **marked(mark, tmp_path))
-    assert {"first": [1], "again": [1], "b": [1]} == times([end])
