@@ -25,7 +25,6 @@ from scrapy_redis.spiders import RedisSpider
 from twisted.internet.defer import DeferredList
 
 from tbloom import Claim, TimeBloom
-from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.forked import Forked
 
 
@@ -189,39 +188,17 @@ class Outcomes(Pages):
         feed = self.settings.get("FEED_READ")
         return Path(feed).read_text(encoding="utf-8").count("stored") if feed else 0
 
-    def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
-        """Redis does not answer from now on until the event loop says so."""
-        client = redis.Redis.from_url(self.settings["REDIS_URL"])
-        client.client_pause(600_000, all=False)
-        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
-        yield from response.follow_all(["/b", "/child"], self.note)
-
 
 class Uploads(BlockingFeedStorage):
-    """A storage that stores a feed at its end, or fails. "interrupted" is in no hurry, and the crawler gets a SIGINT meanwhile."""
+    """A storage that stores a feed at its end, in no hurry. The crawler gets a SIGINT meanwhile."""
 
-    def __init__(self, uri: str, *, feed_options: Any = None) -> None:  # noqa: ARG002 - Scrapy gives it
-        self._uri = uri
+    def __init__(self, uri: str, *, feed_options: Any = None) -> None:
+        pass
 
     def _store_in_thread(self, file: IO[bytes]) -> None:
         file.close()
-        if "fails" in self._uri:
-            raise OSError("no such bucket")
-        if "interrupted" in self._uri:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.3)
-
-
-class Buffers(Part):
-    """Keeps all items until the spider closes; BUFFERS_FLUSH says whether it stores them then."""
-
-    def process_item(self, item: Any) -> Any:
-        self.crawler.signals.send_catch_log(items_buffered, pipeline=self)
-        return item
-
-    def close_spider(self) -> None:
-        if self.crawler.settings.getbool("BUFFERS_FLUSH"):
-            self.crawler.signals.send_catch_log(items_flushed, pipeline=self)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
 
 
 class Fates(Part):

@@ -280,41 +280,6 @@ def test_without_signals_an_open_transaction_counts_as_stored(
     assert not database.rows
 
 
-@pytest.mark.check
-def test_what_databases_lose_without_an_error(libraries: Path, server: str) -> None:
-    """psycopg#1113, pg8000#36, aiosqlite#19."""
-    code = """
-import aiosqlite, asyncio, psycopg, sys
-
-async def lost(connection):
-    await connection.execute("INSERT INTO kept VALUES (2)")
-    await connection.rollback()  # of another coroutine
-    await connection.commit()
-    return await (await connection.execute("SELECT * FROM kept")).fetchall()
-
-async def main():
-    async with aiosqlite.connect(":memory:") as connection:
-        await connection.execute("CREATE TABLE kept (n INT)")
-        assert [] == await lost(connection)
-    async with await psycopg.AsyncConnection.connect(sys.argv[1]) as connection:
-        assert [] == await lost(connection)
-
-with psycopg.connect(sys.argv[1]) as connection:
-    connection.execute("CREATE TABLE kept (n INT PRIMARY KEY)")
-    connection.commit()
-    connection.execute("INSERT INTO kept VALUES (1)")
-    try:
-        connection.execute("INSERT INTO kept VALUES (1)")
-    except psycopg.Error:
-        pass
-    connection.commit()
-    assert [] == connection.execute("SELECT * FROM kept").fetchall()
-asyncio.run(main())
-"""
-    own = {**os.environ, "PYTHONPATH": str(libraries)}
-    subprocess.run([sys.executable, "-c", code, server], check=True, env=own)
-
-
 def fails(*_: Any, **__: Any) -> None:
     raise ValueError("no more room")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 import pytest
-from scrapy.exporters import BaseItemExporter, JsonLinesItemExporter
+from scrapy.exporters import BaseItemExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 
 from tbloom.scrapy.done import stored as stored_items
@@ -69,22 +69,6 @@ class WritesAtEnd(BaseItemExporter):
         self._file.write(json.dumps(self._rows).encode())
 
 
-class LinesInBlocks(JsonLinesItemExporter):
-    """Keeps lines until its end."""
-
-    def __init__(self, file: IO[bytes], **more: Any) -> None:
-        super().__init__(file)
-        self._block = WritesAtEnd(file, **more)
-
-    from_crawler = classmethod(WritesAtEnd.from_crawler.__func__)  # type: ignore[attr-defined]
-
-    def export_item(self, item: Any) -> None:
-        self._block.export_item(item)
-
-    def finish_exporting(self) -> None:
-        self._block.finish_exporting()
-
-
 class MovesAtEnd(FileFeedStorage):
     """Stores a file by moving it to its place. With BREAKS, it can't."""
 
@@ -123,7 +107,6 @@ AT_END = {
 MORE_AT_END = {
     ".xz": _compressed("LZMAPlugin"),
     ".bz2": _compressed("Bz2Plugin"),
-    ".blocks": {"format": "blocks"},
 }
 KINDS = AT_ONCE | MORE_AT_ONCE | AT_END | MORE_AT_END
 
@@ -138,7 +121,7 @@ def feed(folder: Path, kind: str, **options: Any) -> dict[str, Any]:
     uri = f"{'moved:' * (kind == '.moved')}{folder / 'out'}{kind}"
     return {
         "FEEDS": {uri: {**KINDS[kind], **options}},
-        "FEED_EXPORTERS": {"end": WritesAtEnd, "blocks": LinesInBlocks},
+        "FEED_EXPORTERS": {"end": WritesAtEnd},
         "FEED_STORAGES": {"moved": MovesAtEnd},
     }
 
@@ -173,7 +156,7 @@ def test_the_crawl_after_a_killed_one_fetches_what_is_not_stored(
 
 
 @MARKS
-@kinds({".end": 0, ".moved": 0}, more=({".blocks": 0},))
+@kinds({".end": 0, ".moved": 0})
 def test_pages_fail_whose_feed_cannot_be_finished(
     project: Any, tmp_path: Path, mark: str, kind: str
 ) -> None:

@@ -1,8 +1,7 @@
-"""Feeds on S3 and FTP, of real servers, and in Parquet: the crawl after a failure fetches exactly what is not stored."""
+"""Feeds on S3, of a real server, and in Parquet: the crawl after a failure fetches exactly what is not stored."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,37 +54,6 @@ def test_a_feed_on_s3_is_stored_once_it_is_uploaded(
         assert EIGHT == sorted(stored.splitlines())
     finally:
         server.stop()
-
-
-@MARKS
-def test_a_feed_on_ftp_is_stored_once_it_is_uploaded(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """The user may write from the second crawl on."""
-    with needing("pyftpdlib"):
-        from pyftpdlib.authorizers import DummyAuthorizer  # noqa: PLC0415
-        from pyftpdlib.handlers import FTPHandler  # noqa: PLC0415
-        from pyftpdlib.servers import ThreadedFTPServer  # noqa: PLC0415
-    users, home = DummyAuthorizer(), tmp_path / "home"
-    home.mkdir()
-    users.add_user("user", "12345", str(home), perm="elr")
-    handler = type("Handler", (FTPHandler,), {"authorizer": users})
-    server = ThreadedFTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        uri = f"ftp://user:12345@127.0.0.1:{server.address[1]}/out"
-        feeds = {uri: {"format": "jsonlines", "store_empty": False}}
-        settings = {**marked(mark, tmp_path), "FEEDS": feeds}
-        [first] = project(Eight, **settings)
-        assert (8, None) == (first.stats["tbloom/failed/items"], first.stats.get("tbloom/done"))
-        users.user_table["user"]["perm"] = "elradfmw"
-        crawls = project(*[Eight] * 3, **settings)
-        assert {page: [1, 0, 0] for page in PAGES} == times(crawls)
-        assert EIGHT == sorted((home / "out").read_text().splitlines())
-    finally:
-        server.close_all()
-        thread.join()
 
 
 class Parquet:

@@ -16,10 +16,7 @@ from scrapy.http import Response
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.crawl import Part
-from tests.helpers.forked import Forked
-from tests.helpers.projects import LOCAL, Project, crawl_in_turn, marked, path_of, times
-from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import DONE
+from tests.helpers.projects import LOCAL, Project, marked, path_of, times
 
 MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = tuple("abcdefgh")
@@ -113,32 +110,23 @@ class Drops(Part):
         raise DropItem("stored")
 
 
-#: Pipelines, whether the items of one of them are lost, and how many warnings there are; those that `make test` has, and the others.
+#: Pipelines, whether the items of one of them are lost, and how many warnings there are.
 BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
     ([Fails, Drops], True, 0),
-    ([Buffer, Fails], True, 0),
+    ([Buffer, Unhashable], True, 0),
     ([Fails, Buffer], True, 0),
     ([InTwos, Fails], True, 0),
     ([Nameless, Fails], True, 1),
     ([Buffer, AtEnd], False, 0),
     ([NamelessAtEnd], False, 1),
 ]
-MORE_BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
-    ([AtEnd, Drops], False, 0),
-    ([AtEnd, Fails], True, 0),
-    ([Buffer, Unhashable], True, 0),
-    ([Buffer, NamelessFails], True, 1),
-    ([InTwos, AtEnd], False, 0),
-    ([Nameless, AtEnd], False, 1),
-    ([Nameless, NamelessAtEnd], False, 1),
-]
 
 
 @MARKS
 @pytest.mark.parametrize(
     ("buffers", "lost", "warned"),
-    [*BUFFERS, *(pytest.param(*each, marks=pytest.mark.check) for each in MORE_BUFFERS)],
-    ids=[", ".join(kind.__name__ for kind in kinds) for kinds, *_ in BUFFERS + MORE_BUFFERS],
+    BUFFERS,
+    ids=[", ".join(kind.__name__ for kind in kinds) for kinds, *_ in BUFFERS],
 )
 def test_an_item_is_stored_once_every_pipeline_has_stored_it(
     project: Any, tmp_path: Path, *, mark: str, buffers: list[Any], lost: bool, warned: int
@@ -182,34 +170,6 @@ def test_pages_whose_items_are_never_stored_are_fetched_by_three_crawls_at_most(
     assert [8, 8, 0, 0] == [crawl.stats.get("tbloom/failed/items", 0) for crawl in crawls]
     assert [0, 0, 8, 0] == [crawl.stats.get("tbloom/given_up", 0) for crawl in crawls]
     assert [0, 0, 8, 0] == [len(crawl.warnings("is given up")) for crawl in crawls]
-
-
-class TwoItems(InOrder):
-    """Of one page, which two pipelines share."""
-
-    def parse(self, response: Response) -> Any:
-        yield {"page": path_of(response), "for": "first"}
-        yield {"page": path_of(response), "for": "second"}
-
-
-class First(Buffer):
-    wanted = "first"
-
-    def process_item(self, item: Any) -> Any:
-        return super().process_item(item) if item["for"] == self.wanted else item
-
-
-class SecondFails(Fails, First):
-    wanted = "second"
-
-
-@MARKS
-def test_each_item_of_a_page_is_to_be_stored_by_its_own_pipeline(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": {First: 1, SecondFails: 2}}
-    crawls = project(*[TwoItems] * 3, **more)
-    assert {page: [1, 1, 0] for page in PAGES} == times(crawls)
 
 
 # Feeds
@@ -260,13 +220,11 @@ class OneIsLost(InOrder):
 @pytest.mark.parametrize(
     ("uri", "size", "again"),
     [
-        pytest.param("up://all-%(batch_id)d", 1, {"lost"}, marks=pytest.mark.check),
         ("up://all-%(batch_id)d", 2, {"lost", "c"}),
-        pytest.param("up://all-%(batch_id)d", 3, {"a", "b", "lost"}, marks=pytest.mark.check),
         ("up://fails-%(batch_id)d", 1, {*OneIsLost.pages}),
         ("up://all", 0, {*OneIsLost.pages}),
     ],
-    ids=["in ones", "in twos", "in threes", "none is stored", "no batches"],
+    ids=["in twos", "none is stored", "no batches"],
 )
 def test_a_page_of_a_batch_waits_for_that_batches_upload(
     project: Any, tmp_path: Path, *, mark: str, uri: str, size: int, again: set[str]
@@ -306,31 +264,15 @@ class ShopsAndReviews(InOrder):
     [
         (("up://fails", "up://reviews"), {"shop", "both"}),
         (("up://shops", "up://fails"), {"review", "both"}),
-        (("up://fails-1", "up://fails-2"), {"shop", "review", "both"}),
-        (("up://shops", "up://reviews"), set()),
     ],
-    ids=["the first fails", "the second fails", "both fail", "both are stored"],
-)
-@pytest.mark.parametrize(
-    "batches",
-    ["", pytest.param("-%(batch_id)d", marks=pytest.mark.check)],
-    ids=["at the end", "in batches"],
+    ids=["the first fails", "the second fails"],
 )
 def test_a_failed_upload_counts_for_its_own_feed(
-    project: Any,
-    tmp_path: Path,
-    *,
-    mark: str,
-    feeds: tuple[str, str],
-    again: set[str],
-    batches: str,
+    project: Any, tmp_path: Path, *, mark: str, feeds: tuple[str, str], again: set[str]
 ) -> None:
     """Two feeds that end together."""
-    options = {"batch_item_count": 1} if batches else {}
-    kinds = {feed + batches: kind for feed, kind in zip(feeds, (Shop, Review), strict=True)}
-    more = uploads(
-        tmp_path, {uri: {**options, "item_classes": [kind]} for uri, kind in kinds.items()}
-    )
+    kinds = zip(feeds, (Shop, Review), strict=True)
+    more = uploads(tmp_path, {uri: {"item_classes": [kind]} for uri, kind in kinds})
     crawls = project(*[ShopsAndReviews] * 3, **marked(mark, tmp_path), **more)
     assert {page: [1, int(page in again), 0] for page in ShopsAndReviews.pages} == times(crawls)
 
@@ -364,25 +306,6 @@ def test_tbloom_done_does_not_overrule_what_a_buffer_has_lost(
     pipelines = {Fails: 1, Raises: 2}
     crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), ITEM_PIPELINES=pipelines)
     assert {page: [1, 1, 0] for page in SaysDone.pages} == times(crawls)
-
-
-class ToFile(OneIsLost):
-    """A feed that is written as it goes."""
-
-
-@MARKS
-def test_items_after_a_lost_batch_are_in_the_file_of_the_next_crawl(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """A local file beside the uploads, to which each crawl appends: no item twice but those that were lost elsewhere."""
-    feeds: dict[str, Any] = {"up://all-%(batch_id)d": {"batch_item_count": 1}}
-    more = uploads(tmp_path, feeds)
-    file = tmp_path / "all.jl"
-    more["FEEDS"][str(file)] = {"format": "jsonlines"}
-    project(*[ToFile] * 3, **marked(mark, tmp_path), **more)
-    lines = file.read_text(encoding="utf-8").splitlines()
-    pages = [*ToFile.pages, "lost"]
-    assert sorted(f'{{"page": "{page}"}}' for page in pages) == sorted(lines)
 
 
 class HasOneOdd(Eight):
@@ -470,48 +393,4 @@ class BreaksOnce(JsonLinesItemExporter):
             raise ValueError("half an item")
 
 
-@MARKS
-def test_a_crawl_ends_whose_feed_cannot_be_finished(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    more = uploads(tmp_path, {"up://all": {"format": "breaks"}})
-    more["FEED_EXPORTERS"] = {"breaks": BreaksOnce}
-    crawls = project(*[OneIsLost] * 3, **marked(mark, tmp_path), **more)
-    assert {page: [1, 1, 0] for page in OneIsLost.pages} == times(crawls)
-
-
 # Commits that fail
-
-
-def crawl_past_a_cut_commit(url: str, settings: dict[str, Any]) -> Any:
-    """No call of the crawl gets through from the time that its last page is fetched until two have failed."""
-    cut = {"from": 10**9}
-
-    def choose(number: int) -> Fault | None:
-        return Fault.CUT_REQUEST if cut["from"] < number <= cut["from"] + 2 else None
-
-    class Cuts(Part):
-        def process_item(self, item: Any) -> Any:
-            if item["page"] == PAGES[-1]:
-                cut["from"] = proxy.calls
-            return item
-
-    with Proxy(url, choose) as proxy:
-        own = {"REDIS_URL": proxy.url, "ITEM_PIPELINES": {Cuts: 1}}
-        ends = crawl_in_turn([InOrder, InOrder], {}, {**settings, **own})
-        return ends, proxy.struck[Fault.CUT_REQUEST]
-
-
-@pytest.mark.check
-def test_a_crawl_repeats_a_commit_that_has_failed(url: str, name: str, client: Any) -> None:
-    """It has a session no more, and all pages are marked."""
-    settings = {
-        **DONE,
-        "TBLOOM_KEY": name,
-        "TBLOOM_SESSION_TTL": 4,
-    }
-    (first, second), cut = Forked(crawl_past_a_cut_commit, url, settings).result()
-    assert cut
-    assert ("finished", 8) == (first.reason, first.stats["tbloom/done"])
-    assert [] == second.fetched
-    assert 0 == client.hlen(f"{{{name}}}:sessions") == client.hlen(f"{{{name}}}:claims")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +13,9 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response, TextResponse
-from scrapy.utils.request import fingerprint
 
-from tbloom import Note, TimeBloom
-from tbloom.bloom.claims.fleet import Pages, failed_queue_of, numbers_of
+from tbloom import TimeBloom
+from tbloom.bloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.done import taking
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked, in_turn
@@ -218,44 +214,6 @@ def test_left_pages_wait_until_the_spider_is_ready(
     first, second = Forked(crawl_prepared, site, settings, ends=ends).result()
     assert ["a", "b", "ready"] == sorted(first)
     assert (["ready", "a"] if ends else ["ready", "c", "a"]) == second
-
-
-class LinksToNothing(Spider):
-    """Fetches what others have left."""
-
-    name = "tests"
-    fetched: list[str]
-
-    async def start(self) -> AsyncIterator[Any]:
-        return
-        yield
-
-    def parse(self, response: Response) -> None:
-        self.fetched.append(response.url[-1])
-
-
-def crawl_what_has_failed(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Which pages a crawl has fetched, and how many it has taken each time."""
-    taking._TAKES, taking._MOST_FAILED = 1, 2
-    fetched, said = list[str](), StringIO()
-    taking.logger.addHandler(logging.StreamHandler(said))
-    taking.logger.setLevel(logging.DEBUG)
-    crawls.run([[(LinksToNothing, {"fetched": fetched})]], **settings)
-    return fetched, re.findall(r"took (\d+) pages", said.getvalue())
-
-
-def test_failed_pages_are_taken_some_at_a_time(url: str, name: str, site: str) -> None:
-    """After a site's outage, they may be hundreds of thousands. All are fetched."""
-    with TimeBloom.from_url(url, name, capacity=1000) as other:
-        for page in range(5):
-            request = Request(f"{site}{page}")
-            fields = json.dumps({"url": request.url, "callback": "parse"})
-            item = fingerprint(request)
-            other.push(item, Note(f"{item.hex()}\n{fields}", failed_queue_of("tests")))
-    settings = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 1000}
-    fetched, taken = Forked(crawl_what_has_failed, settings).result()
-    assert ["0", "1", "2", "3", "4"] == sorted(fetched)
-    assert ["2", "2", "1"] == taken
 
 
 def crawl_around_a_jobdir(

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import signal
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -351,27 +347,6 @@ def test_a_file_that_is_lost_while_it_is_open_is_an_error(path: Path, name: str,
             each.unlink()
 
 
-def test_an_old_sqlite_knows_all_functions(start: Any) -> None:
-    """pachli-android#1852: SQLite has iif() since 3.32, of 2020, and these others came later. Debian 10 and RHEL 8 have older
-    ones."""
-    newer = {"iif", "unixepoch", "format", "sign", "concat", "octet_length", "->", "->>"}
-    first = start()
-    first.claim_many([A], notes=["A"])
-    first.close()
-    second, asked = start(), set[str | None]()
-
-    def note(action: int, _: str | None, name: str | None, *__: object) -> int:
-        if action == sqlite3.SQLITE_FUNCTION:
-            asked.add(name)
-        return sqlite3.SQLITE_OK
-
-    second._database.set_authorizer(note)
-    assert ["A"] == taken(second, 9)
-    second.note_history({A: History("", failures=1)})
-    second.trim_given_up("")
-    assert not newer & asked
-
-
 def test_room_of_claims_that_have_ended_is_used_again(start: Any, path: Path) -> None:
     """The next crawl gives it back to the disk."""
     file, note = Path(f"{path}.claims"), "x" * 500
@@ -488,27 +463,6 @@ def test_a_forked_child_has_no_claims(start: Any) -> None:
     assert [BUSY, NEW] == seen.claim_many([A, B], notes=["A", "B"])
 
 
-FORKS = """
-import os, signal, sys
-from tbloom.local.claims import CrawlLocal
-seen = CrawlLocal(path=sys.argv[1], capacity=1000, error_rate=1e-9)
-seen.open_claims()
-seen.claim_many([b"a" * 20], notes=["A"])
-if child := os.fork():
-    os.waitpid(child, 0)
-    seen.claim_many([b"b" * 20], notes=["B"])
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_child_that_ends_as_python_does_changes_nothing(start: Any, path: Path) -> None:
-    """Python then closes what is open."""
-    process = [sys.executable, "-c", FORKS, str(path)]
-    done = subprocess.run(process, capture_output=True, text=True, check=False)
-    assert (-signal.SIGKILL, "") == (done.returncode, done.stderr)
-    assert ["A", "B"] == taken(start(), 9)
-
-
 def test_a_filter_with_other_parameters_is_not_locked(start: Any) -> None:
     first = start()
     first.commit_many([A])
@@ -516,45 +470,3 @@ def test_a_filter_with_other_parameters_is_not_locked(start: Any) -> None:
     with pytest.raises(ConfigMismatch):
         start(capacity=2000)
     assert [SEEN] == start().claim_many([A])
-
-
-def test_any_calls_leave_what_is_claimed_and_not_done(start: Any) -> None:
-    """Against sets."""
-    draw = random.Random(61)
-    items = [bytes([i]) * 20 for i in range(12)]
-    done, claimed, left = set[bytes](), dict[bytes, str](), dict[bytes, str]()
-    seen = start()
-    for step in range(1500):
-        some, verb = draw.sample(items, draw.randrange(1, 4)), draw.randrange(20)
-        if verb < 9:
-            notes = [draw.choice(["", f"{step} {i}"]) for i in range(len(some))]
-            answers = [SEEN if i in done else BUSY if i in claimed else NEW for i in some]
-            assert answers == seen.claim_many(some, notes=notes)
-            new = {i: n for i, n, answer in zip(some, notes, answers, strict=True) if answer is NEW}
-            claimed |= new
-            left = {i: n for i, n in left.items() if i not in new}
-        elif verb < 12:
-            seen.release_many(some)
-            claimed = {i: n for i, n in claimed.items() if i not in some}
-        elif verb == 12:
-            seen.commit_many(some[:1])
-            done.add(some[0])
-            claimed.pop(some[0], None)
-            left.pop(some[0], None)
-        elif verb < 15:
-            seen.note_history({some[0]: History(failures=step)})
-        elif verb < 18:
-            texts = taken(seen, 2)
-            assert len(texts) == min(2, len(left))
-            found = {i: n for i, n in left.items() if n in texts}
-            assert sorted(found.values()) == sorted(texts)
-            claimed |= found
-            left = {i: n for i, n in left.items() if i not in found}
-        elif verb == 18:
-            seen.clear()
-            done, claimed, left = set(), {}, {}
-        else:
-            seen.close()
-            left |= {i: n for i, n in claimed.items() if n}
-            claimed = {}
-            seen = start()

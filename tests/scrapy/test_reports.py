@@ -20,7 +20,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from scrapy.utils.request import fingerprint
 
-from tbloom import LocalBloom, TimeBloom
+from tbloom import TimeBloom
 from tests.helpers.crawl import Part
 from tests.helpers.projects import (
     LOCAL,
@@ -250,20 +250,6 @@ def test_a_crawler_whose_callback_blocks_the_event_loop_is_not_dead(
 
 
 # Without a server: one process at a time
-
-
-def test_a_second_crawl_on_a_local_filter_ends_at_its_start_and_names_who_has_it(
-    project: Any, tmp_path: Path
-) -> None:
-    """In the same process, too: each line says who holds it."""
-    first, second = project((Three, Three), **marked("done, local", tmp_path))
-    refused, crawled = sorted((first, second), key=lambda end: len(end.fetched))
-    assert ([], "tbloom_error") == (refused.fetched, refused.reason)
-    assert (["/a", "/b", "/c"], "finished") == (sorted(crawled.fetched), crawled.reason)
-    [line] = refused.warnings(str(tmp_path / "seen"))
-    assert line.startswith("ERROR")
-    with LocalBloom(path=tmp_path / "seen", error_rate=1e-9) as seen:
-        assert 3 == seen.info().items
 
 
 class CountsConnections(Project):

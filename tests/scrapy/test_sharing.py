@@ -23,10 +23,7 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
 from tbloom.bloom.claims.fleet import failed_queue_of, queues_of
-from tbloom.bloom.claims.notes import Taken
 from tbloom.bloom.claims.queues import queue_of
-from tbloom.scrapy.done import taking
-from tbloom.scrapy.outage import CrawlBloom
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
@@ -338,31 +335,6 @@ def test_a_crawl_that_is_alone_is_told_as_often_that_it_is_idle(
     assert (["a", "more"], 2) == (own["fetched"], own["stats"]["idles"])
 
 
-class Idle(scrapy.Spider):
-    name = "idle"
-    start = nothing
-
-
-def crawl_idle(settings: dict[str, Any]) -> list[bool]:
-    """Return for each question for left pages whether the crawl said that it waits."""
-    asked = list[bool]()
-
-    def take(*_: Any, idle: bool, main: bool = True) -> Taken:
-        if main:
-            asked.append(idle)
-        return Taken([], 500, others=len(asked) < 3)
-
-    CrawlBloom.take = take  # type: ignore[method-assign]
-    taking._FIRST_PAUSE = taking._PAUSE + 0.1  # as where many wait
-    crawls.run([[(Idle, {})]], **settings)
-    return asked
-
-
-def test_a_crawler_that_makes_long_pauses_still_counts_as_waiting(settings: dict[str, Any]) -> None:
-    """The first question, at its start, is not yet one of a crawler that waits."""
-    assert [False, True, True] == Forked(crawl_idle, settings).result()
-
-
 class Country(scrapy.Spider):
     """Fails for one country, and says for which one it runs."""
 
@@ -475,7 +447,11 @@ NAME, CONSTRUCTOR = (
 
 @pytest.mark.parametrize(
     ("imported", "addon", "constructor"),
-    [(IMPORT, "Addon", CONSTRUCTOR), ("", NAME, ""), ("", NAME, CONSTRUCTOR)],
+    [
+        pytest.param(IMPORT, "Addon", CONSTRUCTOR, marks=pytest.mark.check),
+        pytest.param("", NAME, "", marks=pytest.mark.check),
+        ("", NAME, CONSTRUCTOR),
+    ],
     ids=["class", "name", "name, constructor"],
 )
 def test_an_add_on_of_one_spider_knows_its_arguments(

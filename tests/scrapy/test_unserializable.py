@@ -5,110 +5,20 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
-from scrapy import Request, Selector, Spider
-from scrapy.http import Response, TextResponse
+from scrapy import Request, Spider
+from scrapy.http import Response
 
 from tests.helpers import crawl as crawls
 from tests.helpers.documents import ROOT, blocks
-from tests.helpers.forked import Forked, in_turn
+from tests.helpers.forked import Forked
 from tests.helpers.schedulers import DONE
 from tests.scrapy.test_sharing import wait_for_waiting
-
-
-class Book(BaseModel):
-    title: str
-
-
-def _parse(spider: Unserializable, response: Response) -> dict[str, str]:
-    return spider.parse(response)
-
-
-#: The request's arguments, by the spider.
-KINDS: dict[str, Callable[[Unserializable], dict[str, Any]]] = {
-    "a lambda": lambda spider: {"callback": lambda response: dict(spider.parse(response))},
-    "a partial": lambda spider: {"callback": partial(_parse, spider)},
-    "the crawler": lambda spider: {"meta": {"crawler": spider.crawler}},
-    "a Selector": lambda _: {"cb_kwargs": {"row": Selector(text="<a>")}},
-    "a pydantic model": lambda _: {"meta": {"book": Book(title="Emma")}},
-}
-
-
-class Site(crawls.Part):
-    """A download handler: the first page of the first crawl is answered with the given status."""
-
-    lazy = False
-
-    async def download_request(self, request: Request) -> Response:
-        spider: Any = self.crawler.spider
-        spider.fetched.append(request.url[-1])
-        is_first = spider.number == 0 and len(spider.fetched) == 1
-        return TextResponse(request.url, spider.status if is_first else 200)
-
-    async def close(self) -> None:
-        pass
-
-
-class Unserializable(Spider):
-    """Asks for one page."""
-
-    name = "unserializable"
-    kind: str
-    number: int
-    fetched: list[str]
-    status: int = 200
-    raises: bool = False
-
-    async def start(self) -> AsyncIterator[Any]:
-        yield Request("http://site/a", **KINDS[self.kind](self))
-
-    def parse(self, response: Response, **_: Any) -> dict[str, str]:
-        if self.raises and self.number == 0:
-            raise ZeroDivisionError
-        return {"page": response.url}
-
-
-def crawl_three_times(
-    settings: dict[str, Any], first: dict[str, Any], **arguments: Any
-) -> tuple[list[str], list[dict[str, Any]]]:
-    """The pages that each crawl has fetched, and how it ended; ``first``: further settings of the first one."""
-    one = type("First", (Unserializable,), {"custom_settings": first})
-    given: list[Any] = [{**arguments, "number": i, "fetched": []} for i in range(3)]
-    spiders = (one, Unserializable, Unserializable)
-    ends = crawls.run([[each] for each in zip(spiders, given, strict=True)], **settings)
-    return ["".join(each["fetched"]) for each in given], ends
-
-
-@pytest.fixture
-def fetched(url: str, name: str, claims: Any) -> Any:
-    def fetched(kind: str, first: dict[str, Any] | None = None, **arguments: Any) -> list[str]:
-        settings = {
-            **DONE,
-            "REDIS_URL": url,
-            "TBLOOM_KEY": name,
-            "DOWNLOAD_HANDLERS": {"http": Site},
-        }
-        pages, ends = in_turn(crawl_three_times, settings, first or {}, kind=kind, **arguments)
-        assert ["finished"] * 3 == [end["finish_reason"] for end in ends]
-        assert 1 == ends[0]["stats"]["tbloom/unserializable"]
-        assert 0 == claims()
-        return pages
-
-    return fetched
-
-
-FAILURES = {
-    "its callback raises": {"raises": True},
-    "its status is 503": {"status": 503},
-}
-
 
 # A fleet
 

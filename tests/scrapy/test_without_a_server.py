@@ -24,8 +24,6 @@ from tests.helpers.forked import in_turn
 from tests.helpers.projects import Project, crawl_in_turn, marked, queued, times
 from tests.helpers.schedulers import UNREACHABLE
 from tests.scrapy.test_later_crawls import CASES, Site, crawl_all
-from tests.scrapy.test_unserializable import FAILURES, KINDS, crawl_three_times
-from tests.scrapy.test_unserializable import Site as OneSite
 
 QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
 
@@ -63,21 +61,6 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     """Without a link to it."""
     settings |= {"RETRY_ENABLED": True, "DOWNLOAD_HANDLERS": {"http": Site}}
     assert (CASES[case].fetched, []) == in_turn(crawl_all, CASES[case], settings)
-    assert [] == left()
-
-
-@QUEUES
-@pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.parametrize(
-    "kind", ["the crawler", *(pytest.param(k, marks=pytest.mark.check) for k in KINDS)]
-)
-def test_a_page_that_can_not_be_serialised_is_fetched_by_the_next_crawl_that_links_to_it(
-    settings: Any, left: Any, tmp_path: Path, *, kind: str, failure: str, queue: str
-) -> None:
-    settings |= {"DOWNLOAD_HANDLERS": {"http": OneSite}}
-    first = queued(queue, tmp_path)
-    fetched, _ = in_turn(crawl_three_times, settings, first, kind=kind, **FAILURES[failure])
-    assert ["a", "a", ""] == fetched
     assert [] == left()
 
 
@@ -158,15 +141,6 @@ def test_a_second_process_is_told_that_another_one_works_on_it(
     [line] = end.log
     assert f"TBLOOM_PATH: {tmp_path / 'seen'} is in use by another process" in line
     assert "another TBLOOM_PATH" in line
-
-
-def test_two_crawls_of_a_process_do_not_share_a_file(settings: Any) -> None:
-    """At the same time, that is: one after the other does."""
-    *both, third = in_turn(crawl_in_turn, [(Links, Links), Links], {}, settings)
-    assert [("finished", 2), ("tbloom_error", 0)] == sorted(
-        (end.reason, len(end.fetched)) for end in both
-    )
-    assert ("finished", []) == (third.reason, third.fetched)
 
 
 def test_doctor_does_not_lock(settings: Any, tmp_path: Path) -> None:
