@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tbloom.scrapy.done.middlewares import PageSpiderMiddleware as PageSpiderMiddleware
     from tbloom.scrapy.extras.counts import DistinctCounts
     from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
+    from tbloom.scrapy.extras.moving import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
     from tbloom.scrapy.extras.sitemap import SitemapSpider as SitemapSpider
-    from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
 
 #: Without the names of ``_OTHERS``, so that ``import *`` works without the packages that those names need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
@@ -38,7 +38,7 @@ _OTHERS = {
     "DistinctCounts": "tbloom.scrapy.extras.counts",
     "PageSpiderMiddleware": "tbloom.scrapy.done.middlewares",
     "PageCacheStorage": "tbloom.scrapy.extras.httpcache",
-    "ScrapyRedisFingerprinter": "tbloom.scrapy.fingerprinter",
+    "ScrapyRedisFingerprinter": "tbloom.scrapy.extras.moving",
     "SitemapSpider": "tbloom.scrapy.extras.sitemap",
 }
 

@@ -837,7 +837,6 @@ def test_doctor_names_feeds_that_cannot_be_opened_and_notes_when_others_are_stor
         "a.jsonx": {"format": "jsonx"},
         "nowhere://b": {"format": "csv"},
         "fine-%(name)s-%(time)s.csv": {"format": "csv", "overwrite": True},
-        "c/%(category)s.jl": {"format": "jsonlines"},
         "d.gz": {"format": "csv", "postprocessing": [plugin]},
         "e-%(batch_id)d.gz": {"format": "csv", "postprocessing": [plugin], "batch_item_count": 9},
         "ftp://host/f.csv": {"format": "csv", "store_empty": False},
@@ -862,7 +861,6 @@ def test_doctor_names_feeds_that_cannot_be_opened_and_notes_when_others_are_stor
     ends, batches = "stored at the end of the {}, and so", "FEED_EXPORT_BATCH_ITEM_COUNT"
     batch = "batch" if scrapy.version_info >= (2, 18) else "crawl"
     expected = [
-        ("c/%(category)s.jl", "unless an argument or __init__ gives the spider category"),
         ("d.gz", ends.format("crawl"), batches),
         ("e-%(batch_id)d.gz", ends.format(batch)),
         ("ftp://host/f.csv", ends.format("crawl"), batches),

@@ -53,7 +53,7 @@ from tbloom.cli.kit.filters import Server
 from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.extras.oldqueue import OldQueue
+    from tbloom.scrapy.extras.moving import OldQueue
     from tbloom.scrapy.extras.pushing import Given, SpiderQueue
 
 #: Lines, or requests, in a call.

@@ -195,11 +195,11 @@ class _SeenFile:
     def _find_waiting(self) -> set[bytes]:
         """Find what waits. Return the fingerprints that the file must have; that of a retry may be in it, too."""
         try:
-            from tbloom.scrapy.extras import jobdir  # noqa: PLC0415 - needs Scrapy
+            from tbloom.scrapy.extras import moving  # noqa: PLC0415 - needs Scrapy
 
-            self.waiting = sum(1 for _ in jobdir.stored_requests(self._queue))
+            self.waiting = sum(1 for _ in moving.stored_requests(self._queue))
             is_to_tell = self.waiting and self._is_jobdir
-            found = jobdir.waiting(self._queue, settings_if_here()) if is_to_tell else []
+            found = moving.waiting(self._queue, settings_if_here()) if is_to_tell else []
             self._left_out = {item for item, _ in found}
             return {item for item, is_unfiltered in found if not is_unfiltered}
         except ImportError as error:

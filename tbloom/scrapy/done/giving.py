@@ -40,12 +40,12 @@ class Giving:
         seen: CrawlBloom,
         inbox: Inbox,
         work: Work,
+        *,
+        is_givable: Callable[[Request], bool],
     ) -> None:
+        """``is_givable``: whether other crawlers can fetch a request."""
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
-        self._inbox, self._work = inbox, work
-        #: Queues a request again. Returns whether other crawlers can fetch it.
-        self.put_back: Callable[[Request], object] = bool
-        self.is_givable: Callable[[Request], bool] = bool
+        self._inbox, self._work, self._is_givable = inbox, work, is_givable
         self._keeps = max(1, crawl.crawler.settings.getint("CONCURRENT_REQUESTS"))
         self._is_giving = False
         #: The next look at the queue is not before this time, because nothing could be given at the last one.
@@ -53,15 +53,11 @@ class Giving:
         #: The requests that were given lately, each with the time: Redis may lose what no other crawler has taken yet.
         self._given_lately = deque[tuple[float, Request]]()
 
-    def session_lost(self, *, is_empty: bool) -> None:
-        """If Redis has lost the filter, put the pages back that were given lately: no other crawler may have taken them.
-
-        Each is claimed again before it is fetched.
-        """
+    def session_lost(self, *, is_empty: bool) -> list[Request]:
+        """Return the pages that were given lately, if Redis has lost the filter: no other crawler may have taken them."""
         self._forget_given()
         given, self._given_lately = self._given_lately, deque()
-        for _, request in given if is_empty else ():
-            self.put_back(request)
+        return [request for _, request in given] if is_empty else []
 
     def _forget_given(self) -> None:
         """Forget what was given more than two heartbeats ago."""
@@ -132,6 +128,6 @@ class Giving:
         """Return those that others can fetch. The others are this crawl's next ones: back in the queue, they might lose their place."""
         givable, kept = list[Request](), list[Request]()
         for request in requests:
-            (givable if self.is_givable(request) else kept).append(request)
+            (givable if self._is_givable(request) else kept).append(request)
         self._scheduler.first.extendleft(reversed(kept))
         return givable

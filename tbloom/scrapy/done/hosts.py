@@ -22,8 +22,8 @@ from tbloom.scrapy.hooks.queue import host_of, host_queues, hosts_at_work
 class GivingHosts(Giving):
     """Gives whole hosts to crawlers that wait. Hosts are named as scripts have them: some may be one for them."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         #: The hosts that this crawler may own; with each one with which it has parted, how many links were received until Redis knew
         #: that: they may have been claimed before. No queue has a host whose pages are done, and no reply names a crawler's hosts.
         self._hosts: dict[str, int | None] = {}
@@ -32,10 +32,10 @@ class GivingHosts(Giving):
         """Hear that a page has entered the queue."""
         self._hosts[owned_host(host_of(request))] = None
 
-    def session_lost(self, *, is_empty: bool) -> None:
+    def session_lost(self, *, is_empty: bool) -> list[Request]:
         """See ``Giving.session_lost``. Others may own the hosts."""
         self._hosts.clear()
-        super().session_lost(is_empty=is_empty)
+        return super().session_lost(is_empty=is_empty)
 
     def _choose(self, share: int, waiting: int) -> tuple[list[Request], Hosts | None]:
         """See ``Giving._choose``. The pages are the rest of those hosts with which it has parted, and then all of some others."""

@@ -150,13 +150,13 @@ class Page:
             self.exception, self.words = reason, words_of(error)
 
 
-def why_failed(page: Page, done_statuses: Container[int]) -> str:
-    """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done, unless its items are lost.
+def why_failed(page: Page, done_statuses: Container[int]) -> Why | None:
+    """Return why a page that the scraper has finished has failed; None: it is done, unless its items are lost.
 
     docs/scrapy.md has this as a table. ``done_statuses``: a page is done with these though no callback gets its response.
     ``done/committer.py`` knows later whether its items are lost.
     """
-    said, status = page.answered.meta.get(DONE), page.status
+    said, status, words = page.answered.meta.get(DONE), page.status, page.words
     if said not in (None, True, False):
         message = "meta[%r] of %s: expected True or False, got %r: the page has failed"
         logger.error(message, DONE, page.request, said)
@@ -171,15 +171,10 @@ def why_failed(page: Page, done_statuses: Container[int]) -> str:
     elif status in done_statuses:
         reason = ""
     else:  # a spider middleware has refused a response that was for the callback
-        reason = "input" if status in _SUCCESS else f"status/{status}"
-    return f"{reason} from the cache" if reason and page.is_cached else reason
-
-
-def why_of(page: Page, reason: str) -> Why:
-    """Return why a page has failed for this reason, with the words of its error or its status."""
-    if reason.startswith("status/"):
-        return Why(reason, responses.get(page.status or 0, ""))
-    return Why(reason, *page.words)
+        reason = "input"
+        if status not in _SUCCESS:
+            reason, words = f"status/{status}", (responses.get(status, ""), "")
+    return Why(reason + " from the cache" * page.is_cached, *words) if reason else None
 
 
 class EndedPage(NamedTuple):

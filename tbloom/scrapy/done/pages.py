@@ -33,7 +33,7 @@ from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures, Walls
 from tbloom.scrapy.done.giving import Giving
 from tbloom.scrapy.done.hosts import GivingHosts
-from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, why_of, without
+from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.taking import Taking
@@ -98,8 +98,8 @@ class Pages:
             seen.when_lost(partial(in_loop(), self._session_lost))
             if SHARE.value(crawler.settings) and self.committer.has_notes:
                 kind = GivingHosts if crawl.owns_hosts else Giving
-                self._giving = kind(crawl, scheduler, seen, self.inbox, self.work)
-                self._giving.put_back, self._giving.is_givable = self._requeue, self._is_givable
+                parts = self.inbox, self.work
+                self._giving = kind(crawl, scheduler, seen, *parts, is_givable=self._is_givable)
         crawler.signals.connect(self._engine_started, signals.engine_started)
 
     def _engine_started(self) -> None:
@@ -255,7 +255,9 @@ class Pages:
         if page:
             self._leads_elsewhere(page, pending)
         elif claimed_before:
-            self._is_anothers(claimed_before)
+            # It was claimed again, and another crawler has it. Of its redirects, this one may have claims.
+            self.work.requeued.pop(claimed_before.fingerprints[0], None)
+            self.committer.release(claimed_before.items[1:])
         elif (
             answer is Claim.BUSY
             and pending.version
@@ -283,11 +285,6 @@ class Pages:
             page.holders.update(target.holders if target else ())
             page.counts_as_done = True
         self.work.end(page)
-
-    def _is_anothers(self, token: Token) -> None:
-        """Forget a page that was claimed again, and that another crawler has. Of its redirects, this one may have claims."""
-        self.work.requeued.pop(token.fingerprints[0], None)
-        self.committer.release(token.items[1:])
 
     def _not_settled(self, pending: Pending, error: Exception) -> None:
         """Let the page fail whose link could not be scheduled."""
@@ -437,9 +434,9 @@ class Pages:
         goes_on = again is not None and not page.exception and page.answered.meta.get(DONE) is None
         if goes_on:
             self.work.requeued[page.first] = page
-        elif reason := why_failed(page, self.work.done_statuses):
+        elif why := why_failed(page, self.work.done_statuses):
             self._asked.pop(page.first, None)
-            self.committer.fail(EndedPage.of(page), why_of(page, reason))
+            self.committer.fail(EndedPage.of(page), why)
         else:
             self.committer.add(page)
         if again is not None:
@@ -451,16 +448,13 @@ class Pages:
         for page in pages:
             asked = self._asked.pop(page.first, {})
             if asked and [*asked][-1] not in page.versions:
-                self._follow([*asked.values()][-1])
+                link = [*asked.values()][-1]
+                try:
+                    self.inbox.enter(self._pending(link))
+                except Exception:
+                    logger.exception("%s could not be scheduled", link)
         if self._giving:
             self._giving.look()
-
-    def _follow(self, link: Request) -> None:
-        """Ask about a link again."""
-        try:
-            self.inbox.enter(self._pending(link))
-        except Exception:
-            logger.exception("%s could not be scheduled", link)
 
     # The session
 
@@ -487,8 +481,9 @@ class Pages:
         self.failures.hold_none()
         if is_empty and isinstance(self._seen, CrawlBloom):
             self._taking.wait_for_others(self._seen)
-        if self._giving:
-            self._giving.session_lost(is_empty=is_empty)
+        # Each is claimed again before it is fetched.
+        for request in self._giving.session_lost(is_empty=is_empty) if self._giving else ():
+            self._requeue(request)
         wake_engine(self._crawl.crawler.engine)
 
     # The end of the crawl, in this order

@@ -116,7 +116,7 @@ class StoredItems:
         slots = feed_slots(self._crawler)
         for slot in slots:
             if slot not in self._counts:
-                watch_feed(slot, self)
+                watch_feed(slot, self._takes_item, self._feed_ended)
                 if is_local_feed(slot):
                     self._local.add(slot)
                 try:
@@ -128,23 +128,15 @@ class StoredItems:
                     crawl_of(self._crawler).end(before_start=not engine.running)
         self._counts = {slot: items_taken(slot) for slot in slots}
 
-    def accepts(self, slot: FeedSlot, item: Any) -> None:
-        """See ``FeedWatcher``."""
+    def _takes_item(self, slot: FeedSlot, item: Any) -> None:
         self._accepted.add(slot)
-        if slot.file is None and slot in self._appending:
+        if item is not None and slot.file is None and slot in self._appending:
             begin(slot, item)
 
-    def raises(self, slot: FeedSlot) -> None:
-        """See ``FeedWatcher``."""
-        self._accepted.add(slot)
-
-    def lost(self, slot: FeedSlot) -> None:
-        """See ``FeedWatcher``."""
-        self._slot_closed(slot)
-
-    def stored(self, slot: FeedSlot) -> None:
-        """See ``FeedWatcher``."""
-        self._has_stored[slot] = True
+    def _feed_ended(self, slot: FeedSlot, is_stored: bool) -> None:  # noqa: FBT001 - of a callable
+        self._has_stored[slot] = is_stored
+        if not is_stored:
+            self.ended(slot)
 
     def _slot_closed(self, slot: FeedSlot) -> None:
         self._has_stored.setdefault(slot, False)

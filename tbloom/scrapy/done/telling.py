@@ -16,8 +16,10 @@ class Telling:
 
     def __init__(self, crawl: Crawl, failures: Failures, session_ttl: float) -> None:
         self._crawl, self._failures, self._process = crawl, failures, Process(session_ttl)
-        #: What each session has told last, by its name: the stats, and why pages have failed. And the name of the newest one.
-        self._told, self._newest = dict[str, list[Counter[str]]](), ""
+        #: What each session has told last, by its name, the newest one last: the stats, and why pages have failed.
+        self._told = dict[str, list[Counter[str]]]()
+        #: What has been told of the crawl, and what of that by earlier sessions.
+        self._last = self._before = [Counter[str](), Counter[str]()]
         self._lock = Lock()
         #: Why the crawl has ended; "": it runs.
         self.ended: str = ""
@@ -27,16 +29,11 @@ class Telling:
         found = [self._crawl.counts.copy(), self._failures.reasons.copy()]
         with self._lock:
             if session.name not in self._told:
-                self._newest = session.name
+                self._before, self._told[session.name] = self._last, []
             # A lost session that tells once more, when the next one has begun, tells the same again.
-            if session.name == self._newest:
-                self._told.pop(session.name, None)
-                others = zip(*self._told.values(), strict=True) if self._told else ([], [])
-                own = [
-                    now - sum(before, Counter[str]())
-                    for now, before in zip(found, others, strict=True)
-                ]
-                self._told[session.name] = own
+            if session.name == [*self._told][-1]:
+                self._last, both = found, zip(found, self._before, strict=True)
+                self._told[session.name] = [now - before for now, before in both]
             counts, failed = self._told[session.name]
         # Its pages are the session's, its pace is the crawl's.
         about = self._process.about(found[0]["tbloom/done"]) | {"done": counts["tbloom/done"]}

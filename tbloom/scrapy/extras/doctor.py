@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import traceback
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
@@ -48,7 +47,7 @@ from tbloom.scrapy.settings import (
     expand,
 )
 
-_PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
+_PERSIST = "SCHEDULER_PERSIST"
 #: tbloom's classes, by the setting that names them.
 _OURS = {"ADDONS": "tbloom.scrapy.Addon", "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 #: A fault names at most so many spiders.
@@ -66,34 +65,19 @@ def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
     A fault is a line and, if the setting is in a file, a line with that file. A fault that only some spiders have names them.
     """
     try:
-        _load("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
+        loader = _load("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
+        loaded = loader.from_settings(settings.frozencopy())
     except _FaultError as fault:
         return [_placed(fault, settings)], []
-    project, spiders = list[str](), list[type[Spider] | None]()
-    try:
-        spiders += _spiders(settings, warn_only=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
-        others = settings.getbool(_WARN_ONLY)
-        what = "a spider can't be imported" + ", so none can crawl" * (not others)
         place = _raised_at(error) or _place("SPIDER_MODULES", settings)
-        project.append(_at(place, f"{what}: {_why(error)}"))
-        if others:
-            spiders += _spiders(settings, warn_only=True)
+        return [_at(place, f"a spider can't be imported, so none can crawl: {_why(error)}")], []
     faults, notes = dict[str, list[str]](), dict[str, list[str]]()
     away = dict[str, Exception]()
-    for spider in spiders or [None]:
-        name = spider.name if spider else "spider"
+    for name in loaded.list() or ["spider"]:
+        spider = loaded.load(name) if name in loaded.list() else None
         faults[name], notes[name] = _examine_spider(spider, name, settings, away)
-    return project + _merged(faults), _merged(notes)
-
-
-def _spiders(settings: BaseSettings, *, warn_only: bool) -> list[type[Spider]]:
-    """Return the project's spiders. Raise the error of one that can't be imported, or with ``warn_only`` leave it out."""
-    settings = settings.copy()
-    settings.set(_WARN_ONLY, warn_only, "cmdline")
-    with warnings.catch_warnings(action="ignore"):  # Scrapy makes a warning of a traceback
-        loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings.frozencopy())
-    return [loader.load(name) for name in loader.list()]
+    return _merged(faults), _merged(notes)
 
 
 def _merged(texts: dict[str, list[str]]) -> list[str]:

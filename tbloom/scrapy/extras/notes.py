@@ -184,22 +184,10 @@ def _sitemaps(spider: type[Spider] | None, settings: BaseSettings) -> Iterator[s
 
 
 def _feeds(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:
-    """Yield notes on feeds that may not be opened, are stored at their end only, or replace a file by an empty one."""
+    """Yield notes on feeds that are stored at their end only, or replace a file by an empty one."""
     exporter = FeedExporter(crawler)
-    given = {
-        "time",
-        "batch_time",
-        "batch_id",
-        "crawler",
-        "name",
-        "settings",
-        *dir(crawler.spidercls),
-    }
     for uri, options in exporter.feeds.items():
         storage = exporter.storages.get(urlsplit(uri).scheme, exporter.storages["file"])
-        names = {*re.findall(r"%\((\w+)\)", uri)}
-        if lacking := ", ".join(sorted(names - given)) * (not options["uri_params"]):
-            yield f"FEEDS: {uri}: unless an argument or __init__ gives the spider {lacking}, the crawl ends before its first request"
         if MARK.value(settings) == "done" and not is_written_at_once(
             exporter.exporters[options["format"]], storage, options
         ):
@@ -211,5 +199,6 @@ def _feeds(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:
             what = f"FEEDS: {uri}: its items are stored at the end of the {ends}, and so pages are marked then"
             yield what + ": FEED_EXPORT_BATCH_ITEM_COUNT makes batches" * (ends == "crawl")
         is_replaced = options.get("overwrite", not issubclass(storage, LOCAL_STORAGES))
-        if options["store_empty"] and is_replaced and names.isdisjoint({"time", "batch_time"}):
+        is_dated = "%(time)" in uri or "%(batch_time)" in uri
+        if options["store_empty"] and is_replaced and not is_dated:
             yield f"FEEDS: {uri}: a crawl without new items replaces the file by an empty one: set 'store_empty': False"

@@ -41,7 +41,7 @@ from tbloom.scrapy.done.serialize import (
     request_from_text,
     write_note,
 )
-from tbloom.scrapy.extras.oldqueue import OldQueue, open_old_queue
+from tbloom.scrapy.extras.moving import OldQueue, open_old_queue
 from tbloom.scrapy.hooks.downloader import make_fingerprinter
 from tbloom.scrapy.hooks.queue import rules_of
 from tbloom.scrapy.meta import arguments_of, look_of, version_of

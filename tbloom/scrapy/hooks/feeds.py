@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from scrapy import signals
 from scrapy.crawler import Crawler
@@ -32,29 +32,19 @@ _AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
 LOCAL_STORAGES: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
 
 
-class FeedWatcher(Protocol):
-    """What is told about a feed."""
+def watch_feed(
+    slot: Any, takes: Callable[[Any, Any], object], ended: Callable[[Any, bool], object]
+) -> None:
+    """Tell what becomes of a feed's items.
 
-    def accepts(self, slot: Any, item: Any) -> object:
-        """Hear that the feed is about to export an item."""
-
-    def raises(self, slot: Any) -> object:
-        """Hear that the feed's filter has raised an exception."""
-
-    def lost(self, slot: Any) -> object:
-        """Hear that the exporter could not write its end, whereupon Scrapy neither stores the file nor says so."""
-
-    def stored(self, slot: Any) -> object:
-        """Hear that the storage has stored the file."""
-
-
-def watch_feed(slot: Any, watcher: FeedWatcher) -> None:
-    """Tell the watcher what becomes of a feed's items.
+    ``takes``: called with the feed and an item that it is about to export; without the item (None) if its filter has raised an
+    exception. ``ended``: called with the feed, and whether the storage has stored the file; or whether the exporter could not write
+    its end, whereupon Scrapy neither stores the file nor says so.
 
     Without it, pages with items in feeds that are stored at their end fail. Others are committed though a filter, an exporter, or an
     exporter's end has raised an exception, which Scrapy only logs.
     """
-    slot.filter = _WatchedFilter(slot, watcher)
+    slot.filter = _WatchedFilter(slot, takes)
     finish, storage = slot.finish_exporting, slot.storage
     store = storage.store
 
@@ -62,11 +52,11 @@ def watch_feed(slot: Any, watcher: FeedWatcher) -> None:
         try:
             finish()
         except BaseException:
-            watcher.lost(slot)
+            ended(slot, False)  # noqa: FBT003 - of a callable
             raise
 
     def note(result: Any) -> Any:
-        watcher.stored(slot)
+        ended(slot, True)  # noqa: FBT003
         return result
 
     async def note_later(storing: Any) -> Any:
@@ -84,8 +74,8 @@ def watch_feed(slot: Any, watcher: FeedWatcher) -> None:
 class _WatchedFilter:
     """A feed's filter. Scrapy exports an item right after it was accepted."""
 
-    def __init__(self, slot: Any, watcher: FeedWatcher) -> None:
-        self._slot, self._filter, self._watcher = slot, slot.filter, watcher
+    def __init__(self, slot: Any, takes: Callable[[Any, Any], object]) -> None:
+        self._slot, self._filter, self._takes = slot, slot.filter, takes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._filter, name)
@@ -94,10 +84,10 @@ class _WatchedFilter:
         try:
             is_accepted: bool = self._filter.accepts(item)
         except Exception:
-            self._watcher.raises(self._slot)
+            self._takes(self._slot, None)
             raise
         if is_accepted:
-            self._watcher.accepts(self._slot, item)
+            self._takes(self._slot, item)
         return is_accepted
 
 
