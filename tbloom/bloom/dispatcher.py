@@ -165,8 +165,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         yield from self._ask_layout(shard, calls.open_(view, shard, store=True, known=known))
         if not view.layout(shard).generation:  # it was refused, and is asked again
             return
-        self._stored.pop(shard, None)
-        if known:
+        if self._stored.pop(shard, None) and known:  # else another thread has begun it, too
             [lost] = yield from request([Call(("HGET", self.config.keys.state(shard), "lost"))])
             self.lost += lost is not None
 
