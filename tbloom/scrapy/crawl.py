@@ -20,7 +20,6 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom import LocalBloom
-from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.bloom.claims.queues import queue_of, unnamed
 from tbloom.errors import TBloomError
 from tbloom.scrapy.hooks.engine import (
@@ -196,16 +195,6 @@ class Crawl:
         if self._arguments is None:
             return _UNKNOWN
         return _UNNAMED % ", ".join(names) if (names := unnamed(self._arguments)) else ""
-
-    @cached_property
-    def failed_queue(self) -> str:
-        """The queue of pages that have failed, for the next crawl."""
-        return failed_queue_of(self.queue)
-
-    @cached_property
-    def given_up_queue(self) -> str:
-        """The queue of pages that are given up."""
-        return given_up_queue_of(self.queue)
 
     def count(self, stat: str, times: int = 1) -> None:
         """Add to one of the crawl's stats, if it has begun."""

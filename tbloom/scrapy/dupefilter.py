@@ -149,6 +149,7 @@ class DupeFilter(RFPDupeFilter):
             await crawl.link_calls.run(first)
             if isinstance(self.requests, Pages) and isinstance(crawl.seen, CrawlBloom):
                 await self._join(crawl.seen)
+                # After an error, the next crawl deletes them.
                 crawl.page_calls.begin(crawl.seen.forget_old_records, bool)
             # Here, because the fingerprinter is not made for threads.
             call = partial(summarize, crawl.seen, described(self.fingerprinter))

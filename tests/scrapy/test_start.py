@@ -17,7 +17,6 @@ import pytest
 import redis
 import scrapy
 from scrapy import Request
-from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.extensions.httpcache import DummyPolicy
 from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
@@ -675,34 +674,6 @@ def test_what_does_not_fit_several_crawlers_is_a_note_and_no_fault(
     assert len(notes) == bool(expected)
     start = expected.replace("LOSES", f"{next(iter(settings.get('FEEDS', [''])))}' loses")
     assert "".join(notes).startswith(start and f"with several crawlers: {start}")
-
-
-ROBOTS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
-
-
-class OwnRobots(RobotsTxtMiddleware):
-    """A project's."""
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_noted"),
-    [
-        ({}, True),
-        ({"ROBOTSTXT_OBEY": False}, False),
-        ({"CONCURRENT_REQUESTS": 1}, False),
-        ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, True),
-        ({"DOWNLOADER_MIDDLEWARES": {ROBOTS: None, OwnRobots: 100}}, False),
-        ({"DOWNLOADER_MIDDLEWARES": {RobotsTxtMiddleware: None}}, False),
-        ({"DOWNLOADER_MIDDLEWARES": {"gone.Middleware": 1}}, False),  # Scrapy says that
-    ],
-)
-def test_forbidden_pages_that_scrapy_fetches_are_a_note(
-    url: str, name: str, settings: dict[str, Any], *, is_noted: bool
-) -> None:
-    own = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, "ROBOTSTXT_OBEY": True}
-    found, notes = examine(Settings({**own, **settings}))
-    assert [] == found
-    assert is_noted == any(note.startswith("ROBOTSTXT_OBEY: with Scrapy 2.14") for note in notes)
 
 
 def made_like(path: str) -> type:

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from tbloom import History
 from tbloom.arguments import check_keep
+from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.failures import Failures
@@ -128,9 +129,8 @@ class Committer:
 
     def failure(self, failures: int, why: Why) -> History:
         """Return what the claim of a page says that has failed in so many crawls in a row, and why it has now."""
-        queues = self._crawl.failed_queue, self._crawl.given_up_queue
-        queue = queues[failures >= MOST_FAILURES]
-        return History(queue, failures=failures, **why._asdict())
+        queue_of = given_up_queue_of if failures >= MOST_FAILURES else failed_queue_of
+        return History(queue_of(self._crawl.queue), failures=failures, **why._asdict())
 
     def give_up(self, item: bytes, url: str, history: History, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""

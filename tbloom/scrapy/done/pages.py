@@ -31,8 +31,7 @@ from tbloom import Claim, Note
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures, Walls
-from tbloom.scrapy.done.giving import Giving
-from tbloom.scrapy.done.hosts import GivingHosts
+from tbloom.scrapy.done.giving import Giving, GivingHosts
 from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.stored import StoredItems

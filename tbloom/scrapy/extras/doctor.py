@@ -134,13 +134,21 @@ def _check(
     _switch_on(settings, has_add_on=Addon in components)
     if DistinctCounts in components:
         with _saying_as_a_crawl(settings, COUNTS):
-            _ask_counters(settings, name, away)
+            counter = make_counters(settings, name)[KINDS[0]]
+            with closing(counter.client), _asking(settings, away):
+                counter.count()
     with _saying_as_a_crawl(settings, FILTER):
         check_settings(settings)
         _check_mark(settings, has_add_on=Addon in components)
         is_local = STORE.value(settings) == "local"
         warned = _read_file(settings, name) if is_local else _ask_filter(settings, name, away)
-    _check_feeds(crawler)
+    refused = ""
+    with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
+        refused = next(refused_feeds(crawler), "")
+    if refused:
+        raise _FaultError(
+            f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {refused}"
+        )
     return warned
 
 
@@ -204,12 +212,6 @@ def _asking(settings: BaseSettings, away: dict[str, Exception]) -> Iterator[None
         raise
 
 
-def _ask_counters(settings: BaseSettings, name: str, away: dict[str, Exception]) -> None:
-    counter = make_counters(settings, name)[KINDS[0]]
-    with closing(counter.client), _asking(settings, away):
-        counter.count()
-
-
 def _ask_filter(settings: BaseSettings, name: str, away: dict[str, Exception]) -> list[str]:
     make_store(settings, name).close()  # else a wrong TBLOOM_RETRY_FOR would not be found
     seen: Any = make_store(settings, name, retry_for=0)
@@ -231,17 +233,6 @@ def _read_file(settings: BaseSettings, name: str) -> list[str]:
     with closing(make_store(settings, name)) as seen:
         seen.contains_many([b"a"])
     return []
-
-
-def _check_feeds(crawler: Crawler) -> None:
-    """Raise the fault of the first feed that can't be opened."""
-    refused = ""
-    with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
-        refused = next(refused_feeds(crawler), "")
-    if refused:
-        raise _FaultError(
-            f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {refused}"
-        )
 
 
 # Texts and places

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import scrapy
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
-from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.extensions.feedexport import FeedExporter
 from scrapy.http import Response
 from scrapy.pqueues import DownloaderAwarePriorityQueue
@@ -24,7 +23,6 @@ from scrapy.utils.misc import load_object
 from tbloom.scrapy.extras.sitemap import SitemapSpider
 from tbloom.scrapy.hooks.feeds import LOCAL_STORAGES, is_written_at_once
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, STORE, TAKE_OVER, done_statuses
-from tbloom.version import NEWEST_TESTED, OLDEST_SCRAPY
 
 #: Formats that several crawlers can append to one file, a line at a time.
 _LINES = {"jsonlines", "jsonl", "jl", "csv"}
@@ -53,7 +51,6 @@ def notes_on(
         yield from (f"with several crawlers: {each}" for each in _clashes(settings))
     yield from _pipelines(settings)
     yield from _cached_failures(settings)
-    yield from _passing_robots(settings)
     yield from _sitemaps(spider, settings)
     yield from _feeds(crawler, settings)
 
@@ -147,20 +144,6 @@ def _cached_failures(settings: BaseSettings) -> Iterator[str]:
         yield (
             f"HTTPCACHE_ENABLED: the cache serves a failed page's response ({', '.join(map(str, served))}) to the next crawls as well, "
             f"so that the page fails again: let HTTPCACHE_POLICY refuse it, as Scrapy's own does with {name} = {ignored}"
-        )
-
-
-def _passing_robots(settings: BaseSettings) -> Iterator[str]:
-    """Yield a note if pages that robots.txt forbids may be fetched all the same: the Scrapy that is installed has this fault."""
-    is_faulty = OLDEST_SCRAPY <= scrapy.version_info[:2] <= NEWEST_TESTED["scrapy"]
-    if not (is_faulty and settings.getbool("ROBOTSTXT_OBEY")):
-        return
-    middlewares = settings.getwithbase("DOWNLOADER_MIDDLEWARES")
-    places = {load_object(path): place for path, place in middlewares.items()}
-    if places.get(RobotsTxtMiddleware) is not None and settings.getint("CONCURRENT_REQUESTS") > 1:
-        yield (
-            "ROBOTSTXT_OBEY: with Scrapy 2.14 to 2.19, forbidden pages are fetched if their requests wait together for a host's "
-            "robots.txt, in each crawler: set CONCURRENT_REQUESTS = 1, or take the middleware of tbloom's recipe 'A robots.txt that every request heeds'"
         )
 
 
