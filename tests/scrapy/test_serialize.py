@@ -38,7 +38,6 @@ from tbloom.scrapy.done.serialize import (
     NotSerializable,
     Unreadable,
     _state,
-    read_request,
     read_token,
     request_from_text,
     request_to_text,
@@ -245,7 +244,7 @@ def restored(request: Request) -> Request:
     """The request, from its packed note."""
     text = request_to_text(request, SPIDER)
     assert len(text.encode()) <= 65536
-    return read_request(unpack(pack(f"ab\n{text}")), SPIDER)
+    return request_from_text(unpack(pack(text)), SPIDER)
 
 
 def refusal(request: Request) -> NotSerializable:
@@ -520,7 +519,7 @@ def test_what_a_version_of_a_spider_can_not_read_has_a_name(
     fields: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(Unreadable) as caught:
-        read_request(f"ab\n{json.dumps({'url': URL, **fields})}", SPIDER)
+        request_from_text(json.dumps({"url": URL, **fields}), SPIDER)
     assert name == caught.value.name
 
 

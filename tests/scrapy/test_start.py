@@ -524,7 +524,7 @@ class F(A):
         "✗ spider e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
         "  spiders.py: TBLOOM_SLCES",
         "✗ spider f: update_settings of a spider fails: TypeError: 'NoneType'",
-        "  spiders.py, line 18",
+        "  spiders.py:18",
         "4 faults",
     )
     assert len(starts) == len(lines)
@@ -550,7 +550,7 @@ def test_doctor_names_a_spider_that_cannot_be_imported(
     """The file, not SPIDER_MODULES (scrapy#2518, #2602). A crawl of any other spider ends, too."""
     code, lines = doctor_of(tmp_path, url, f"import scrapy\n{wrong}")
     assert lines[0].startswith(f"✗ a spider can't be imported, so none can crawl: {why}")
-    assert (1, 3, f"  spiders.py, line {line}") == (code, len(lines), lines[1])
+    assert (1, 3, f"  spiders.py:{line}") == (code, len(lines), lines[1])
 
 
 @pytest.mark.parametrize(

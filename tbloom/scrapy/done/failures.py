@@ -81,9 +81,8 @@ class Failures:
         self.pages: dict[str, FailedPage] = {}
         #: Why pages have failed, or were given up, and how often.
         self.reasons: Counter[str] = Counter()
-        #: By their first fingerprints, why pages have failed that are left to the next crawl; and of some of them, what the log says.
-        self._left = dict[str, str]()
-        self._examples = dict[str, str]()
+        #: By their first fingerprints, why pages have failed that are left to the next crawl, with what the log says of the first ones.
+        self._left = dict[str, tuple[str, str]]()
 
     def add(self, page: EndedPage, why: Why) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
@@ -103,11 +102,10 @@ class Failures:
         failed = self.pages[first]
         failed.until, failed.is_held = math.inf, False
         self._left.pop(first, None)
-        self._examples.pop(first, None)
 
     def forget(self, first: str) -> None:
         """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
-        for known in (self.pages, self._left, self._examples):
+        for known in (self.pages, self._left):
             known.pop(first, None)
 
     @property
@@ -128,9 +126,8 @@ class Failures:
 
     def count_failed(self, page: EndedPage, why: Why) -> None:
         """Count a page that has failed, and that the next crawl fetches again."""
-        self._left[page.first] = why.reason
-        if page.first in self._examples or len(self._examples) < _SHOWN_URLS:
-            self._examples[page.first] = f"{page.url} ({why.words})" if why.words else page.url
+        example = f"{page.url} ({why.words})" if why.words else page.url
+        self._left[page.first] = why.reason, example if len(self._left) < _SHOWN_URLS else ""
         self.count("failed", why.reason)
 
     def count_given_up(self, url: str, reason: str, why: str) -> None:
@@ -144,7 +141,7 @@ class Failures:
         """Log how many pages are left to the next crawl, why, and some of them."""
         if self._left:
             message = "%d pages have failed, and the next crawl fetches them again (%s)%s"
-            reasons = Counter(self._left.values()).most_common()
-            shown = ", ".join(f"{reason}: {n}" for reason, n in reasons)
-            examples = ", for example " * bool(self._examples) + " ".join(self._examples.values())
-            logger.warning(message, len(self._left), shown, examples)
+            reasons, examples = zip(*self._left.values(), strict=True)
+            counted = ", ".join(f"{why}: {n}" for why, n in Counter(reasons).most_common())
+            shown = " ".join(filter(None, examples))
+            logger.warning(message, len(self._left), counted, shown and f", for example {shown}")

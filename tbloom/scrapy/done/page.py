@@ -218,10 +218,10 @@ def words_of(error: BaseException | None) -> tuple[str, str]:
         said = ""
     if "://" in said:
         said = _URL.sub(lambda url: without_secrets(url[0]), said)
-    return " ".join(said.split())[:_KEPT], _where(error)
+    return " ".join(said.split())[:_KEPT], place_of(error)
 
 
-def _where(error: BaseException | None) -> str:
+def place_of(error: BaseException | None) -> str:
     """Return the last place in the project's own code at which the error was raised: "shop/spiders/books.py:41"; "": there is none."""
     where = ""
     for frame, line in walk_tb(error.__traceback__ if error else None):

@@ -130,11 +130,6 @@ def look_in_note(item: bytes, head: str) -> bytes:
     return item + bytes.fromhex(form[2] or "") if form else item
 
 
-def read_request(note: str, spider: Spider) -> Request:
-    """Return the request of a note. Raise Unreadable if it can't be restored."""
-    return request_from_text(note.partition("\n")[2], spider)
-
-
 def _to_text(request: Request, spider: Spider) -> str:
     fields = _to_dict(request, spider)
     fields["meta"] = {key: plain(value) for key, value in request.meta.items() if key != TOKEN}

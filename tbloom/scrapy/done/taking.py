@@ -26,7 +26,7 @@ from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
-from tbloom.scrapy.done.serialize import Unreadable, read_request, read_token
+from tbloom.scrapy.done.serialize import Unreadable, read_token, request_from_text
 from tbloom.scrapy.hooks.engine import is_downloading, wake_engine
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import WHEN_IDLE
@@ -189,7 +189,8 @@ class Taking:
                 logger.error("A page is not taken: %s", error)
                 continue
             try:
-                found.pages.append((read_request(note.text, self._crawl.spider), token))
+                text = note.text.partition("\n")[2]
+                found.pages.append((request_from_text(text, self._crawl.spider), token))
             except Unreadable as error:
                 found.unreadable[token.items[0]] = token, error.name
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
@@ -25,6 +24,7 @@ from scrapy.utils.project import ENVVAR
 from tbloom.engine.server import is_read_only
 from tbloom.errors import TBloomError
 from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.done.page import place_of
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.notes import notes_on, shares_queue
@@ -265,13 +265,8 @@ def _why(error: BaseException) -> str:
 def _raised_at(error: BaseException) -> str:
     """Return the project's last line on the way to the error; "" if none of its lines is."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_relative(error.filename)}, line {error.lineno}"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(_relative(frame.filename))
-        # An environment of Python may be in the project's folder.
-        if not (path.is_absolute() or "site-packages" in path.parts or path.name.startswith("<")):
-            return f"{path}, line {frame.lineno}"
-    return ""
+        return f"{_relative(error.filename)}:{error.lineno}"
+    return place_of(error)
 
 
 def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None = None) -> str:
