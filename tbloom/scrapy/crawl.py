@@ -48,8 +48,7 @@ _UNNAMED = (
     "pages. Give a text, a number, or a list, tuple or dict of these as well to keep crawls apart"
 )
 _UNKNOWN = (
-    "the spider's arguments are not known, because its class has a constructor, and it was made before tbloom was imported: crawls share "
-    "their pages whatever these are. "
+    "the spider's arguments are not known, because it was made before tbloom was imported: crawls share their pages whatever these are. "
     "In custom_settings, give ADDONS the class in place of its name: from tbloom.scrapy import Addon"
 )
 
@@ -165,8 +164,6 @@ class Crawl:
         #: How often each stat was counted, also where the project keeps no stats.
         self.counts: Counter[str] = Counter()
         self._logged = set[str]()
-        # Now, because components may give the spider further attributes.
-        self._arguments = spider_arguments(crawler)
 
     @cached_property
     def spider(self) -> Spider:
@@ -187,14 +184,14 @@ class Crawl:
     @cached_property
     def queue(self) -> str:
         """The queue of the spider's left pages: of those that crawls of the project with the same arguments have left."""
-        return queue_of(self.spider.name, self._arguments or {}, self.project)
+        return queue_of(self.spider.name, spider_arguments(self.crawler) or {}, self.project)
 
     @property
     def warning_of_arguments(self) -> str:
         """What a log says of spider's arguments that the queue's name lacks; "" if it lacks none."""
-        if self._arguments is None:
+        if (arguments := spider_arguments(self.crawler)) is None:
             return _UNKNOWN
-        return _UNNAMED % ", ".join(names) if (names := unnamed(self._arguments)) else ""
+        return _UNNAMED % ", ".join(names) if (names := unnamed(arguments)) else ""
 
     def count(self, stat: str, times: int = 1) -> None:
         """Add to one of the crawl's stats, if it has begun."""

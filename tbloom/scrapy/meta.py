@@ -62,19 +62,13 @@ class _Own:
 
 def plain(value: Any) -> Any:
     """Return the value as it was."""
-    return _made(type(value).__mro__[2], value) if isinstance(value, _Own) else value
+    return type(value).__mro__[2](value) if isinstance(value, _Own) else value
 
 
-def _made(kind: Any, value: Any) -> Any:
-    """Return the value as an object of this class, which is or derives from the value's class."""
-    if issubclass(kind, datetime):
-        return kind.combine(value.date(), value.timetz())
-    return kind.fromordinal(value.toordinal()) if issubclass(kind, date) else kind(value)
-
-
+#: Equal values of these classes may be one object.
 _OWN: dict[type[Any], type[Any]] = {
     kind: type(kind.__name__, (_Own, kind), {"__module__": kind.__module__})
-    for kind in (int, float, str, bytes, datetime, date)
+    for kind in (int, float, str, bytes)
 }
 
 
@@ -83,7 +77,7 @@ def own_values(request: Request) -> None:
     meta = request.meta
     for key in _KEYS & meta.keys():
         own = _OWN.get(type(meta[key]))
-        meta[key] = _made(own, meta[key]) if own else copy(meta[key])
+        meta[key] = own(meta[key]) if own else copy(meta[key])
 
 
 def drop_copied(request: Request, source: Any) -> None:

@@ -74,22 +74,8 @@ def keep_spider_arguments() -> None:
 
 
 def spider_arguments(crawler: Crawler) -> dict[str, Any] | None:
-    """Return the arguments with which the crawler has made its spider.
-
-    If it did so before ``keep_spider_arguments``, they are the spider's attributes, or None: not known, because its class has a
-    constructor of its own.
-    """
-    kept: dict[str, Any] | None = vars(crawler).get("tbloom_arguments")
-    spider = crawler.spider
-    if kept is not None or spider is None:
-        return kept or {}
-    kind = type(spider)
-    if not all(
-        each.__module__.startswith("scrapy.") for each in (kind.__init__, kind.from_crawler)
-    ):
-        return None
-    usual = {*vars(kind(spider.name)), "crawler", "settings"}
-    return {name: value for name, value in vars(spider).items() if name not in usual}
+    """Return the arguments with which the crawler has made its spider; None: it did so before ``keep_spider_arguments``."""
+    return vars(crawler).get("tbloom_arguments")
 
 
 def call_soon(call: Callable[..., object], *arguments: Any) -> None:
