@@ -228,7 +228,9 @@ class Crawl:
     def _feeds_opened(self) -> None:
         """End a crawl whose items would go nowhere. This is called after the feed exporter."""
         if not self.is_ending and (feed := unopened_feed(self.crawler)):
-            logger.error("The crawl ends: a feed of FEEDS can't be opened: %s", feed)
+            logger.error(
+                "The crawl ends: a feed of FEEDS can't be opened, as the log says above: %s", feed
+            )
             self.end(before_start=True)
 
     def _is_back(self) -> None:

@@ -216,8 +216,9 @@ class DupeFilter(RFPDupeFilter):
         try:
             await self.requests.finish(reason)
             if stats and not crawl.is_ending:
-                found = await crawl.page_calls.run(partial(window_stats, seen))
-                for name, value in found.items():
+                for name, value in (
+                    await crawl.page_calls.run(partial(window_stats, seen))
+                ).items():
                     if value is not None:
                         stats.set_value(name, value)
         finally:

@@ -194,18 +194,15 @@ def test_a_crawl_ends_before_its_first_request_if_a_feed_is_not_open(
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         f"{tmp_path}/a.jsonx": ({"format": "jsonx"}, "Unknown feed format: jsonx"),
         "nowhere://a.csv": ({"format": "csv"}, "Unknown feed storage scheme: nowhere"),
-        f"{tmp_path}/%(category)s.csv": ({"format": "csv"}, "KeyError: 'category'"),
-        f"{tmp_path}/b.csv": (
-            {"format": "csv", "uri_params": no_such_bucket},
-            "LookupError: no bucket for project",
-        ),
+        f"{tmp_path}/%(category)s.csv": ({"format": "csv"}, "%(category)s.csv"),
+        f"{tmp_path}/b.csv": ({"format": "csv", "uri_params": no_such_bucket}, "b.csv"),
         f"{tmp_path}/c.csv": ({"format": "csv", "batch_item_count": 2}, "must be in the feed URI"),
     }
     for uri, (options, why) in wrong.items():
         feeds = {str(first): {"format": "json", "overwrite": True}, uri: options}
         feeds[f"{tmp_path}/last.csv"] = {"format": "csv"}
         [crawl] = project(Eight, **settings, FEEDS=feeds)
-        [line] = crawl.warnings("The crawl ends: a feed of FEEDS can't be opened: ", uri)
+        [line] = crawl.warnings("The crawl ends: a feed of FEEDS can't be opened, as the log says")
         assert (why in line, "tbloom_error") == (True, crawl.reason)
         assert [] == crawl.fetched
     [crawl] = project(Eight, **settings, FEEDS={uri: {"format": "csv"}})

@@ -40,7 +40,7 @@ def _by_digest(digests: Iterable[bytes], flow: Flow[list[T]]) -> Flow[dict[bytes
 class ClaimVerbs(Verbs[Client]):
     """The common base of ``TimeBloom`` and ``AsyncTimeBloom``."""
 
-    #: Whether the log tells what others have taken over, and what is not committed. Of a crawl's filter, the crawl's report does.
+    #: Whether the log tells what is not committed. Of a crawl's filter, the crawl's report does.
     _warns: bool = True
 
     def _warn_of_taken_over(self) -> None:
@@ -48,9 +48,8 @@ class ClaimVerbs(Verbs[Client]):
         taken_over = self._claims.taken_over
         if count := len(taken_over):
             taken_over.clear()
-            if self._warns:
-                message = "%r: other sessions had taken over %d items before they were committed: the work may be done twice"
-                logger.warning(message, self.name, count)
+            message = "%r: other sessions had taken over %d items before they were committed: the work may be done twice"
+            logger.warning(message, self.name, count)
 
     def _warn_of_uncommitted(self) -> None:
         """Log the number of failed commits, which nobody will send again."""

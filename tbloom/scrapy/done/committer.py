@@ -77,8 +77,6 @@ class Committer:
         self._unstored = defaultdict[object, list[EndedPage]](list)
         #: Pages that are done, and not known to be committed, by their items.
         self.uncommitted: dict[bytes, EndedPage] = {}
-        #: How many of its items were committed after others had taken them over.
-        self._taken_over = 0
         self._outbox = _Outbox()
         self._timer: Any = None
         self._is_sending = False
@@ -235,8 +233,7 @@ class Committer:
                 for item in page.items:
                     looks[page.keep].append(look_of(item, bytes.fromhex(version), config))
         for keep, of_pages in items.items():
-            answers = seen.commit_many([*of_pages, *looks[keep]], keep)
-            self._taken_over += answers[: len(of_pages)].count(False)
+            seen.commit_many([*of_pages, *looks[keep]], keep)
         if outbox.histories:
             seen.note_history(outbox.histories)
         if outbox.released:
@@ -280,10 +277,7 @@ class Committer:
             self.send()
 
     def report(self) -> None:
-        """Log how many pages are done and not committed, and how many others have taken over."""
+        """Log how many pages are done and not committed."""
         if self.uncommitted:
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, len({page.first for page in self.uncommitted.values()}))
-        if self._taken_over:
-            message = "%d pages were taken over by other crawlers before they were marked, and may be fetched twice"
-            logger.warning(message, self._taken_over)

@@ -28,7 +28,7 @@ from tbloom.scrapy.done.page import place_of
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.notes import notes_on, shares_queue
-from tbloom.scrapy.hooks.feeds import refused_feeds
+from tbloom.scrapy.hooks.feeds import refused_feed
 from tbloom.scrapy.options import (
     error_line,
     make_store,
@@ -144,7 +144,7 @@ def _check(
         warned = _read_file(settings, name) if is_local else _ask_filter(settings, name, away)
     refused = ""
     with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
-        refused = next(refused_feeds(crawler), "")
+        refused = refused_feed(crawler)
     if refused:
         raise _FaultError(
             f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {refused}"

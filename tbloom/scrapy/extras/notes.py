@@ -51,7 +51,7 @@ def notes_on(
         yield from (f"with several crawlers: {each}" for each in _clashes(settings))
     yield from _pipelines(settings)
     yield from _cached_failures(settings)
-    yield from _sitemaps(spider, settings)
+    yield from _sitemaps(spider)
     yield from _feeds(crawler, settings)
 
 
@@ -147,7 +147,7 @@ def _cached_failures(settings: BaseSettings) -> Iterator[str]:
         )
 
 
-def _sitemaps(spider: type[Spider] | None, settings: BaseSettings) -> Iterator[str]:
+def _sitemaps(spider: type[Spider] | None) -> Iterator[str]:
     """Yield a note if a spider that reads sitemaps does not fetch a page again that has changed."""
     if not (spider and issubclass(spider, ScrapysSitemapSpider)):
         return
@@ -156,14 +156,6 @@ def _sitemaps(spider: type[Spider] | None, settings: BaseSettings) -> Iterator[s
             "Scrapy's SitemapSpider: the filter drops its sitemaps, and pages that have changed, within the window: "
             "tbloom.scrapy.SitemapSpider reads the sitemaps, and fetches such pages"
         )
-    elif spider.sitemap_lastmod and settings.getbool("HTTPCACHE_ENABLED"):
-        policy = load_object(settings["HTTPCACHE_POLICY"])(settings)
-        request = Request("https://example.com/")
-        if policy.is_cached_response_fresh(Response(request.url), request):
-            yield (
-                "HTTPCACHE_ENABLED: the cache serves a page that has changed as it was: set HTTPCACHE_POLICY = "
-                "'scrapy.extensions.httpcache.RFC2616Policy', which asks the site, or leave the cache out"
-            )
 
 
 def _feeds(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:

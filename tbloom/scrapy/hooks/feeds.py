@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from copy import copy
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
-from scrapy.settings import Settings
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
@@ -108,53 +106,35 @@ def open_no_feeds(crawler: Crawler) -> None:
 
 
 def unopened_feed(crawler: Crawler) -> str:
-    """Return which feed is not open, and why; "" if all are, or if the project has a feed exporter of its own.
+    """Return which feed is not open, or why; "" if all are, or if the project has a feed exporter of its own.
 
     Without it, Scrapy logs an ERROR, and the crawl stores nothing.
     """
     exporter = crawler.get_extension(FeedExporter)
     if exporter is None:
-        extensions = map(
-            load_object, build_component_list(crawler.settings.getwithbase("EXTENSIONS"))
-        )
-        return next(refused_feeds(crawler), "") if FeedExporter in extensions else ""
+        extensions = build_component_list(crawler.settings.getwithbase("EXTENSIONS"))
+        return refused_feed(crawler) if FeedExporter in map(load_object, extensions) else ""
     if type(exporter).open_spider is not FeedExporter.open_spider:
         return ""
-    for uri in [*exporter.feeds][len(exporter.slots) :]:
-        again: Any = copy(exporter)
-        again.slots, why = [], "another feed is not open"
-        try:
-            again.open_spider(crawler.spider)
-        except Exception as error:  # noqa: BLE001 - whatever the project's own raises
-            why = f"{type(error).__name__}: {error}"
-        return f"{uri}: {why}"
+    return next(iter([*exporter.feeds][len(exporter.slots) :]), "")
+
+
+def refused_feed(crawler: Crawler) -> str:
+    """Return why the feed exporter refuses a feed of the settings, which it only logs; "": it refuses none."""
+    said = [""]
+
+    def keep(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return False
+
+    feedexport.logger.addFilter(keep)
+    try:
+        FeedExporter(crawler)
+    except NotConfigured:
+        return said[-1]
+    finally:
+        feedexport.logger.removeFilter(keep)
     return ""
-
-
-def refused_feeds(crawler: Crawler) -> Iterator[str]:
-    """Yield each feed of the settings that the feed exporter refuses, and why, which it only logs."""
-    settings, said = crawler.settings, list[str]()
-    feeds = [
-        (uri, {"FEEDS": {uri: each}, "FEED_URI": None})
-        for uri, each in settings.getdict("FEEDS").items()
-    ]
-    if uri := settings["FEED_URI"]:
-        feeds.append((uri, {"FEEDS": {}}))
-    for uri, own in feeds:
-        one = copy(crawler)
-        one.settings = Settings({**settings, **own})
-
-        def keep(record: logging.LogRecord) -> bool:
-            said.append(record.getMessage())
-            return False
-
-        feedexport.logger.addFilter(keep)
-        try:
-            FeedExporter(one)
-        except NotConfigured:
-            yield f"{uri}: {said[-1] if said else 'not configured'}"
-        finally:
-            feedexport.logger.removeFilter(keep)
 
 
 def items_taken(slot: Any) -> int:
