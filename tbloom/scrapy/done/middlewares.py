@@ -94,12 +94,10 @@ class PageSpiderMiddleware:
 
     def process_spider_input(self, response: Response) -> None:
         """Note that no other middleware has refused the response."""
-        pages = pages_of(self._crawl)
-        if pages:
+        if pages := pages_of(self._crawl):
             pages.work.reached_callback(response)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """Note that the callback has raised an exception, or that the response has not reached it."""
-        pages = pages_of(self._crawl)
-        if pages:
+        if pages := pages_of(self._crawl):
             pages.work.callback_raised(response, exception)

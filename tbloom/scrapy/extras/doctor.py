@@ -73,10 +73,12 @@ def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
         place = _raised_at(error) or _place("SPIDER_MODULES", settings)
         return [_at(place, f"a spider can't be imported, so none can crawl: {_why(error)}")], []
     faults, notes = dict[str, list[str]](), dict[str, list[str]]()
-    away = dict[str, Exception]()
     for name in loaded.list() or ["spider"]:
         spider = loaded.load(name) if name in loaded.list() else None
-        faults[name], notes[name] = _examine_spider(spider, name, settings, away)
+        try:
+            faults[name], notes[name] = _examine_spider(spider, name, settings)
+        except _AwayError as error:
+            return [*_merged(faults), str(error)], []
     return _merged(faults), _merged(notes)
 
 
@@ -92,11 +94,11 @@ def _merged(texts: dict[str, list[str]]) -> list[str]:
 
 
 def _examine_spider(
-    spider: type[Spider] | None, name: str, settings: BaseSettings, away: dict[str, Exception]
+    spider: type[Spider] | None, name: str, settings: BaseSettings
 ) -> tuple[list[str], list[str]]:
     """Return the faults and the notes of one spider, or of a project without any.
 
-    Of what ends a crawl, only the first is known. The rest is what it only warns of. ``away``: the servers that have not answered.
+    Of what ends a crawl, only the first is known. The rest is what it only warns of.
     """
     settings = settings.copy()
     try:
@@ -107,7 +109,9 @@ def _examine_spider(
         return [_at(_raised_at(error), what)], []
     crawler, checked = Crawler(spider or Spider, Settings(settings)), settings.copy()
     try:
-        warned = _check(checked, name, crawler, away)
+        warned = _check(checked, name, crawler)
+    except _AwayError as error:
+        raise _AwayError(_placed(error, settings, spider)) from None
     except (_FaultError, TypeError, ValueError) as error:  # a bool or a dict of Scrapy's
         return [_placed(error, settings, spider)], []
     notes = list[str]()
@@ -123,9 +127,11 @@ class _FaultError(Exception):
     """The fault for which nothing else is looked at."""
 
 
-def _check(
-    settings: BaseSettings, name: str, crawler: Crawler, away: dict[str, Exception]
-) -> list[str]:
+class _AwayError(_FaultError):
+    """A server that does not answer: further spiders would have to wait for it, too."""
+
+
+def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
     """Look at what a crawl looks at, in its order, and return what it warns of. Change nothing that is stored.
 
     The settings become those of the crawl.
@@ -135,13 +141,13 @@ def _check(
     if DistinctCounts in components:
         with _saying_as_a_crawl(settings, COUNTS):
             counter = make_counters(settings, name)[KINDS[0]]
-            with closing(counter.client), _asking(settings, away):
+            with closing(counter.client), naming_redis(settings):
                 counter.count()
     with _saying_as_a_crawl(settings, FILTER):
         check_settings(settings)
         _check_mark(settings, has_add_on=Addon in components)
         is_local = STORE.value(settings) == "local"
-        warned = _read_file(settings, name) if is_local else _ask_filter(settings, name, away)
+        warned = _read_file(settings, name) if is_local else _ask_filter(settings, name)
     refused = ""
     with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
         refused = refused_feed(crawler)
@@ -195,27 +201,15 @@ def _saying_as_a_crawl(settings: BaseSettings, table: Mapping[str, Setting]) -> 
     try:
         yield
     except (TBloomError, redis.RedisError, redis.exceptions.RedisClusterException) as error:
-        raise _FaultError(error_line(error, settings, table)) from None
+        is_away = isinstance(error, redis.ConnectionError | redis.TimeoutError)
+        kind = _AwayError if is_away else _FaultError
+        raise kind(error_line(error, settings, table)) from None
 
 
-@contextmanager
-def _asking(settings: BaseSettings, away: dict[str, Exception]) -> Iterator[None]:
-    """Ask a server, unless it has not answered another spider: then raise that error again."""
-    place = server_settings(settings)
-    if place in away:
-        raise away[place]
-    try:
-        with naming_redis(settings):
-            yield
-    except (redis.ConnectionError, redis.TimeoutError) as error:
-        away[place] = error
-        raise
-
-
-def _ask_filter(settings: BaseSettings, name: str, away: dict[str, Exception]) -> list[str]:
+def _ask_filter(settings: BaseSettings, name: str) -> list[str]:
     make_store(settings, name).close()  # else a wrong TBLOOM_RETRY_FOR would not be found
     seen: Any = make_store(settings, name, retry_for=0)
-    with closing(seen), _asking(settings, away):
+    with closing(seen), naming_redis(settings):
         seen.contains_many([b"a"])  # raises if other parameters are stored
         if seen.run(is_read_only(seen.config.keys.root)):
             return [_READ_ONLY.format(server_settings(settings))]

@@ -10,7 +10,6 @@ from inspect import isclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import scrapy
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.extensions.feedexport import FeedExporter
@@ -21,7 +20,7 @@ from scrapy.spiders import SitemapSpider as ScrapysSitemapSpider
 from scrapy.utils.misc import load_object
 
 from tbloom.scrapy.extras.sitemap import SitemapSpider
-from tbloom.scrapy.hooks.feeds import LOCAL_STORAGES, is_written_at_once
+from tbloom.scrapy.hooks.feeds import LOCAL_STORAGES
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, STORE, TAKE_OVER, done_statuses
 
 #: Formats that several crawlers can append to one file, a line at a time.
@@ -52,7 +51,7 @@ def notes_on(
     yield from _pipelines(settings)
     yield from _cached_failures(settings)
     yield from _sitemaps(spider)
-    yield from _feeds(crawler, settings)
+    yield from _feeds(crawler)
 
 
 def _clashes(settings: BaseSettings) -> Iterator[str]:
@@ -158,21 +157,11 @@ def _sitemaps(spider: type[Spider] | None) -> Iterator[str]:
         )
 
 
-def _feeds(crawler: Crawler, settings: BaseSettings) -> Iterator[str]:
-    """Yield notes on feeds that are stored at their end only, or replace a file by an empty one."""
+def _feeds(crawler: Crawler) -> Iterator[str]:
+    """Yield a note on each feed that replaces a file by an empty one."""
     exporter = FeedExporter(crawler)
     for uri, options in exporter.feeds.items():
         storage = exporter.storages.get(urlsplit(uri).scheme, exporter.storages["file"])
-        if MARK.value(settings) == "done" and not is_written_at_once(
-            exporter.exporters[options["format"]], storage, options
-        ):
-            ends = (
-                "batch"
-                if options["batch_item_count"] and scrapy.version_info >= (2, 18)
-                else "crawl"
-            )
-            what = f"FEEDS: {uri}: its items are stored at the end of the {ends}, and so pages are marked then"
-            yield what + ": FEED_EXPORT_BATCH_ITEM_COUNT makes batches" * (ends == "crawl")
         is_replaced = options.get("overwrite", not issubclass(storage, LOCAL_STORAGES))
         is_dated = "%(time)" in uri or "%(batch_time)" in uri
         if options["store_empty"] and is_replaced and not is_dated:

@@ -155,15 +155,16 @@ def _scrapys(exporter: Any) -> Any:
     return next((each for each in classes if each.__module__ == "scrapy.exporters"), object)
 
 
-def is_written_at_once(exporter: Any, storage: Any, options: Mapping[str, Any]) -> bool:
-    """Return whether these classes of a feed are known to write each item into a local file as it comes.
+def is_local_feed(slot: Any) -> bool:
+    """Return whether the classes of a feed are known to write each item into a local file as it comes.
 
     A class that ends a file in its own way may keep items until then; a storage of its own, or a compressed file, has them at its
-    end only.
+    end only. Without it, pages are committed once their feed is closed.
     """
+    exporter, storage = slot.exporters.get(slot.format), type(slot.storage)
     base = _scrapys(exporter)
     return (
-        "postprocessing" not in options
+        "postprocessing" not in slot.feed_options
         and base.__name__ in _AT_ONCE
         and exporter.finish_exporting is base.finish_exporting
         and any(
@@ -171,16 +172,6 @@ def is_written_at_once(exporter: Any, storage: Any, options: Mapping[str, Any]) 
             for kind in LOCAL_STORAGES
         )
     )
-
-
-def is_local_feed(holder: Any) -> bool:
-    """Return whether this is a feed whose items go into a local file as they come.
-
-    Without it, pages are committed once their feed is closed.
-    """
-    if (options := getattr(holder, "feed_options", None)) is None:
-        return False
-    return is_written_at_once(holder.exporters.get(holder.format), type(holder.storage), options)
 
 
 def continued_file(slot: Any) -> Path | None:
