@@ -148,7 +148,13 @@ class DupeFilter(RFPDupeFilter):
         with ending_at_an_error(crawl.crawler), naming_redis(self._settings):
             await crawl.link_calls.run(first)
             if isinstance(self.requests, Pages) and isinstance(crawl.seen, CrawlBloom):
-                await self._join(crawl.seen)
+                # Pages are a project's, if crawlers of another one were the first ones of the filter.
+                ours = str(self._settings["BOT_NAME"])
+                other = await crawl.link_calls.run(partial(crawl.seen.first_project, ours))
+                if other != ours:
+                    crawl.project = ours
+                    if self._settings.get(FILTER["name"].name) is None:
+                        self._describe("", [_OTHER_PROJECT.format(ours=ours, first=other)])
                 # After an error, the next crawl deletes them.
                 crawl.page_calls.begin(crawl.seen.forget_old_records, bool)
             # Here, because the fingerprinter is not made for threads.
@@ -156,15 +162,6 @@ class DupeFilter(RFPDupeFilter):
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
         if crawl.is_ending:
             open_no_feeds(crawl.crawler)
-
-    async def _join(self, seen: CrawlBloom) -> None:
-        """Keep this project's pages apart, if crawlers of another project were the first ones of the filter."""
-        ours = str(self._settings["BOT_NAME"])
-        first = await self._crawl.link_calls.run(partial(seen.first_project, ours))
-        if first != ours:
-            self._crawl.project = ours
-            if self._settings.get(FILTER["name"].name) is None:
-                self._describe("", [_OTHER_PROJECT.format(ours=ours, first=first)])
 
     def clear(self) -> None:
         """Clear nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.
@@ -216,11 +213,8 @@ class DupeFilter(RFPDupeFilter):
         try:
             await self.requests.finish(reason)
             if stats and not crawl.is_ending:
-                for name, value in (
-                    await crawl.page_calls.run(partial(window_stats, seen))
-                ).items():
-                    if value is not None:
-                        stats.set_value(name, value)
+                for name, value in await crawl.page_calls.run(partial(_window, seen)):
+                    stats.set_value(name, value)
         finally:
             if isinstance(seen, CrawlBloom):
                 for stat, number in ("cache_hits", seen.cache_hits), ("lost", seen.lost):
@@ -233,16 +227,13 @@ class DupeFilter(RFPDupeFilter):
         self.requests.report()
 
 
-def window_stats(seen: AnyStore) -> dict[str, float | None]:
+def _window(seen: AnyStore) -> list[tuple[str, float]]:
     """Return the stats of the filter as it is now. Some servers don't let us ask for its size (None), and none is waited for."""
     with suppress(RedisError, TBloomError):
-        info: Any = seen.info()
-        return {
-            "tbloom/window/items": info.items,
-            "tbloom/window/bytes": info.bytes,
-            "tbloom/window/error_rate": info.error_rate,
-        }
-    return {}
+        info = seen.info()
+        found = [(name, getattr(info, name)) for name in ("items", "bytes", "error_rate")]
+        return [(f"tbloom/window/{name}", value) for name, value in found if value is not None]
+    return []
 
 
 def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
@@ -252,10 +243,9 @@ def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
     """
     kind = "exact"
     if not isinstance(seen, CrawlExact):
-        config = seen.config
-        period = config.window.granularity
+        period = seen.config.window.granularity
         period = _PERIODS.get(str(period), period)
-        kind = f"{config.slices} {period} slices" if period else "no window"
+        kind = f"{seen.config.slices} {period} slices" if period else "no window"
     place = address_of(seen.client) if not isinstance(seen, LocalBloom) else seen.path or "memory"
     warnings, held, is_new = list[str](), "", False
     with suppress(RedisError, TBloomError):

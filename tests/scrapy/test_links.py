@@ -75,15 +75,6 @@ class OneByOne(AtIdle):
             raise DontCloseSpider
 
 
-class StaysAtIdle(AtIdle):
-    """As RedisSpider: a seen request each time, and it stays open for so long."""
-
-    def idle(self) -> None:
-        super().idle()
-        if self.idles < 20:
-            raise DontCloseSpider
-
-
 @by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
 @pytest.mark.parametrize("spider", [AtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
@@ -99,15 +90,6 @@ def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filt
     expected = ["/seen"] if spider is AtIdle else ["/a", "/b"]
     assert ["/start", *expected] == end.fetched
     assert len(end.said) < 10
-
-
-@ALL_MARKS
-def test_a_crawl_that_stays_open_gets_no_more_idle_signals_than_it_waits_for(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    [end] = project(StaysAtIdle, **marked(mark, tmp_path))
-    assert (["/start", "/seen"], "finished") == (end.fetched, end.reason)
-    assert len(end.said) < 30
 
 
 class SeenFirst(Project):

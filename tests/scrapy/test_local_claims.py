@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,28 +219,6 @@ def test_counts_and_lists_agree_whatever_is_done_with_pages(start: Any, seed: in
         fleet = LocalFleet(seen, "shop")
         assert model.shown(is_held=False) == {page.url: page.state for page in fleet.kept()}
         assert model.numbers(is_held=False) == fleet.pages()
-
-
-@pytest.mark.parametrize("failures", [0, 1])
-def test_a_failed_page_that_kills_the_next_crawl_counts_its_death(
-    start: Any, failures: int
-) -> None:
-    """While its queue is that of failed pages. On a server, too (test_fleet)."""
-    failed = failed_queue_of("q")
-
-    def die(*, takes: bool) -> None:
-        seen = start()
-        if not takes:
-            seen.claim_many([A], notes=[Note("a", "q")])
-            seen.note_history({A: History(failed, failures=failures, reason="status/503")})
-        else:
-            assert ["a"] == taken(seen, 9, failed)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    for takes in (False, True):
-        in_another_process(partial(die, takes=takes))
-    [page] = LocalFleet(start(), "q").kept()
-    assert ("failed", 1, failures) == (page.state, page.deaths, page.tries)
 
 
 def test_a_page_has_failed_by_the_clock_of_the_store(start: Any) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tbloom import TimeBloom
-from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE, WAYS
+from tests.helpers.schedulers import ADDON, SETTINGS, WAYS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scrapy.md").read_text(encoding="utf-8")
@@ -51,23 +49,3 @@ def test_a_crawl_with_scrapy_redis_bloomfilters_settings_counts_its_stat(
 ) -> None:
     stats = crawl("ten_and_hundred", {**ADDON, "TBLOOM_CAPACITY": None, **setting})["stats"]
     assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
-
-
-def test_a_script_prints_nothing_until_it_configures_logging() -> None:
-    """The log, under ``tbloom``, tells of an outage."""
-    script = (
-        "import logging, sys\n"
-        "import redis\n"
-        "from tbloom.scrapy.outage import Outage\n"
-        f"ping = redis.Redis.from_url({UNREACHABLE!r}, retry=None).ping\n"
-        "for _ in range(2):\n"
-        "    outage = Outage('REDIS_URL', 0.1, lambda: False, print)\n"
-        "    outage.answered()\n"
-        "    try: outage.wait_for(ping)\n"
-        "    except redis.ConnectionError: print('no answer', file=sys.stderr)\n"
-        "    logging.basicConfig(level=logging.INFO)"
-    )
-    words = [sys.executable, "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    start = "no answer\nWARNING:tbloom.scrapy.outage:REDIS_URL: the server does not answer"
-    assert ("", start) == (done.stdout, done.stderr[: len(start)])

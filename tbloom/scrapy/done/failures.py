@@ -34,11 +34,6 @@ class FailedPage:
     failures: int
     is_held: bool
 
-    @property
-    def pauses(self) -> bool:
-        """Whether a link to the page is not followed yet."""
-        return time.monotonic() < self.until
-
 
 class Walls:
     """Pages to which many others are redirected, such as a login: the first ones are done, and the others have failed."""

@@ -82,15 +82,13 @@ class Giving:
         spare = max(0, self._scheduler.queued - self._keeps)
         share = min(_GIVES, spare * waiting // (waiting + 1))
         requests, hosts = self._choose(share, waiting)
-        if requests or hosts:
-            self._give(requests, hosts)
-        elif share:
-            self._next_look = now + _PAUSE
-
-    def _give(self, requests: list[Request], hosts: Hosts | None) -> None:
+        if not (requests or hosts):
+            if share:
+                self._next_look = now + _PAUSE
+            return
         self._is_giving = True
         self._forget_given()
-        self._given_lately.extend(zip(repeat(time.monotonic()), requests))
+        self._given_lately.extend(zip(repeat(now), requests))
         items = [bytes.fromhex(Token.first_of(request.meta[TOKEN])) for request in requests]
         call = partial(self._seen.give, items, hosts)
         self._crawl.page_calls.begin(call, partial(self._given, len(requests), hosts))

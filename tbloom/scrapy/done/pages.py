@@ -19,6 +19,7 @@ A page is a Token while it is queued, a Page while it is in work, and an EndedPa
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from concurrent.futures import Future
 from functools import partial
@@ -75,7 +76,7 @@ class Pages:
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
-        self.inbox: Inbox = Inbox(crawl, self._claim, self._settle, self._not_settled)
+        self.inbox: Inbox = Inbox(crawl, self._claim, self._settle, self._lose)
         self.failures: Failures = Failures(crawl)
         self._walls = Walls()
         stored = StoredItems(crawler)
@@ -130,7 +131,7 @@ class Pages:
             if self.source is None:  # of start()
                 raise
             logger.exception("%s could not be scheduled", request)
-            self._not_settled(Pending(request, source=source), error)
+            self._lose(Pending(request, source=source), error)
             return False
 
     def _pending(
@@ -160,7 +161,7 @@ class Pages:
             pending.answer = None  # asked behind the first question, in its thread
         if failed and WITHIN not in request.meta:
             # Meanwhile, another crawler may own its host.
-            if self._crawl.owns_hosts or failed.pauses:
+            if self._crawl.owns_hosts or time.monotonic() < failed.until:
                 pending.answer = Claim.BUSY
             else:
                 self.failures.try_again(first)
@@ -235,7 +236,8 @@ class Pages:
         """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
         pending = self.inbox.ask_now(request, partial(self._pending, always=True))
         if pending.answer is NoAnswer.WRONG:
-            self._lose(self.work.of(self.source), pending.answer.value)
+            pending.source = self.work.of(self.source)
+            self._lose(pending)
         elif pending.answer in (None, Claim.NEW):
             self._write_token(pending)
         return self.project.count(request, pending.answer or Claim.NEW)
@@ -249,7 +251,7 @@ class Pages:
             self._requeue(pending.request)  # for the next crawl with its JOBDIR
             return True
         if answer is NoAnswer.WRONG:
-            self._lose(pending.source, answer.value)
+            self._lose(pending)
         queued = self.project.settle(pending)
         if page:
             self._leads_elsewhere(page, pending)
@@ -285,13 +287,10 @@ class Pages:
             page.counts_as_done = True
         self.work.end(page)
 
-    def _not_settled(self, pending: Pending, error: Exception) -> None:
-        """Let the page fail whose link could not be scheduled."""
-        self._lose(pending.source, type(error).__name__, error)
-
-    def _lose(self, source: Page | None, why: str, error: Exception | None = None) -> None:
-        """Let the page fail one of whose links is lost, though it was done."""
-        if source:
+    def _lose(self, pending: Pending, error: Exception | None = None) -> None:
+        """Let the page fail, though it was done, whose link has a wrong value, or could not be scheduled."""
+        if source := pending.source:
+            why = type(error).__name__ if error else NoAnswer.WRONG.value
             source.fail(f"link/{why}", error)
             self.committer.fail_after_end(source)
 

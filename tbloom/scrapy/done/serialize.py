@@ -43,6 +43,14 @@ from tbloom.scrapy.meta import plain
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16
+
+
+def _time_text(moment: datetime) -> str:
+    if moment.fold:
+        raise NotSerializable("is the second of two equal hours (fold=1)")
+    return moment.isoformat()
+
+
 #: What JSON writes of a value of each class, and how it becomes the value again.
 _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple: (list, tuple),
@@ -51,7 +59,7 @@ _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     dict: (lambda value: [*map(list, value.items())], dict),
     bytes: (partial(str, encoding="latin-1"), partial(bytes, encoding="latin-1")),
     date: (date.isoformat, date.fromisoformat),
-    datetime: (datetime.isoformat, datetime.fromisoformat),
+    datetime: (_time_text, datetime.fromisoformat),
     timedelta: (lambda v: [v.days, v.seconds, v.microseconds], lambda parts: timedelta(*parts)),
     Decimal: (str, Decimal),
     UUID: (str, UUID),
@@ -109,8 +117,6 @@ def write_note(
     ``one_owner``: one crawler at a time works on pages of the host.
     """
     text = f"{token.text}\n{request_to_text(request, spider)}"
-    if len(text) > _MAX_BYTES:
-        raise NotSerializable(_TOO_LONG)
     return Note(text, queue, host_of(request), one_owner=one_owner, failures=token.failures)
 
 
@@ -248,7 +254,7 @@ class _Writer:
         if kind is dict and {*map(type, value)} <= {str} and "!" not in "".join(value):
             return self.write_fields(value)
         if kind in _KINDS:
-            return {f"!{kind.__name__}": self.write(_content(value))}
+            return {f"!{kind.__name__}": self.write(_KINDS[kind][0](value))}
         name = _name(kind)
         if _find_class(name) is kind:
             if issubclass(kind, Enum) and value in kind.__members__.values():  # not two flags
@@ -267,14 +273,6 @@ class _Writer:
             error.path = form.format(name) + error.path
             raise
         return written
-
-
-def _content(value: Any) -> Any:
-    """Return the content of a value of a known kind. Raise NotSerializable for what the content leaves out."""
-    kind = type(value)
-    if kind is datetime and value.fold:
-        raise NotSerializable("is the second of two equal hours (fold=1)")
-    return _KINDS[kind][0](value)
 
 
 def _read(value: dict[str, Any]) -> Any:

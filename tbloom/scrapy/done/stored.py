@@ -48,7 +48,6 @@ class StoredItems:
         self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         #: The buffers, by the identities of their pipelines (which may not be hashable), or of None for all that send no ``pipeline``.
         self._buffers: dict[int, Buffer] = {}
-        self._has_warned = False
         self._all_closed: Deferred[None] = Deferred()
         connect = crawler.signals.connect
         connect(self._watch_slots, signals.spider_opened)
@@ -147,9 +146,8 @@ class StoredItems:
             self._all_closed.callback(None)
 
     def _items_buffered(self, pipeline: object = None) -> None:
-        if pipeline is None and not self._has_warned:
-            self._has_warned = True
-            logger.warning(_UNNAMED)
+        if pipeline is None:
+            crawl_of(self._crawler).log_once(logger.warning, _UNNAMED)
         self._buffers.setdefault(id(pipeline), Buffer())
 
     def _items_flushed(self, pipeline: object = None) -> None:

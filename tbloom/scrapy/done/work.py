@@ -19,6 +19,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
+from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, words_of
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.downloader import is_forbidden, is_offsite
@@ -54,8 +55,6 @@ class Work:
         self.pages: dict[str, Page] = {}
         #: Pages whose requests are in the queue again (a redirect, a retry), by their first fingerprints.
         self.requeued: dict[str, Page] = {}
-        #: Whether the log has said that a callback yields lists.
-        self._has_warned = False
         connect = crawler.signals.connect
         connect(self._item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self._item_dropped, signals.item_dropped)
@@ -193,10 +192,9 @@ class Work:
             return
         page.holders |= holders
         if type(item) in _COLLECTIONS or isinstance(item, _HOLDERS):
-            page.fail(f"output/{type(item).__name__}")
-            if not self._has_warned:
-                self._has_warned = True
-                logger.warning(_COLLECTION, page.request, type(item).__name__)
+            kind = type(item).__name__
+            page.fail(f"output/{kind}")
+            crawl_of(self._crawler).log_once(logger.warning, _COLLECTION, page.request, kind)
 
     def _item_dropped(self, response: Any) -> None:
         """Handle Scrapy's signal: a pipeline has dropped an item, which an earlier one may have buffered."""

@@ -136,8 +136,20 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
 
     The settings become those of the crawl.
     """
-    components = _import_classes(settings)
-    _switch_on(settings, has_add_on=Addon in components)
+    given = [(kind, settings.getdict(kind).items()) for kind in ("ADDONS", "EXTENSIONS")]
+    components = [
+        _load(kind, path) for kind, paths in given for path, on in paths if on is not None
+    ]
+    for kind in "DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER":
+        _load(kind, settings[kind])
+    if Addon in components:
+        try:
+            Addon().update_settings(settings)
+        except NotConfigured as error:
+            raise _FaultError(f"tbloom's add-on is off: {error}") from None
+    if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
+        names = ", ".join(sorted(each for each in settings if each.startswith("TBLOOM_")))
+        raise _FaultError(_OFF.format(f" (without effect: {names})" if names else ""))
     if DistinctCounts in components:
         with _saying_as_a_crawl(settings, COUNTS):
             counter = make_counters(settings, name)[KINDS[0]]
@@ -156,29 +168,6 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
             f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {refused}"
         )
     return warned
-
-
-def _import_classes(settings: BaseSettings) -> list[Any]:
-    """Import the classes without which Scrapy or tbloom can't start. Return those of ADDONS and EXTENSIONS."""
-    given = [(name, settings.getdict(name).items()) for name in ("ADDONS", "EXTENSIONS")]
-    components = [
-        _load(name, path) for name, paths in given for path, on in paths if on is not None
-    ]
-    for name in ("DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"):
-        _load(name, settings[name])
-    return components
-
-
-def _switch_on(settings: BaseSettings, *, has_add_on: bool) -> None:
-    """Apply the add-on. Raise the fault that tbloom filters nothing."""
-    if has_add_on:
-        try:
-            Addon().update_settings(settings)
-        except NotConfigured as error:
-            raise _FaultError(f"tbloom's add-on is off: {error}") from None
-    if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
-        names = ", ".join(sorted(each for each in settings if each.startswith("TBLOOM_")))
-        raise _FaultError(_OFF.format(f" (without effect: {names})" if names else ""))
 
 
 def _check_mark(settings: BaseSettings, *, has_add_on: bool) -> None:

@@ -17,9 +17,8 @@ def untested_versions() -> list[str]:
     """Return a line for each of Scrapy and redis-py that is newer than tbloom's tests know."""
     lines = []
     for name, library in {"Scrapy": scrapy, "redis-py": redis}.items():
-        major, minor = NEWEST_TESTED[library.__name__]
-        numbers = re.findall(r"\d+", library.__version__)  # of 2.20rc1: 2, 20 and 1
-        if (*map(int, numbers[:2]),) > (major, minor):
-            newest = f"{major}.{minor}, the newest that tbloom's tests have seen"
-            lines.append(f"{name} {library.__version__} is newer than {newest}")
+        newest, version = NEWEST_TESTED[library.__name__], library.__version__
+        if (*map(int, re.findall(r"\d+", version)[:2]),) > newest:  # of 2.20rc1: 2 and 20
+            seen = f"{newest[0]}.{newest[1]}, the newest that tbloom's tests have seen"
+            lines.append(f"{name} {version} is newer than {seen}")
     return lines

@@ -21,9 +21,7 @@ from twisted.internet.defer import Deferred
 #: Scrapy's exporters of lines, and the others. Each writes an item into its file at once; JSON's and XML's write only a bracket at
 #: their end. (Names, because the module of the classes takes 8 MB.)
 _LINES = {"CsvItemExporter", "JsonLinesItemExporter", "PprintItemExporter"}
-
 _PICKLES = {"MarshalItemExporter", "PickleItemExporter"}
-
 _AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
 
 #: Scrapy's storages of local files.
