@@ -89,7 +89,7 @@ _OF_FLEET: dict[str, tuple[str, str, Callable[[Numbers], dict[str, int]]]] = {
     "tbloom_crawlers": (
         "Crawlers by state, without those that have ended.",
         "state",
-        lambda fleet: {state: fleet.crawlers.get(state, 0) for state in CRAWLERS if state != ENDED},
+        lambda fleet: {state: fleet.states[state] for state in CRAWLERS if state != ENDED},
     ),
     "tbloom_pages": (
         "Pages by state. Those that a dead crawler had are left.",

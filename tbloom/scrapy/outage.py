@@ -316,7 +316,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
     def forget_old_records(self) -> None:
         """Delete what crawlers have told that ended long ago. If the server does not answer, or is a proxy, the next crawl does."""
         try:
-            self.run(forget_old_records(self.config))
+            self.run(forget_old_records(self.config, self._dispatcher.clock.now()))
         except (RedisError, TBloomError) as error:
             logger.debug("old records of crawlers stay: %s", error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -33,7 +34,7 @@ from tbloom.bloom.claims.session import Session
 from tbloom.cli.commands.page import look_at
 from tbloom.cli.commands.targets import Target
 from tbloom.engine.flow import text
-from tests.helpers.keptpages import MAIN, Model, note_of, view_of
+from tests.helpers.keptpages import MAIN, Model, note_of
 
 AT = 1_760_000_000
 FAILED_QUEUE, GIVEN_UP_QUEUE = failed_queue_of("shop"), given_up_queue_of("shop")
@@ -66,7 +67,7 @@ def failed(reason: str = "status/503", failures: int = 1, at: int = AT) -> Histo
 
 
 def counts(fleet: Fleet) -> Pages:
-    return view_of(fleet).pages
+    return fleet.look().pages
 
 
 def shown(fleet: Fleet, *states: str) -> list[tuple[str, str, str]]:
@@ -350,7 +351,7 @@ def told(seen: TimeBloom, **more: Any) -> None:
 def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     ours, waits, old, other = (open_one() for _ in range(4))
     looks = Fleet(open_one(), "shop")
-    assert [] == view_of(looks).crawlers
+    assert [] == looks.look().crawlers
     ours.take(0, "shop", idle=False)
     claimed(ours, "http://a/1", "http://a/2")
     told(ours, done=5, failed={"status/503": 2, "status/500": 1, "callback/KeyError": 4}, up=100)
@@ -359,9 +360,9 @@ def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     old.take(0, "shop", idle=False)  # of a version that tells nothing
     other.take(0, "other", idle=False)
     told(other, queue="other")
-    states = {each.place: each.state for each in view_of(looks).crawlers}
+    states = {each.place: each.state for each in looks.look().crawlers}
     assert {"crawl-01:7": "works", "crawl-01:8": "waits", old.session: "works"} == states
-    [one] = [each for each in view_of(looks).crawlers if each.record.pid == 7]
+    [one] = [each for each in looks.look().crawlers if each.record.pid == 7]
     assert (2, 5, 4) == (one.claimed, one.record.done, one.record.failed["callback/KeyError"])
     assert one.beat is not None
     assert one.beat < 30
@@ -374,7 +375,7 @@ def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     assert (16, {"status": 3, "callback": 4}) == (numbers.done, numbers.failed)
     told(ours, ended="finished")
     told(waits, pid=8, ended=LOST)
-    states = {each.place: each.state for each in view_of(looks).crawlers}
+    states = {each.place: each.state for each in looks.look().crawlers}
     assert {"crawl-01:7": "ended", "crawl-01:8": "lost", old.session: "works"} == states
 
 
@@ -384,14 +385,14 @@ def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: O
     claimed(dies, *(f"http://a/{n}" for n in range(20)))
     told(dies, ttl=2.0)
     kill(dies)
-    [dead] = view_of(looks).crawlers
+    [dead] = looks.look().crawlers
     assert ("dead", 20) == (dead.state, dead.claimed)
     assert Pages(orphaned=20) == counts(looks)
     open_one().take(0, "shop")
     numbers = numbers_of(looks._store)
     assert numbers is not None
-    assert "dead" not in numbers.crawlers  # an alert would go on for a day
-    [dead] = [each for each in view_of(looks).crawlers if each.record.host]
+    assert "dead" not in numbers.states  # an alert would go on for a day
+    [dead] = [each for each in looks.look().crawlers if each.record.host]
     assert ("dead", 0) == (dead.state, dead.claimed)
     assert Pages(left=20) == counts(looks)
 
@@ -413,11 +414,11 @@ def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPat
     told(ours, ended="finished")
     ours.end_session()
     monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
-    ours.run(forget_old_records(ours.config))
-    assert [dead.session] == [each.session for each in view_of(Fleet(dead, "shop")).crawlers]
+    ours.run(forget_old_records(ours.config, ours._dispatcher.clock.now()))
+    assert [dead.session] == [each.session for each in Fleet(dead, "shop").look().crawlers]
     monkeypatch.setattr("tbloom.bloom.claims.fleet._DEAD_FOR", -60_000)
-    ours.run(forget_old_records(ours.config))
-    assert [""] == [each.record.host for each in view_of(Fleet(dead, "shop")).crawlers]
+    ours.run(forget_old_records(ours.config, ours._dispatcher.clock.now()))
+    assert [""] == [each.record.host for each in Fleet(dead, "shop").look().crawlers]
 
 
 def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(
@@ -432,11 +433,11 @@ def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(
         told(one, queue=queue)
         told(one, queue=queue, ended="finished")
         one.end_session()
-    ours.run(forget_old_records(ours.config))
+    ours.run(forget_old_records(ours.config, ours._dispatcher.clock.now()))
     assert ["shop"] == queues_of(ours)
     assert ["a"] == [note.text for note in other.take(1, "shop").notes]
     other.commit("a")
-    ours.run(forget_old_records(ours.config))
+    ours.run(forget_old_records(ours.config, ours._dispatcher.clock.now()))
     assert [] == queues_of(ours)
 
 
@@ -475,22 +476,27 @@ def test_more_pages_than_one_call_reads_are_listed_and_retried(open_one: Open) -
     assert Pages(left=3_000) == counts(looks)
 
 
-def test_many_queues_are_counted_as_each_one_is(open_one: Open) -> None:
+def test_many_queues_are_counted(open_one: Open) -> None:
     """Also those with more pages than one call reads; suspects, and pages that crawlers at work hold, too."""
     ours, queues = open_one(), [f"shop\n[('n', {n})]" for n in range(12)]
+    expected = list[Pages]()
     for n, queue in enumerate(queues):
-        for state, name in enumerate((queue, failed_queue_of(queue), given_up_queue_of(queue))):
+        pages = Counter[str]()
+        for state, name in fleets.queues_by_state(queue).items():
             for deaths in range(4):
-                number = (0, 3, 1, 700 if n < 4 else 0)[(n + state + deaths) % 4]
+                number = (0, 3, 1, 700 if n < 4 else 0)[(n + len(state) + deaths) % 4]
                 urls = [f"http://{n}/{state}/{deaths}/{page}" for page in range(number)]
                 ours.push_many(urls, [Note(f"{'0' * 40}\n{{}}", name, deaths=deaths)] * number)
+                pages[state.replace(" ", "_")] += number
+                pages["suspects"] += number * (state == LEFT and deaths > 1)
+        expected.append(Pages(**pages))
     held = f"http://held/{queues[0]}"
     assert Claim.NEW is ours.claim(held, note=Note(f"{'0' * 40}\n{{}}", queues[0]))
     ours.note_history({held: failed()._replace(queue=failed_queue_of(queues[0]))})
+    expected[0] = expected[0]._replace(failed=expected[0].failed + 1, held=1)
     views, _ = views_of(ours, queues)
-    assert [counts(Fleet(ours, queue)) for queue in queues] == [view.pages for view in views]
-    total = Pages(*map(sum, zip(*(view.pages for view in views), strict=True)))
-    assert total.held == 1
+    assert expected == [view.pages for view in views]
+    total = Pages(*map(sum, zip(*expected, strict=True)))
     assert min(total.suspects, total.left - total.suspects, total.given_up) > 1000
 
 

@@ -551,24 +551,6 @@ def said(taken: Taken) -> tuple[bool, int, int]:
     return taken.is_over, taken.waiting, taken.others
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-async def test_a_queue_is_counted(make: Any, *, shards: int) -> None:
-    """With what is left in it, with all claims, and with its sessions, which work or wait; other queues have their own."""
-    waits, works, other = (make(shards=shards) for _ in range(3))
-    assert (0, 0, 0, 0) == await waits.queue_info("q")
-    notes = [*of("q", ITEMS[:40]), *of("q", ITEMS[40:50], deaths=2), *of("r", ITEMS[50:53])]
-    await other.push_many(ITEMS[:53], notes)
-    assert (40, 10, 0, 0) == await waits.queue_info("q")
-    taken = (await works.take(30, "q", idle=False)).notes
-    assert (40 - len(taken), 10, 0, 1) == await waits.queue_info("q")
-    await waits.take(10, "s")
-    await other.claim("claimed")
-    assert (0, 0, 1, 0) == await other.queue_info("s")
-    assert (3, 0, 0, 0) == await other.queue_info("r")
-    await works.end_session()
-    assert (40, 10, 0, 0) == await waits.queue_info("q")
-
-
 @pytest.mark.parametrize("seen", ["imported while it is left", "added while it is claimed"])
 async def test_an_item_that_others_call_seen_is_taken_and_gets_another_history(
     make: Any, *, seen: str

@@ -17,7 +17,6 @@ from tbloom.bloom.claims.fleet import LIVING, Fleet
 from tbloom.engine.flow import Call
 from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, replies_to, run
-from tests.helpers.keptpages import view_of
 from tests.helpers.making import awaited
 from tests.helpers.proxy import Fault, Proxy
 
@@ -28,7 +27,7 @@ ITEMS = ["a", "b", "c"]
 
 def living(seen: Any) -> set[str]:
     """The names of the living sessions of the queue "q"."""
-    crawlers = view_of(Fleet(seen, "q")).crawlers
+    crawlers = Fleet(seen, "q").look().crawlers
     return {each.session for each in crawlers if each.state in LIVING}
 
 

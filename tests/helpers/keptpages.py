@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tbloom import History, Note
-from tbloom.bloom.claims.fleet import KEPT, KeptPages, Pages, View, queues_by_state, views_of
+from tbloom import History, Note, TimeBloom
+from tbloom.bloom.claims.fleet import KEPT, WAITS, KeptPages, Pages, View, queues_by_state
 
 QUEUES = queues_by_state("shop")
 MAIN, FAILED, GIVEN_UP = QUEUES.values()
@@ -18,8 +18,13 @@ STATES = {queue: state for state, queue in QUEUES.items()}
 
 def view_of(fleet: Any) -> View:
     """What commands show of the queue of a fleet."""
-    [view], _ = views_of(fleet._store, [fleet.queue])
+    view: View = fleet.look()
     return view
+
+
+def waiting(seen: TimeBloom, queue: str) -> int:
+    """How many sessions wait for items of the queue."""
+    return sum(each.state == WAITS for each in seen.fleet(queue).look().crawlers)
 
 
 def url_in(note: str) -> str:

@@ -29,7 +29,7 @@ from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, tbloom_in
 from tests.helpers.crawl import LooksRarely
 from tests.helpers.forked import Forked
-from tests.helpers.keptpages import view_of
+from tests.helpers.keptpages import view_of, waiting
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
 from tests.helpers.schedulers import DONE
@@ -124,12 +124,11 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     """Until a signal ends it. A page that is done is not new, nor one that is left, or repeated."""
     project.start()
     project.start()
-    project.until(lambda: project.seen.queue_info("fed").waiting == 2)
+    project.until(lambda: waiting(project.seen, "fed") == 2)
     urls = [f"{site}{n}" for n in range(100)]
     assert (100, 100) == project.push(*urls)
     project.until(lambda: len(project.fetched()) >= 100)
-    project.until(lambda: project.seen.queue_info("fed") == (0, 0, 2, 0))
-    project.until(lambda: not any(each.claimed for each in view_of(project.fleet).crawlers))
+    project.until(lambda: waiting(project.seen, "fed") == 2 and not any(project.fleet.look().pages))
     assert (101, 1) == project.push(*urls, f"{site}later")
     project.until(lambda: len(project.fetched()) >= 101)
     ends = project.stop()
@@ -141,7 +140,7 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     )
     assert (4, 2) == project.push(f"{site}a", f"{site}1", f"{site}a", "", f"{site}b")
     assert (2, 0) == project.push(f"{site}a", f"{site}b")
-    assert 2 == project.seen.queue_info("fed").left
+    assert 2 == project.fleet.look().pages.left
 
 
 def test_a_crawler_that_waits_takes_what_is_pushed_after_an_outage(
@@ -195,7 +194,7 @@ def test_what_a_stopped_crawler_has_taken_is_fetched_by_the_others(
     """rq#1461: a worker that gets a signal does not take its jobs with it."""
     for _ in range(2):
         project.start(CONCURRENT_REQUESTS=2, DOWNLOAD_DELAY=0.01)
-    project.until(lambda: project.seen.queue_info("fed").waiting == 2)
+    project.until(lambda: waiting(project.seen, "fed") == 2)
     project.push(*[f"{site}{n}" for n in range(150)])
     project.until(lambda: len(project.fetched()) >= 20)
     stopped = project.crawls.pop()
@@ -355,7 +354,7 @@ def test_each_wrong_line_is_named_and_nothing_is_pushed(project: Project, site: 
         assert (20, f"tbloom: {len(wrong) - 20} more wrong lines") == (len(named), more)
         every = f"{len(wrong)} of {len(wrong) + 2}"
         assert last.startswith(f"tbloom: wrong lines: {every}, so nothing is pushed (--skip-wrong")
-    assert 0 == project.seen.queue_info("fed").left
+    assert 0 == project.fleet.look().pages.left
 
 
 def test_the_lines_that_are_not_wrong_can_be_pushed(project: Project, site: str) -> None:
@@ -364,7 +363,7 @@ def test_the_lines_that_are_not_wrong_can_be_pushed(project: Project, site: str)
     done = project.run("push", "fed", stdin=lines)
     assert (2, "") == (done.returncode, done.stdout)
     assert done.stderr.startswith("tbloom: line 1201: expected a URL")
-    assert 0 == project.seen.queue_info("fed").left
+    assert 0 == project.fleet.look().pages.left
     done = project.run("push", "fed", "--skip-wrong", stdin=lines)
     assert (1, "1,200 lines: 1,200 new\n") == (done.returncode, done.stdout)
     assert ["tbloom: line 1201:"] == [line[:18] for line in done.stderr.splitlines()]
@@ -509,7 +508,7 @@ def test_each_request_of_scrapy_redis_queue_is_fetched_once(
     [found] = [page for page in pages if page["path"] == "book"]
     own = {"callback": "parse_book", "shelf": 7, "agent": "mine"}
     assert {"path": "book", **fields, **own, "book": {**book, "tags": ["a", "b"]}} == found
-    assert 0 == sum(project.seen.queue_info("fed"))
+    assert not any(project.fleet.look().pages)
 
 
 @pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
@@ -538,7 +537,7 @@ def test_requests_that_were_moved_but_not_removed_are_not_new(
     assert ([30, 0, 0, 0], "") == moved(project, f"{old.key}:copy")
     assert not client.exists(f"{old.key}:copy")
     assert 5 == len(old)
-    assert 30 == project.seen.queue_info("fed").left
+    assert 30 == project.fleet.look().pages.left
 
 
 def test_requests_that_can_t_be_moved_are_named_and_stay(
@@ -566,7 +565,7 @@ def test_requests_that_can_t_be_moved_are_named_and_stay(
         ):
             assert 1 == sum(all(word in line for word in words) for line in lines), said
         assert 4 == len(old)
-    assert 1_500 == project.seen.queue_info("fed").left
+    assert 1_500 == project.fleet.look().pages.left
 
 
 def test_requests_stay_if_scrapy_redis_set_was_imported_before(

@@ -218,22 +218,6 @@ def tell(key: str, session: str, record: Record, expires: int) -> Call:
     return _TELL.call((key,), (*words, *counters))
 
 
-def counts(keys: Keys, queue: str) -> list[Call]:
-    """Return calls that count the queue's left items and its suspects, and read the sessions."""
-    _, _, left = keys
-    return [
-        Call(("ZLEXCOUNT", left, f"[{queue}0", f"({queue}{SUSPECT}")),
-        Call(("ZLEXCOUNT", left, f"[{queue}{SUSPECT}", f"({queue}:")),
-        sessions_of(keys),
-    ]
-
-
-def sessions_of(keys: Keys) -> Call:
-    """Return a call that reads the sessions."""
-    _, sessions, _ = keys
-    return Call(("HGETALL", sessions))
-
-
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:
     """Return a call that keeps a session alive, or ends it. Its reply says whether sessions are dead, and whether this one lives."""
     return _HEARTBEAT.call(keys, (session, ttl_ms, expires))

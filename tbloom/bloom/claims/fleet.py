@@ -58,6 +58,7 @@ MOST_GIVEN_UP = 10_000
 _ENDED_FOR, _DEAD_FOR = 3_600_000, 86_400_000
 #: How many pages one call reads, and how many one call moves: some 2 ms of the server's time.
 _READ, _MOVED = 500, 100
+_FEW = "LIMIT", "0", str(_READ)
 
 
 def failed_queue_of(queue: str) -> str:
@@ -133,15 +134,20 @@ class View(NamedTuple):
 class Numbers(NamedTuple):
     """The numbers of a whole filter, of all its queues."""
 
-    #: The crawlers by state, without those that have ended.
-    crawlers: Mapping[str, int]
+    #: Those at work first.
+    crawlers: list[Crawler]
     #: Claimed is whatever is neither kept nor of a dead crawler: also what crawlers of an older version, and other programs, have.
     pages: Pages
     #: How many pages were done, and how many have failed, by kind of reason, since the filter began.
     done: int
     failed: Mapping[str, int]
-    #: How many pages a minute its crawlers finish now.
-    per_minute: int
+
+    @property
+    def states(self) -> Counter[str]:
+        """The number of crawlers by state, without those that have ended, and the dead ones whose pages are left."""
+        return Counter(
+            each.state for each in self.crawlers if each.state != ENDED and not each.is_buried
+        )
 
 
 class KeptPage(NamedTuple):
@@ -183,8 +189,11 @@ class KeptPage(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The host of its URL, with the port."""
-        return netloc_of(self.url)
+        """The host of its URL, with the port; "?" if there is none."""
+        try:
+            return urlsplit(self.url).netloc.rpartition("@")[2] or "?"
+        except ValueError:
+            return "?"
 
     @property
     def callback(self) -> str:
@@ -336,17 +345,28 @@ class Fleet(KeptPages):
 
     def now(self) -> float:
         """Return the time by which its pages have failed (s since the epoch): the server's."""
-        return time_of(self._store)
+        now: int = self._store.run(server_time(self._store.config))
+        return now / 1000
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
         """Yield the kept pages of one state, those of a host together."""
-        config, queue = self._store.config, self._hashes[state]
-        for shard in range(config.shards):
+        queue = self._hashes[state]
+        for shard in range(self._store.config.shards):
+            claims, _, index = calls.keys_in(self._store.config, shard)
             start: Any = f"[{queue}"
-            while start:
-                start, found, strays = self._store.run(_read(config, shard, queue, start))
-                self._strays[shard].update(strays)
-                yield from (kept_page(state, shard, *each) for each in found)
+            while members := self._ask("ZRANGEBYLEX", index, start, f"({queue}:", *_FEW):
+                start = b"(" + members[-1]
+                digests = [member[-16:] for member in members]
+                found = self._ask("HMGET", claims, *digests)
+                for member, digest, claim in zip(members, digests, found, strict=True):
+                    if member_of(claim, digest) == member:
+                        yield kept_page(state, shard, digest, claim)
+                    else:
+                        self._strays[shard].add(member)
+
+    def _ask(self, *command: Any) -> Any:
+        [reply] = self._store.run(request([Call(command)]))
+        return reply
 
     def _move(self, pages: Iterable[KeptPage], queue: str | None, new_note: NewNote) -> Moved:
         moved = super()._move(pages, queue, new_note)
@@ -365,7 +385,21 @@ class Fleet(KeptPages):
 
     def kept_of(self, digests: Iterable[bytes]) -> dict[bytes, KeptPage | None]:
         """Return the items that are kept or claimed, by their digests; None: a crawler has claimed the item."""
-        return self._store.run(_kept_of(self._store, [*digests], self._hashes))  # type: ignore[no-any-return]
+        config, found = self._store.config, dict[bytes, KeptPage | None]()
+        states = {value: state for state, value in self._hashes.items()}
+        for shard, own in by_shard(digests, config.shards, shard_of).items():
+            claims, _, index = calls.keys_in(config, shard)
+            for some in chunks(own, _READ):
+                known = zip(some, self._ask("HMGET", claims, *some), strict=True)
+                held = {digest: claim for digest, claim in known if claim}
+                members = [member_of(claim, digest) or b"" for digest, claim in held.items()]
+                ends = [b"[" + member for member in members]
+                counts = [Call(("ZLEXCOUNT", index, end, end)) for end in ends]
+                kept = self._store.run(request_all(counts))
+                for (digest, claim), is_kept in zip(held.items(), kept, strict=True):
+                    state = states.get(ClaimHead.read(claim).queue, ELSEWHERE)
+                    found[digest] = kept_page(state, shard, digest, claim) if is_kept else None
+        return found
 
     def bury(self) -> None:
         """Leave the pages of dead crawlers, as the next crawler that asks for pages does."""
@@ -374,27 +408,40 @@ class Fleet(KeptPages):
 
     def trim(self) -> int:
         """Drop the oldest given-up pages, if there are a tenth more than ``MOST_GIVEN_UP``; return how many."""
-        given_up = self._store.run(_count(self._store.config, self._hashes)).given_up
-        if given_up < MOST_GIVEN_UP + MOST_GIVEN_UP // 10:
+        keys, queue = self._store.config.keys, self._hashes[GIVEN_UP]
+        counts = [
+            Call(("ZLEXCOUNT", keys.left(shard), f"[{queue}", f"({queue}:"))
+            for shard in range(self._store.config.shards)
+        ]
+        if sum(self._store.run(request_all(counts))) < MOST_GIVEN_UP + MOST_GIVEN_UP // 10:
             return 0
         pages = sorted(self._in_state(GIVEN_UP), key=lambda page: page.failed_at or 0)
         return self.drop(pages[:-MOST_GIVEN_UP]).moved
 
 
-def crawlers_of(store: Any) -> list[Crawler]:
-    """Return the crawlers of a filter, those at work first."""
-    _, crawlers = store.run(_told(store.config))
-    return crawlers  # type: ignore[no-any-return]
-
-
-def time_of(store: Any) -> float:
-    """Return the time of a filter's server (s since the epoch), by which all its pages have failed."""
-    return store.run(server_time(store.config)) / 1000  # type: ignore[no-any-return]
-
-
 def views_of(store: Any, queues: Sequence[str]) -> tuple[list[View], int]:
     """Return what is known of these queues of a filter, and how many pages of all its queues were done since it began."""
-    return store.run(_views(store.config, queues))  # type: ignore[no-any-return]
+    (records, crawlers), sizes = store.run(together(_told(store.config), _sizes(store.config)))
+    named = defaultdict[str, list[Crawler]](list)
+    for each in crawlers:
+        named[each.record.queue].append(each)
+
+    def view_of(queue: str) -> View:
+        hashes = _hashes_of(queue)
+        own = sorted(named[queue] + named[hashes[LEFT]], key=order)
+        left, failed, given_up = (sizes[hashes[state]] for state in KEPT)
+        pages = Pages(
+            claimed=_claimed_by(own),
+            left=left.total(),
+            orphaned=sum(each.orphaned for each in own),
+            failed=failed.total(),
+            held=failed["9"],
+            given_up=given_up.total(),
+            suspects=sum(number for rank, number in left.items() if rank >= f"{SUSPECT}"),
+        )
+        return View(queue, own, pages)
+
+    return [*map(view_of, queues)], int(_named("total:", records).get("done", 0))
 
 
 def queues_of(store: Any) -> list[str]:
@@ -411,12 +458,37 @@ def project_of(store: Any) -> str:
 
 def numbers_of(store: Any) -> Numbers | None:
     """Return the numbers of a filter; None: nothing of it is claimed or left, and it has no crawlers."""
-    return store.run(_numbers(store.config))  # type: ignore[no-any-return]
+    config = store.config
+    claims_of = [Call(("HLEN", config.keys.claims(shard))) for shard in range(config.shards)]
+    reading = together(_told(config), _sizes(config), request_all(claims_of))
+    (records, crawlers), sizes, claims = store.run(reading)
+    if not (records or any(claims) or crawlers):
+        return None
+    state_of = {
+        hash: state
+        for queue in _named("queue:", records).values()
+        for state, hash in _hashes_of(queue).items()
+    }
+    kept, totals = Counter[str](), _named("total:", records)
+    for hash, by_rank in sizes.items():
+        kept[state_of.get(hash, LEFT)] += by_rank.total()
+    orphaned = sum(each.orphaned for each in crawlers)
+    claimed = max(0, sum(claims) - kept.total() - orphaned)
+    if any(each.record.owns_hosts for each in crawlers):  # the owners stand among the claims
+        claimed = _claimed_by(crawlers)
+    return Numbers(
+        crawlers,
+        Pages(claimed, kept[LEFT], orphaned, kept[FAILED], given_up=kept[GIVEN_UP]),
+        done=int(totals.pop("done", 0)),
+        failed={name.removeprefix("failed:"): int(value) for name, value in totals.items()},
+    )
 
 
-def forget_old_records(config: Any) -> Flow[None]:
-    """Delete what crawlers have told that ended long ago, and the names of queues that have neither crawlers nor pages."""
-    now = yield from server_time(config)
+def forget_old_records(config: Any, now: int) -> Flow[None]:
+    """Delete what crawlers have told that ended long ago, and the names of queues that have neither crawlers nor pages.
+
+    ``now``: the server's time (ms), as far as the client knows it.
+    """
     [records] = yield from request([told(config)])
     old, queues, named = list[Any](), dict[str, Any](), set[str]()
     for name, value in pairs(records).items():
@@ -428,10 +500,11 @@ def forget_old_records(config: Any) -> Flow[None]:
                 named.add(record.queue)
         elif text(name).startswith("queue:"):
             queues[text(value)] = name
-    for queue in queues.keys() - named:
-        pages = yield from _count(config, _hashes_of(queue))
-        if not any(pages):
-            old.append(queues[queue])
+    if unused := queues.keys() - named:
+        sizes = yield from _sizes(config)
+        old += [
+            queues[each] for each in unused if sizes.keys().isdisjoint(_hashes_of(each).values())
+        ]
     if old:
         yield from request([Call(("HDEL", config.keys.crawlers(), *old))])
 
@@ -454,14 +527,6 @@ def _group(state: str, reason: str, host: str, pages: list[KeptPage]) -> Group:
     return Group(state, reason, host, len(pages), newest, oldest, (*callbacks,))
 
 
-def netloc_of(url: str) -> str:
-    """Return the host of a URL, with the port; "?" if there is none."""
-    try:
-        return urlsplit(url).netloc.rpartition("@")[2] or "?"
-    except ValueError:
-        return "?"
-
-
 def _named(prefix: str, records: Any) -> dict[str, str]:
     """Return what is stored beside the records under names with this prefix, by the rest of the name."""
     named = {text(name): text(value) for name, value in pairs(records).items()}
@@ -472,9 +537,8 @@ def _named(prefix: str, records: Any) -> dict[str, str]:
 
 def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
     """Return all that crawlers have told, and the crawlers."""
-    sessions_of = [
-        calls.sessions_of(calls.keys_in(config, shard)) for shard in range(config.shards)
-    ]
+    shards = range(config.shards)
+    sessions_of = [Call(("HGETALL", config.keys.sessions(shard))) for shard in shards]
     now, (records, *of_shards) = yield from together(
         server_time(config), request_all([told(config), *sessions_of])
     )
@@ -501,26 +565,6 @@ def natural(text: str) -> list[tuple[str, int]]:
     return [(word, int(digits or 0)) for word, digits in re.findall("([^0-9]*)([0-9]*)", text)]
 
 
-def _views(config: Any, queues: Sequence[str]) -> Flow[tuple[list[View], int]]:
-    hashes = {queue: _hashes_of(queue) for queue in queues}
-    (records, crawlers), sizes = yield from together(_told(config), _sizes(config))
-    own = {queue: list[Crawler]() for queue in queues}
-    names = {name: queue for queue in queues for name in (queue, hashes[queue][LEFT])}
-    for each in crawlers:
-        if each.record.queue in names:
-            own[names[each.record.queue]].append(each)
-
-    def pages_of(queue: str) -> Pages:
-        left, failed, given_up = (sizes.get(hashes[queue][state], {}) for state in KEPT)
-        suspects = sum(number for rank, number in left.items() if rank >= f"{SUSPECT}")
-        totals = (sum(each.values()) for each in (left, failed, given_up))
-        kept = dict(zip(("left", "failed", "given_up"), totals, strict=True))
-        return _with_claims(Pages(**kept, suspects=suspects, held=failed.get("9", 0)), own[queue])
-
-    views = [View(queue, own[queue], pages_of(queue)) for queue in queues]
-    return views, int(_named("total:", records).get("done", 0))
-
-
 def _sizes(config: Any) -> Flow[dict[str, Counter[str]]]:
     """Return the number of kept pages by the hash of their queue, and by the character that follows it in the index.
 
@@ -530,8 +574,7 @@ def _sizes(config: Any) -> Flow[dict[str, Counter[str]]]:
     for shard in range(config.shards):
         index, start, members = config.keys.left(shard), b"-", [b""]
         while members:
-            limit = "LIMIT", "0", str(_READ)
-            [members] = yield from request([Call(("ZRANGEBYLEX", index, start, "+", *limit))])
+            [members] = yield from request([Call(("ZRANGEBYLEX", index, start, "+", *_FEW))])
             for member in members:
                 sizes[text(member[:8])][text(member[8:9])] += 1
             if members:
@@ -542,47 +585,6 @@ def _sizes(config: Any) -> Flow[dict[str, Counter[str]]]:
                 sizes[text(run[:8])][text(run[8:])] += rest
                 start = end
     return sizes
-
-
-def _numbers(config: Any) -> Flow[Numbers | None]:
-    keys = config.keys
-    shards = range(config.shards)
-    (records, crawlers), claims = yield from together(
-        _told(config), request_all([Call(("HLEN", keys.claims(shard))) for shard in shards])
-    )
-    if not (records or any(claims) or crawlers):
-        return None
-    queues, totals = _named("queue:", records).values(), _named("total:", records)
-    hashes = [
-        short(name(queue), 8) for name in (failed_queue_of, given_up_queue_of) for queue in queues
-    ]
-    ranges = [("-", "+"), *((f"[{each}", f"({each}:") for each in hashes)]
-    counted = yield from request_all(
-        [Call(("ZLEXCOUNT", keys.left(shard), *each)) for each in ranges for shard in shards]
-    )
-    kept, *of_queues = (sum(some) for some in chunks(counted, config.shards))
-    failed, given_up = sum(of_queues[: len(queues)]), sum(of_queues[len(queues) :])
-    orphaned = sum(each.orphaned for each in crawlers)
-    claimed = max(0, sum(claims) - kept - orphaned)
-    if any(
-        each.record.owns_hosts for each in crawlers
-    ):  # the owners of hosts stand among the claims
-        claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
-    return Numbers(
-        crawlers=Counter(
-            each.state for each in crawlers if each.state != ENDED and not each.is_buried
-        ),
-        pages=Pages(
-            claimed=claimed,
-            left=max(0, kept - failed - given_up),
-            orphaned=orphaned,
-            failed=failed,
-            given_up=given_up,
-        ),
-        done=int(totals.pop("done", 0)),
-        failed={name.removeprefix("failed:"): int(value) for name, value in totals.items()},
-        per_minute=per_minute(crawlers),
-    )
 
 
 def _crawler(name: str, at: int, record: Record, session: SessionEntry | None, now: int) -> Crawler:
@@ -607,74 +609,14 @@ def per_minute(crawlers: Iterable[Crawler]) -> int:
     return sum(each.record.per_minute for each in crawlers if each.state == WORKS)
 
 
-def _with_claims(pages: Pages, crawlers: list[Crawler]) -> Pages:
-    """Return the numbers of kept pages with those of pages that these crawlers have."""
-    claimed = sum(each.claimed for each in crawlers if each.state in LIVING)
-    return pages._replace(claimed=claimed, orphaned=sum(each.orphaned for each in crawlers))
+def _claimed_by(crawlers: Iterable[Crawler]) -> int:
+    """Return how many pages living ones of these crawlers have."""
+    return sum(each.claimed for each in crawlers if each.state in LIVING)
 
 
 def _hashes_of(queue: str) -> dict[str, str]:
     """Return the hashes of the queues of a queue's kept pages, by the states of these."""
     return {state: short(name, 8) for state, name in queues_by_state(queue).items()}
-
-
-def _count(config: Any, hashes: Mapping[str, str]) -> Flow[Pages]:
-    left, failed, given_up = (hashes[state] for state in KEPT)
-    suspects = f"{left}{SUSPECT}"
-    ranges = left, suspects, failed, f"{failed}9", given_up
-    counted = yield from request_all(
-        [
-            Call(("ZLEXCOUNT", config.keys.left(shard), f"[{first}", f"({first[:8]}:"))
-            for shard in range(config.shards)
-            for first in ranges
-        ]
-    )
-    names = "left", "suspects", "failed", "held", "given_up"
-    return Pages(**{name: sum(counted[n :: len(names)]) for n, name in enumerate(names)})
-
-
-def _read(
-    config: Any, shard: int, queue: str, start: Any
-) -> Flow[tuple[Any, list[tuple[bytes, bytes]], list[bytes]]]:
-    """Return where to go on (None: at the end), the digests and claims of some kept pages of a shard, and members without a claim."""
-    claims, _, index = calls.keys_in(config, shard)
-    limit = "LIMIT", "0", str(_READ)
-    [members] = yield from request([Call(("ZRANGEBYLEX", index, start, f"({queue}:", *limit))])
-    if not members:
-        return None, [], []
-    digests = [member[-16:] for member in members]
-    [found] = yield from request([Call(("HMGET", claims, *digests))])
-    kept, strays = list[tuple[bytes, bytes]](), list[bytes]()
-    for member, digest, claim in zip(members, digests, found, strict=True):
-        if member_of(claim, digest) == member:
-            kept.append((digest, claim))
-        else:
-            strays.append(member)
-    return b"(" + members[-1], kept, strays
-
-
-def _kept_of(store: Any, digests: list[bytes], hashes: Mapping[str, str]) -> Flow[Any]:
-    config, found = store.config, dict[bytes, KeptPage | None]()
-    states = {value: state for state, value in hashes.items()}
-    for shard, own in by_shard(digests, config.shards, shard_of).items():
-        for some in chunks(own, _READ):
-            claims, _, index = calls.keys_in(config, shard)
-            [known] = yield from request([Call(("HMGET", claims, *some))])
-            members = [member_of(claim, digest) for digest, claim in zip(some, known, strict=True)]
-            counts = yield from request_all(
-                [
-                    Call(("ZLEXCOUNT", index, b"[" + member, b"[" + member))
-                    for member in members
-                    if member
-                ]
-            )
-            kept = iter(counts)
-            for digest, claim, member in zip(some, known, members, strict=True):
-                if claim:
-                    is_kept = bool(member and next(kept))
-                    state = states.get(ClaimHead.read(claim).queue, ELSEWHERE)
-                    found[digest] = kept_page(state, shard, digest, claim) if is_kept else None
-    return found
 
 
 def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:

@@ -22,11 +22,11 @@ from typing import Any
 from tbloom.bloom.batch import NO_LOOKS, FilterBatch
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
-from tbloom.bloom.claims.notes import History, Note, QueueInfo, Taken, short
+from tbloom.bloom.claims.notes import History, Note, Taken, short
 from tbloom.bloom.claims.packed import unpack
 from tbloom.bloom.claims.record import LOST, Process, Record
 from tbloom.bloom.claims.session import Moment, Reserved, Session
-from tbloom.bloom.claims.stored import SUSPECT, session_entries
+from tbloom.bloom.claims.stored import SUSPECT
 from tbloom.bloom.config import Config
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
@@ -43,7 +43,6 @@ from tbloom.engine.flow import (
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.keys import by_shard
 from tbloom.engine.pending import now_ms
-from tbloom.engine.server import server_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import TBloomError
 
@@ -446,20 +445,6 @@ class Claims(ResetsInChild):
             return {}
         session.lives_since = since
         return found
-
-    def queue_info(self, queue: str) -> Flow[QueueInfo]:
-        """Count the left items of the queue, all claimed items, and the queue's living sessions."""
-        now, wanted = (yield from server_time(self._dispatcher.config)), short(queue, 8)
-        shards = range(self._dispatcher.config.shards)
-        counts = yield from request_all(
-            [one for n in shards for one in calls.counts(self._keys(n), wanted)]
-        )
-        left, suspects, sessions = (counts[i::3] for i in range(3))
-        known = session_entries(sessions).values()
-        waits = [
-            each.waits_until > now for each in known if each.queue == wanted and each.until > now
-        ]
-        return QueueInfo(sum(left), sum(suspects), waits.count(True), waits.count(False))
 
     def end(self) -> Flow[None]:
         """End the session, and begin another one. Items with a note are left. If calls fail, the claims are a dead session's."""

@@ -93,18 +93,6 @@ class Taken(NamedTuple):
         return not (self.notes or self.others)
 
 
-class QueueInfo(NamedTuple):
-    """The answer of ``queue_info``."""
-
-    #: The number of items of the queue that are left, without the suspects.
-    left: int
-    #: The number of left items of which two sessions or more have died. Each is taken alone.
-    suspects: int
-    #: The number of sessions of the queue that wait for items, and of those that do not.
-    waiting: int
-    working: int
-
-
 def short(name: str, size: int) -> str:
     """Return a hash of the name, of ``size`` characters (a multiple of 4)."""
     digest = blake2b(name.encode(errors="surrogatepass"), digest_size=size * 3 // 4).digest()

@@ -12,14 +12,7 @@ from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.batch import NO_LOOKS
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.fleet import failed_queue_of, forget_old_records
-from tbloom.bloom.claims.notes import (
-    History,
-    Note,
-    QueueInfo,
-    Taken,
-    stored_note,
-    stored_notes,
-)
+from tbloom.bloom.claims.notes import History, Note, Taken, stored_note, stored_notes
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.batcher import SharedCall
 from tbloom.engine.client import Client
@@ -255,16 +248,9 @@ class ClaimVerbs(Verbs[Client]):
         if failed:
             queue, idle, main = failed_queue_of(queue), False, False
         elif main and not (self._claims.session.queue or self._claims.record):
-            yield from forget_old_records(self.config)  # a crawl does so beside its first pages
+            # A crawl does so beside its first pages.
+            yield from forget_old_records(self.config, self._dispatcher.clock.now())
         return (yield from self._claims.take(limit, queue, idle=idle, main=main))
-
-    @verb
-    def queue_info(self, queue: str = "") -> Flow[QueueInfo]:
-        """Return how many items of the queue are left, and how many sessions of the queue wait or work. Nothing is changed.
-
-        The items of a session that has died count as claimed until another session finds out.
-        """
-        return self._claims.queue_info(queue)
 
     @removing
     @verb

@@ -103,10 +103,11 @@ def fleets_of(server: Server) -> Iterator[tuple[str, FleetLine | Exception]]:
     for name, told in server.each(server.searched(), numbers_of):
         if isinstance(told, Exception):
             yield name, told
-        elif told and (told.crawlers or told.done or any(told.pages)):
-            states = [state for state in CRAWLERS if told.crawlers.get(state)] or [ENDED]
-            living = sum(told.crawlers.get(state, 0) for state in LIVING)
-            about = told.done, told.pages.failed, told.pages.given_up, told.per_minute
+        elif told and (told.states or told.done or any(told.pages)):
+            states = [state for state in CRAWLERS if told.states[state]] or [ENDED]
+            living = sum(told.states[state] for state in LIVING)
+            pace = per_minute(told.crawlers)
+            about = told.done, told.pages.failed, told.pages.given_up, pace
             found.append(FleetLine(name, states[0], living, *about))
     found.sort(key=lambda each: (CRAWLERS.index(each.state), natural(each.filter)))
     yield from ((each.filter, each) for each in found)

@@ -31,13 +31,13 @@ from tbloom.bloom.claims.fleet import (
     Fleet,
     Group,
     KeptPage,
+    Numbers,
     Pages,
     Where,
     grouped,
     numbers_of,
     order,
     per_minute,
-    time_of,
 )
 from tbloom.bloom.claims.queues import queue_of
 from tbloom.bloom.info import FilterInfo
@@ -133,7 +133,8 @@ def look_at(watched: Target | Overview, earlier: Any = None) -> Look | Fleets:
             is_cut |= len(found) > room
             kept += found[:room]
     queues, info = [view.queue for view in views], seen.info(earlier and earlier.info)
-    return Look(info, crawlers, pages, done or 0, kept, is_cut, queues, time_of(seen))
+    now = seen.fleet().now()
+    return Look(info, crawlers, pages, done or 0, kept, is_cut, queues, now)
 
 
 class Looks:
