@@ -143,7 +143,7 @@ class Base(Store[Client, Config]):
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
-        return self._claims.session_name
+        return self._claims.session.name
 
     @verb
     def _load_parameters(self, secret: bytes | None) -> Flow[None]:

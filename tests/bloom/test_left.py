@@ -687,7 +687,7 @@ def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
     living = [f"mine {i}" for i in range(1000)]
     assert {NEW} == {*clients[0].claim_many(living, notes=living)}
     clockwork.go_on(2)
-    claims, _, index = keys = clients[0]._claims._keys(0)
+    claims, _, index = keys = calls.keys_in(clients[0].config, 0)
     calls_made, more, left = 0, 1, 0
     with redis.Redis.from_url(clockwork.server.url) as raw:
         while more:
@@ -721,7 +721,7 @@ def test_several_clients_bury_in_turn(clockwork: Clockwork, open_one: Any) -> No
         client.claim(client.session)
     clockwork.go_on(2)
     with redis.Redis.from_url(clockwork.server.url) as raw:
-        flows = [client._claims._bury([0]) for client in clients]
+        flows = [bury(client.config, [0]) for client in clients]
         replies, turn = dict[Any, Any](), 0
         while flows:
             turn += 1
@@ -747,7 +747,7 @@ def test_a_dead_session_does_not_come_back_during_its_burial(
     late.claim_many(items, notes=items)
     ours.claim("a")
     clockwork.go_on(2)
-    keys, before = ours._claims._keys(0), late.session
+    keys, before = calls.keys_in(ours.config, 0), late.session
     with redis.Redis.from_url(clockwork.server.url) as raw:
         for _ in range(3):
             assert [[0, 1]] == replies_to(raw, [calls.bury(keys)])
@@ -776,7 +776,7 @@ def test_a_session_that_dies_during_a_burial_does_not_come_back_between_two_roun
     clockwork.go_on(0.5)
     late.claim_many(items, notes=items)
     clockwork.go_on(0.7)
-    keys = ours._claims._keys(0)
+    keys = calls.keys_in(ours.config, 0)
     with redis.Redis.from_url(clockwork.server.url) as raw:
         replies_to(raw, [calls.bury(keys)])
         clockwork.go_on(1)
@@ -792,7 +792,7 @@ def test_a_burial_leaves_living_sessions_alone(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     assert [NEW, NEW] == ours.claim_many(["a", "b"], notes=["", "b"])
-    assert [[0, 0]] == replies_to(client, [calls.bury(theirs._claims._keys(0))])
+    assert [[0, 0]] == replies_to(client, [calls.bury(calls.keys_in(theirs.config, 0))])
     assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
     assert [] == texts(theirs.take())
 
@@ -931,7 +931,7 @@ def test_the_index_always_has_a_ttl(
         ours.end_session()
     elif how in ("bury", "take"):
         client.hset(f"{{{ours.name}}}:sessions", ours.session, "1")
-        run(client, theirs._claims._bury([0]))
+        run(client, bury(theirs.config, [0]))
     if how == "take":
         theirs.take(1)
     assert client.pttl(f"{{{ours.name}}}:claims") <= client.pttl(key) + 1000

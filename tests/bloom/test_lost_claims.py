@@ -393,7 +393,7 @@ def test_what_other_shards_have_of_a_lost_session_is_left(
     items = [f"item {i}" for i in range(100)]
     assert [NEW] * 100 == ours.claim_many(items, notes=items)
     theirs.claim_many(f"their {i}" for i in range(100))  # each shard knows a session
-    assert clockwork.client.hdel(ours._claims._keys(0)[1], ours.session)
+    assert clockwork.client.hdel(ours.config.keys.sessions(0), ours.session)
     ours._send_heartbeat()
     assert [("silent", 100)] == told(caplog)
     taken = [note.text for _ in range(9) for note in theirs.take(100).notes]

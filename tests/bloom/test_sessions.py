@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tbloom import Claim, FilterFull, TimeBloom
+from tbloom.bloom.claims.flows import bury
 from tbloom.bloom.claims.notes import short
 from tbloom.engine.tokens import LANE_TTL_MS
 from tests.helpers import servers
@@ -334,9 +335,9 @@ def test_damaged_entries_are_dropped_and_other_work_is_taken(
     assert ours.commit("names its queue")
     theirs.close()
     assert ["the work"] == take(ours)
-    run(client, ours._claims._bury([0]))
+    run(client, bury(ours.config, [0]))
     while [] != [*{*client.hkeys(sessions)} - {ours.session, "w", f"w{short('', 8)}"}]:
         # A session goes once it has been dead for a millisecond.
-        run(client, ours._claims._bury([0]))
+        run(client, bury(ours.config, [0]))
     assert 1 == client.hlen(claims)
     assert [] == take(ours)

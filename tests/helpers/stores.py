@@ -11,6 +11,7 @@ import redis.asyncio
 from pyroaring import BitMap
 
 from tbloom import AsyncTimeBloom, Claim, History, TimeBloom
+from tbloom.bloom.claims.flows import bury
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import contents
@@ -109,7 +110,7 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int, **own: Any) -> None:
     with TimeBloom(client, name, **size) as seen:
         taken = [(note.text, note.failures) for _ in range(2) for note in seen.take().notes]
         assert [("given", 1), ("left behind", 0), ("pushed", 0)] == sorted(taken)
-        seen.run(seen._claims._bury([0]))
+        seen.run(bury(seen.config, [0]))
         seen.clear()
         assert "a" not in seen
 

@@ -11,7 +11,7 @@ from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims.notes import History, short
 from tbloom.bloom.claims.record import Record
 from tbloom.bloom.claims.session import Reserved, Session
-from tbloom.bloom.claims.stored import LEFT, SUSPECT
+from tbloom.bloom.claims.stored import SUSPECT
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 
@@ -60,58 +60,28 @@ CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 
 def claim(
     batch: FilterBatch,
-    session: Session,
-    reserved: Reserved,
-    *,
-    ttl_ms: int,
-    notes: Mapping[bytes, bytes],
-    looks: Mapping[bytes, bytes],
-) -> Call:
-    """Return a call that claims the items, with their notes. The batch must have a lane.
-
-    ``looks``: what the filter is searched for in place of some items. It replaces claims that the session holds already, and on which no caller here works.
-    """
-    owner, call, earlier = session.called_in(batch.shard), reserved.call, reserved.earlier
-    replaced = (
-        "".join(_hex(earlier[each]) for each in batch.digests) if any(earlier.values()) else ""
-    )
-    return _claim(
-        batch, owner, call=call, replaced=replaced, ttl_ms=ttl_ms, notes=notes, looks=looks
-    )
-
-
-def push(
-    batch: FilterBatch,
-    *,
-    ttl_ms: int,
-    notes: Mapping[bytes, bytes],
-    looks: Mapping[bytes, bytes],
-    again: bool = False,
-) -> Call:
-    """Return a call that leaves the items that are new to any session, and if ``again``, also those that were seen.
-
-    The batch must have a lane.
-    """
-    replaced = "*" if again else ""
-    return _claim(batch, LEFT, ttl_ms=ttl_ms, notes=notes, looks=looks, replaced=replaced)
-
-
-def _claim(
-    batch: FilterBatch,
     owner: str,
     *,
-    call: int = 0,
-    replaced: str = "",
     ttl_ms: int,
     notes: Mapping[bytes, bytes],
     looks: Mapping[bytes, bytes],
+    reserved: Reserved,
+    again: bool = False,
 ) -> Call:
-    header, digests = batch.header, batch.digests
+    """Return a call that claims the items that are new for a session, or for LEFT leaves them to any session, with their notes.
+
+    The batch must have a lane. ``looks``: what the filter is searched for in place of some items. The call replaces earlier claims of
+    the session on which no caller here works. ``again``: items that were seen are left, too.
+    """
+    header, digests, earlier = batch.header, batch.digests, reserved.earlier
     config, state, *parts = header.keys
     if looks:
         items = b"".join(header.pack([looks.get(each, each)]) + each for each in digests)
     else:
         items = header.pack(digests, with_digests=True)
+    replaced = "*" if again else ""
+    if any(earlier.values()):
+        replaced = "".join(_hex(earlier[each]) for each in digests)
     return _CLAIM.call(
         (config, state, *keys_of(batch), *parts),
         (
@@ -120,9 +90,9 @@ def _claim(
             owner,
             ttl_ms,
             items,
-            _hex(call),
+            _hex(reserved.call),
             replaced,
-            *(map(notes.__getitem__, batch.digests) if notes else ()),
+            *(map(notes.__getitem__, digests) if notes else ()),
         ),
     )
 

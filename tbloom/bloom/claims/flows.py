@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 from tbloom.bloom.batch import NO_LOOKS, FilterBatch
@@ -26,7 +26,7 @@ from tbloom.bloom.claims.notes import History, Note, Taken, short
 from tbloom.bloom.claims.packed import unpack
 from tbloom.bloom.claims.record import LOST, Process, Record
 from tbloom.bloom.claims.session import Moment, Reserved, Session
-from tbloom.bloom.claims.stored import SUSPECT
+from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.bloom.config import Config
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
@@ -92,11 +92,6 @@ class Claims(ResetsInChild):
         self.session.forget()
 
     @property
-    def session_name(self) -> str:
-        """The name under which this process claims items."""
-        return self.session.name
-
-    @property
     def is_used(self) -> bool:
         """True if the session has claims or calls to repeat, or shards know it."""
         return self.session.is_busy or bool(self.session.shards)
@@ -106,11 +101,6 @@ class Claims(ResetsInChild):
         """True if other sessions may have taken this one for dead, as far as this process knows. A heartbeat finds out."""
         session = self.session
         return bool(session.known) and session.lives_since.is_over(self._ttl_ms / 1000)
-
-    @property
-    def uncommitted(self) -> set[bytes]:
-        """The items whose commits have failed, and must be sent again."""
-        return {*chain.from_iterable(self.session.to_commit().values())}
 
     def claim(
         self,
@@ -134,14 +124,13 @@ class Claims(ResetsInChild):
         yield from self._reserve(session, reserved, digests, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
         batches = self._dispatcher.batches(reserved.earlier, within, claims=True)
-        call_for = partial(
-            calls.claim,
-            session=session,
-            reserved=reserved,
-            ttl_ms=self._ttl_ms,
-            notes=notes,
-            looks=looks,
-        )
+
+        def call_for(batch: FilterBatch) -> Call:
+            owner, ttl_ms = session.called_in(batch.shard), self._ttl_ms
+            return calls.claim(
+                batch, owner, ttl_ms=ttl_ms, notes=notes, looks=looks, reserved=reserved
+            )
+
         try:
             session.shards.update(batch.shard for batch in batches)
             learn = partial(self._learn, lost)
@@ -283,7 +272,15 @@ class Claims(ResetsInChild):
     ) -> Flow[dict[bytes, Claim]]:
         """Leave the items that are new to any session, and return the answer for each item. ``again``: also those that were seen."""
         batches = self._dispatcher.batches(digests, within, claims=True)
-        call_for = partial(calls.push, ttl_ms=self._ttl_ms, notes=notes, looks=looks, again=again)
+        call_for = partial(
+            calls.claim,
+            owner=LEFT,
+            ttl_ms=self._ttl_ms,
+            notes=notes,
+            looks=looks,
+            reserved=Reserved(),
+            again=again,
+        )
         yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
         return {digest: CLAIMS[answer] for digest, answer in _answers(batches).items()}
 
@@ -320,7 +317,7 @@ class Claims(ResetsInChild):
     def heartbeat(self) -> Flow[None]:
         """Keep the session alive if it is in use, bury dead sessions, and repeat calls that ended in an error."""
         if self.is_used:
-            yield from self._bury((yield from self.live()), _BURIES)
+            yield from bury(self._dispatcher.config, (yield from self.live()), _BURIES)
             yield from self.retry()
 
     def live(self) -> Flow[list[int]]:
@@ -360,7 +357,9 @@ class Claims(ResetsInChild):
             self.when_lost(is_empty)
         session.release(session.claimed)
         yield from self._repeat_releases(session)
-        yield from self._bury(_with_dead((yield from self._beat(session, 0, LOST))))
+        yield from bury(
+            self._dispatcher.config, _with_dead((yield from self._beat(session, 0, LOST)))
+        )
 
     def _join(self, session: Session) -> Flow[None]:
         """Let a session that follows another one join the sessions of its queue."""
@@ -382,7 +381,7 @@ class Claims(ResetsInChild):
             with session.claiming() as reserved:
                 found = yield from self._take(session, reserved, limit, wanted, idle=idle)
                 if dead := [shard for shard, (_, _, is_dead, *_) in found.items() if is_dead]:
-                    yield from self._bury(dead)
+                    yield from bury(self._dispatcher.config, dead)
                     if not any(words[3:] for words in found.values()):
                         found = yield from self._take(session, reserved, limit, wanted, idle=idle)
                 if found:
@@ -461,15 +460,16 @@ class Claims(ResetsInChild):
         why = "" if self.record else _FINISHED
         replies = yield from self._beat(ended, 0 if ended.is_busy else -1, why)
         if ended.is_busy:
-            yield from self._bury(_with_dead(replies))
+            yield from bury(self._dispatcher.config, _with_dead(replies))
         if refused is not None:
             raise refused
 
     def _beat(self, session: Session, ttl_ms: int, ended: str = "") -> Flow[dict[int, Any]]:
         """Send a heartbeat of the session to its shards, and return their replies. It tells why the session has ``ended``, if so."""
         view, shards = self._dispatcher.current_view(), [*session.shards]
+        keys = partial(calls.keys_in, self._dispatcher.config)
         beats = [
-            calls.heartbeat(self._keys(shard), session.name, ttl_ms, view.expires_at(shard))
+            calls.heartbeat(keys(shard), session.name, ttl_ms, view.expires_at(shard))
             for shard in shards
         ]
         # In the same round trip.
@@ -492,12 +492,6 @@ class Claims(ResetsInChild):
         told = calls.tell(key, "", Record(project=project), expires)
         [[_, first]] = yield from request([told])
         return text(first)
-
-    def _bury(self, shards: Iterable[int], most: int | None = None) -> Flow[None]:
-        return bury(self._dispatcher.config, shards, most)
-
-    def _keys(self, shard: int) -> calls.Keys:
-        return calls.keys_in(self._dispatcher.config, shard)
 
 
 def bury(config: Config, shards: Iterable[int], most: int | None = None) -> Flow[None]:

@@ -46,7 +46,8 @@ class ClaimVerbs(Verbs[Client]):
 
     def _warn_of_uncommitted(self) -> None:
         """Log the number of failed commits, which nobody will send again."""
-        if self._warns and (failed := len(self._claims.uncommitted)):
+        failed = sum(map(len, self._claims.session.to_commit().values()))
+        if self._warns and failed:
             message = (
                 "%r: the commits of %d items have failed; they are new once their claims expire"
             )
