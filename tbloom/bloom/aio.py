@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from asyncio import Task, create_task
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import Context
 from typing import Self, Unpack
 
@@ -40,14 +40,17 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         """Open a stored filter with its stored parameters; see ``TimeBloom.open``."""
         return await cls._open(client, name, client_options, own, secret)
 
-    @asynccontextmanager
-    async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
+    def claiming(self, item: Item, within: int | None = None) -> AbstractAsyncContextManager[bool]:
         """Claim the item in ``async with seen.claiming(item) as is_new:``.
 
         At the end of the block, a new item is committed. A WARNING says if another session has taken it over meanwhile. If the
         block raises an exception, the item is released. If the commit fails, it stays claimed, as after ``commit``; but with
         ConfigMismatch it is released.
         """
+        return self._claiming(item, within)
+
+    @asynccontextmanager
+    async def _claiming(self, item: Item, within: int | None) -> AsyncIterator[bool]:
         item = encode(item)  # the caller may change a buffer
         is_new = await self.claim(item, within) is Claim.NEW
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import Context
 from typing import Self, Unpack
 
@@ -69,14 +69,17 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)
 
-    @contextmanager
-    def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
+    def claiming(self, item: Item, within: int | None = None) -> AbstractContextManager[bool]:
         """Claim the item in ``with seen.claiming(item) as is_new:``.
 
         At the end of the block, a new item is committed. A WARNING says if another session has taken it over meanwhile. If the
         block raises an exception, the item is released. If the commit fails, it stays claimed, as after ``commit``; but with
         ConfigMismatch it is released.
         """
+        return self._claiming(item, within)
+
+    @contextmanager
+    def _claiming(self, item: Item, within: int | None) -> Iterator[bool]:
         item = encode(item)  # the caller may change a buffer
         is_new = self.claim(item, within) is Claim.NEW
         try:

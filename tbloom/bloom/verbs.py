@@ -57,7 +57,8 @@ class Verbs(Base[Client]):
         self, items: Iterable[Item], within: int | None = None, keep: int | None = None
     ) -> Flow[list[bool]]:
         """Return the answer of ``add`` for each item, in order; a repeat within the call is False."""
-        return self._add_each(self.config.digests_of(items), within, keep)
+        digests = self.config.digests_of(items)
+        return in_order((yield from self._add_digests(digests, within, keep)), digests)
 
     @add_many.adds
     def _keys_of(self, items: Iterable[Item]) -> tuple[list[bytes], list[bytes]]:
@@ -79,7 +80,9 @@ class Verbs(Base[Client]):
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """Return the answer of ``contains`` for each item, in order."""
-        return self._contains_each(self.config.digests_of(items), within)
+        digests = self.config.digests_of(items)
+        answers = yield from self._contains_digests(digests, within)
+        return [bool(answers[digest]) for digest in digests]
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
@@ -101,12 +104,27 @@ class Verbs(Base[Client]):
 
         Items that this slice or a newer one holds are not written.
         """
-        return self._import(self.config.digests_of(items), label)
+        digests, dispatcher = self.config.digests_of(items), self._dispatcher
+        if label is not None and label not in dispatcher.current_view().labels:
+            # The client's clock may be wrong.
+            yield from ask_time(self.config, dispatcher.clock)
+        age = dispatcher.current_view().age_of(label)
+        batches = dispatcher.batches(digests, age + 1, age)
+        for batch in batches:
+            batch.label = label
+        yield from dispatcher.send(batches, commit, Knowledge.STORED)
+        return sum((batch.answers or "").count("1") for batch in batches)
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """Return the Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
-        return self._keys(check_at(at))
+        at, config, clock = check_at(at), self.config, self._dispatcher.clock
+        if at is None:
+            yield from ask_time(config, clock)
+        yield from check_stored(config)
+        slices = config.window.live(to_ms(at) if at else clock.now())
+        shards = range(config.shards)
+        return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
 
     @verb
     def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
@@ -155,15 +173,6 @@ class Verbs(Base[Client]):
         if within is None and keep is None:
             return 0, slices
         return check_keep(keep, within, slices), check_within(within, slices)
-
-    def _add_each(
-        self, digests: list[bytes], within: int | None, keep: int | None
-    ) -> Flow[list[bool]]:
-        return in_order((yield from self._add_digests(digests, within, keep)), digests)
-
-    def _contains_each(self, digests: list[bytes], within: int | None) -> Flow[list[bool]]:
-        answers = yield from self._contains_digests(digests, within)
-        return [bool(answers[digest]) for digest in digests]
 
     def _add_digests(
         self, digests: Iterable[bytes], within: int | None = None, keep: int | None = None
@@ -218,26 +227,3 @@ class Verbs(Base[Client]):
             slices = map(ord, batch.answers or "")
             seen_in.update(zip(batch.digests, map(periods.__getitem__, slices), strict=True))
         return [seen_in[digest] for digest in digests]
-
-    def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
-        """Write the items, and return how many were written."""
-        dispatcher = self._dispatcher
-        if label is not None and label not in dispatcher.current_view().labels:
-            # The client's clock may be wrong.
-            yield from ask_time(self.config, dispatcher.clock)
-        age = dispatcher.current_view().age_of(label)
-        batches = dispatcher.batches(digests, age + 1, age)
-        for batch in batches:
-            batch.label = label
-        yield from dispatcher.send(batches, commit, Knowledge.STORED)
-        return sum((batch.answers or "").count("1") for batch in batches)
-
-    def _keys(self, at: datetime | None) -> Flow[list[str]]:
-        """Return the keys of the first parts of the slices that are live at ``at``."""
-        config, clock = self.config, self._dispatcher.clock
-        if at is None:
-            yield from ask_time(config, clock)
-        yield from check_stored(config)
-        slices = config.window.live(to_ms(at) if at else clock.now())
-        shards = range(config.shards)
-        return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]

@@ -55,18 +55,6 @@ class Header:
     comes first.
     """
 
-    __slots__ = (
-        "keys",
-        "layout",
-        "most_items",
-        "most_neighbours",
-        "pack",
-        "packed",
-        "sized_after",
-        "slice_numbers",
-        "view",
-    )
-
     def __init__(self, view: View, shard: int, within: int, age: int) -> None:
         keys, labels, layout = view.config.keys, view.labels, view.layout(shard)
         chosen = labels[age]
@@ -128,18 +116,6 @@ class View:
 
     ``layouts`` has the shards' last known layouts. The dict belongs to the dispatcher, and outlives the view.
     """
-
-    __slots__ = (
-        "_expires",
-        "_headers",
-        "_layouts",
-        "begins",
-        "config",
-        "ends",
-        "knowledge",
-        "labels",
-        "slices",
-    )
 
     def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
         self.config: Config = config
