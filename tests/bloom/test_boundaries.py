@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tbloom.engine.server import ServerClock
@@ -232,19 +232,3 @@ def test_a_filter_without_a_window_forgets_nothing(clockwork: Any, name: str) ->
             assert ["its note"] == [note.text for note in other.take().notes]
         assert ("all", None, None) == seen.last_seen(ITEMS[0])
         assert seen.warnings() == []
-
-
-def test_a_filter_without_a_window_grows(client: redis.Redis, name: str) -> None:
-    """It was made 100 times too small."""
-    seen = TimeBloom(client, name, granularity=None, capacity=200, error_rate=0.01)
-    batches = ([f"item {start + i}" for i in range(1000)] for start in range(0, 20_000, 1000))
-    new = sum(sum(seen.add_many(batch)) for batch in batches)
-    assert new > 20_000 * 0.99
-    [whole] = seen.info().slices
-    assert (whole.label, whole.start, whole.expires, whole.items) == ("all", None, None, new)
-    assert whole.parts > 3
-    found = sum(seen.contains_many(f"never {i}" for i in range(20_000)))
-    assert found < 20_000 * 0.011
-    full = TimeBloom(client, f"{name}-full", granularity=None, capacity=10, grow=False)
-    with pytest.raises(FilterFull):
-        full.add_many(ITEMS)

@@ -5,41 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from itertools import count
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, FilterFull, History, Note, TimeBloom
+from tbloom import Claim, ConfigMismatch, FilterFull, TimeBloom
 from tests.helpers.clock import Clockwork
 from tests.helpers.making import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have
-
-
-def test_claiming_commits_on_success_and_releases_on_an_exception(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name) as seen:
-        with suppress(ZeroDivisionError), seen.claiming("a") as is_new:
-            assert is_new
-            raise ZeroDivisionError
-        with seen.claiming("a") as is_new:
-            assert is_new
-            with seen.claiming("a") as again:
-                assert not again
-        assert "a" in seen
-
-
-async def test_claiming_works_for_asyncio(url: str, name: str) -> None:
-    async with AsyncTimeBloom.from_url(url, name) as seen:
-        with suppress(ZeroDivisionError):
-            async with seen.claiming("a"):
-                raise ZeroDivisionError
-        async with seen.claiming("a") as is_new:
-            assert is_new
-        assert await seen.contains("a")
 
 
 @asynccontextmanager
@@ -52,6 +29,17 @@ async def claiming(seen: Any, item: str | bytearray) -> AsyncIterator[bool]:
     else:
         with own as is_new:
             yield is_new
+
+
+async def test_claiming_commits_on_success_and_releases_on_an_exception(make: Any) -> None:
+    seen = make()
+    with suppress(ZeroDivisionError):
+        async with claiming(seen, "a") as is_new:
+            assert is_new
+            raise ZeroDivisionError
+    async with claiming(seen, "a") as is_new, claiming(seen, "a") as again:
+        assert (True, False) == (is_new, again)
+    assert await seen.contains("a")
 
 
 async def test_a_buffer_that_changes_after_it_was_claimed(make: Any) -> None:
@@ -159,43 +147,6 @@ async def test_a_session_is_alive_while_it_sends_heartbeats(
     await ours.commit("a")
 
 
-@pytest.mark.parametrize("shards", [1, 5])
-async def test_work_with_notes_is_taken_once(
-    make: Any, clockwork: Clockwork, name: str, shards: int
-) -> None:
-    """1,000 claims of a session that has gone silent: each note goes to one of two others, and none is left."""
-    items = [f"item {i}" for i in range(1000)]
-    url, notes, taken = clockwork.server.url, {f"note of {item}" for item in items}, list[str]()
-    dead = TimeBloom.from_url(url, name, session_ttl=LIFE, shards=shards)
-    dead._keep_session = lambda: None  # type: ignore[method-assign]
-    assert {NEW} == {*dead.claim_many(items, notes=[f"note of {item}" for item in items])}
-    makers = [make(url=url, capacity=None) for _ in range(2)]
-    assert [] == (await makers[0].take()).notes
-    assert BUSY is await makers[1].claim(items[0])
-    clockwork.set("2019-06-03 00:00:02")
-    while {*taken} != notes:
-        for seen in makers:
-            some = (await seen.take(150)).notes
-            assert len(some) <= 150
-            taken += [note.text for note in some]
-    assert len(taken) == len(notes)
-    assert {BUSY} == {*await makers[0].claim_many(items)}
-    for seen in makers:
-        await seen.commit_many(items)
-    assert not clockwork.client.keys("*:claims")
-    assert not clockwork.client.keys("*:left")
-
-
-async def test_notes_of_another_queue_are_left_to_others(make: Any) -> None:
-    dead, ours = make(), make()
-    notes = [Note("a", "news"), Note("b", "shop")]
-    await dead.claim_many(["a", "b"], notes=notes)
-    await dead.aclose()
-    assert [notes[1]] == (await ours.take(queue="shop")).notes
-    assert [] == (await ours.take(queue="shop")).notes
-    assert [notes[0]] == (await make().take(queue="news")).notes
-
-
 @needs_fork
 def test_a_forked_process_is_another_session(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
@@ -214,15 +165,6 @@ async def test_an_add_does_not_see_claims(make: Any) -> None:
     assert SEEN is await theirs.claim("a")
 
 
-async def test_a_full_slice_keeps_the_claim(make: Any) -> None:
-    ours = make(capacity=1, grow=False)
-    await ours.add("first")
-    assert NEW is await ours.claim("second")
-    with pytest.raises(FilterFull):
-        await ours.commit("second")
-    assert BUSY is await ours.claim("second")
-
-
 async def test_close_warns_of_commits_that_it_could_not_send(
     make: Any, url: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,49 +174,3 @@ async def test_close_warns_of_commits_that_it_could_not_send(
             await seen.commit("a")
         await seen.aclose()
     assert f"{name!r}: the commits of 1 items have failed" in caplog.text
-
-
-@pytest.mark.parametrize("fault", [Fault.LOSE, Fault.CUT_REQUEST])
-async def test_after_a_lost_history_the_claim_is_ones_own(
-    make: Any, url: str, fault: Fault
-) -> None:
-    """Whether or not the server has got it: the next one counts, and the claim ends as any other."""
-    faults, theirs = list[Fault](), make()
-    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
-        ours = make(url=proxy.url, resend=False)
-        assert [NEW, NEW] == await ours.claim_many(["a", "b"], notes=["a", "b"])
-        faults[:] = [fault]
-        with pytest.raises(redis.ConnectionError):
-            await ours.note_history({"a": History(failures=1), "b": History(failures=1)})
-        await ours._send_heartbeat()
-        assert BUSY is await theirs.claim("a")
-        await ours.release("a")
-        assert NEW is await theirs.claim("a")
-        await ours.note_history({"b": History(failures=2)})
-        await ours.leave_many(["b"])
-        assert [Note("b", failures=2)] == (await theirs.take()).notes
-        await ours.aclose()
-
-
-async def test_a_release_that_is_cancelled_at_any_moment_can_be_repeated(
-    url: str, name: str
-) -> None:
-    """The item is free for others after that (redis-py#3847)."""
-    how: Any = {"capacity": 1000}
-    async with (
-        AsyncTimeBloom.from_url(url, name, **how) as ours,
-        AsyncTimeBloom.from_url(url, name, **how) as theirs,
-    ):
-        for moment in count():
-            assert NEW is await ours.claim("a")
-            release = asyncio.create_task(ours.release("a"))
-            for _ in range(moment):
-                await asyncio.sleep(0)
-            is_cancelled = release.cancel()
-            with suppress(asyncio.CancelledError):
-                await release
-            await ours.release("a")
-            assert NEW is await theirs.claim("a")
-            await theirs.release("a")
-            if not is_cancelled:
-                break

@@ -15,10 +15,7 @@ import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom import base
-from tbloom.bloom.hasher import columns_of, digest
-from tbloom.bloom.layout import Part
-from tbloom.bloom.sizing import COLUMNS, block_step
-from tests.helpers.contents import block_of, snapshot
+from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, lose, replies_to
 from tests.helpers.making import Make
 
@@ -84,26 +81,6 @@ def test_a_filter_of_another_format_is_refused_and_stays(
         with pytest.raises(ConfigError, match="label: expected that of a live slice: "):
             seen.import_many(["a"], "19990101")
         assert before == snapshot(client, name)
-
-
-@pytest.mark.parametrize("hashes", [1, 6, 11, 12, 20])
-def test_an_item_is_seen_only_if_all_its_columns_are_set(
-    client: redis.Redis, url: str, name: str, hashes: int
-) -> None:
-    """And a part has its full size from the first item on."""
-    with TimeBloom.from_url(url, name, bits=2**14, hashes=hashes, error_rate=0.1) as seen:
-        assert seen.add("a")
-        key, config, known = seen.keys()[-1], seen.config, digest("a")
-        part = Part(config.capacity, config.bits, config.hashes)
-        assert config.bits // 8 == client.strlen(key)
-        row = block_of(known, part.blocks) * block_step(config.hashes) * COLUMNS
-        for column in columns_of(known, 2)[:hashes]:
-            assert 1 == client.setbit(key, row + column, 0)
-            assert not seen.contains("a")
-            client.setbit(key, row + column, 1)
-            row += COLUMNS
-        assert seen.contains("a")
-        assert hashes == client.bitcount(key)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

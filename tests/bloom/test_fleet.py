@@ -113,17 +113,6 @@ def test_a_page_that_is_done_at_last_stands_in_no_list(open_one: Open) -> None:
     assert 0 == counts(looks).failed
 
 
-def test_a_second_failure_takes_the_place_of_the_first(open_one: Open) -> None:
-    ours = open_one()
-    claimed(ours, "http://a/")
-    for n in range(3):
-        ours.note_history({"http://a/": failed(f"status/50{n}", at=AT + n)})
-    [page] = Fleet(ours, "shop").kept()
-    assert (AT + 2, "status/502") == (page.failed_at, page.reason)
-    assert {"url": "http://a/"} == page.fields
-    assert 1 == page.note.count("_failed")
-
-
 @pytest.mark.parametrize("written", ["plain", "{}", "[1]", '{"a": ', "x}", "{" * 300 + "}" * 300])
 def test_notes_that_are_no_pages_stay_as_they_are(open_one: Open, written: str) -> None:
     """Or get the field, where they end as an object does; nothing breaks."""
@@ -150,24 +139,6 @@ def test_a_reason_can_not_break_a_note(open_one: Open) -> None:
     assert (1, 0) == Fleet(ours, "shop").retry([page])
     [note] = ours.take(1, "shop").notes
     assert note_of("http://a/").text == note.text
-
-
-def test_a_failure_of_an_older_version_is_read(open_one: Open) -> None:
-    """It has no words."""
-    ours = open_one()
-    claimed(ours, "http://a/1", "http://a/2", "http://a/3")
-    words = "message", "where"
-    for n, more in enumerate([(), ("message",), words], 1):
-        about = dict(zip(words, more, strict=False))
-        ours.note_history({f"http://a/{n}": failed()._replace(**about)})
-    kept = {page.url[-1]: page for page in Fleet(ours, "shop").kept()}
-    assert f'"_failed": [{AT}, "status/503"]}}' in kept["1"].note
-    found = {n: (page.reason, page.message, page.where) for n, page in kept.items()}
-    assert {
-        "1": ("status/503", "", ""),
-        "2": ("status/503", "message", ""),
-        "3": ("status/503", "message", "where"),
-    } == found
 
 
 def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> None:
@@ -214,17 +185,6 @@ def test_a_page_that_fails_again_while_all_are_retried_is_retried_once(open_one:
     assert 700 == sum(counts(looks)[1:4]) == len([*looks.kept()])
 
 
-def test_dropped_pages_are_new_to_the_next_link(open_one: Open) -> None:
-    ours, other = open_one(), open_one()
-    claimed(ours, "http://a/1", "http://a/2")
-    ours.note_history({"http://a/1": failed(), "http://a/2": failed(failures=3)})
-    ours.leave_many(["http://a/2"])
-    looks = Fleet(other, "shop")
-    assert (2, 0) == looks.drop(looks.kept())
-    assert Pages() == counts(looks)
-    claimed(other, "http://a/1", "http://a/2")
-
-
 def test_a_link_that_came_first_wins(open_one: Open) -> None:
     ours, other = open_one(), open_one()
     claimed(ours, "http://a/1", "http://a/2", "http://a/3")
@@ -238,21 +198,6 @@ def test_a_link_that_came_first_wins(open_one: Open) -> None:
     assert (0, 3) == looks.retry(pages)
     assert (0, 3) == looks.drop(pages)
     assert [(LEFT, "http://a/3", "")] == shown(looks)
-
-
-def test_a_next_crawl_takes_failed_pages_but_none_that_a_crawler_holds(open_one: Open) -> None:
-    first, ended, then = open_one(), open_one(), open_one()
-    claimed(first, "http://a/held")
-    first.note_history({"http://a/held": failed()})
-    claimed(ended, "http://a/left", "http://a/given up")
-    ended.note_history({"http://a/left": failed(), "http://a/given up": failed(failures=3)})
-    ended.leave_many(["http://a/given up"])
-    ended.end_session()
-    taken = then.take(10, FAILED_QUEUE, idle=False, main=False).notes
-    assert ["http://a/left"] == [json.loads(note.text.partition("\n")[2])["url"] for note in taken]
-    assert [] == then.take(10, "shop").notes
-    assert [] == then.take(10, FAILED_QUEUE, idle=True, main=False).notes
-    assert (FAILED, "http://a/held", "status/503") in shown(Fleet(then, "shop"))
 
 
 def kill(seen: TimeBloom) -> None:
@@ -465,17 +410,6 @@ def test_what_is_seen_can_be_pushed_again(open_one: Open) -> None:
     assert 1 == len(ours.take(5, "shop").notes)
 
 
-def test_more_pages_than_one_call_reads_are_listed_and_retried(open_one: Open) -> None:
-    ours = open_one()
-    urls = [f"http://{n % 7}/{n}" for n in range(3_000)]
-    ours.push_many(urls, [note_of(url, FAILED_QUEUE) for url in urls])
-    looks = Fleet(ours, "shop")
-    assert {*urls} == {page.url for page in looks.kept([FAILED])}
-    assert 500 == len([*looks.kept([FAILED], 500)])
-    assert (3_000, 0) == looks.retry(looks.kept([FAILED]))
-    assert Pages(left=3_000) == counts(looks)
-
-
 def test_many_queues_are_counted(open_one: Open) -> None:
     """Also those with more pages than one call reads; suspects, and pages that crawlers at work hold, too."""
     ours, queues = open_one(), [f"shop\n[('n', {n})]" for n in range(12)]
@@ -527,25 +461,6 @@ def test_owners_of_hosts_are_no_claimed_pages(open_one: Open) -> None:
 
 
 # Counts and lists
-
-
-def test_a_page_that_is_unreadable_twice_in_a_crawl_is_counted_where_it_stands(
-    open_one: Open, client: Redis
-) -> None:
-    """The second time is no further failure."""
-    ours = open_one()
-    looks = Fleet(ours, "shop")
-    ours.push("http://a/", note_of("http://a/"))
-    for failures in (1, 0):
-        ours.take(100, "shop")
-        ours.note_history({"http://a/": failed("unreadable/parse", failures)})
-        ours.leave_many(["http://a/"])
-        assert [(FAILED, "http://a/", "unreadable/parse")] == shown(looks)
-        assert Pages(failed=1) == counts(looks)
-        assert (1, 0) == looks.retry(looks.kept())
-    assert (1, 0) == looks.drop(looks.kept())
-    assert Pages() == counts(looks)
-    assert 0 == sum(client.zcard(ours.config.keys.left(n)) for n in range(ours.config.shards))
 
 
 @pytest.mark.parametrize("meets", ["retry", "drop"])

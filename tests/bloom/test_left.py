@@ -16,9 +16,9 @@ from tbloom import Claim, ConfigError, History, Note, TimeBloom
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.flows import bury
 from tbloom.bloom.claims.notes import Taken, owned_host
-from tbloom.engine.flow import Call, text
+from tbloom.engine.flow import text
 from tests.helpers.clock import Clockwork
-from tests.helpers.flows import flow_of, lose, replies_to, run, script_of, until
+from tests.helpers.flows import flow_of, lose, replies_to, until
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have
@@ -42,18 +42,6 @@ def index_of(seen: TimeBloom, client: redis.Redis) -> int:
 def sessions_of(seen: TimeBloom, client: redis.Redis) -> set[str]:
     fields = map(text, client.hkeys(f"{{{seen.name}}}:sessions"))
     return {field for field in fields if len(field) == 16}
-
-
-def call_and_late_copies(client: redis.Redis, flow: Any, script: str) -> tuple[Any, list[Call]]:
-    """What the flow answers, and the calls of the script that it made, which may reach the server again."""
-    late, replies = list[Call](), None
-    while True:
-        try:
-            made = flow.send(replies)
-        except StopIteration as end:
-            return end.value, late
-        late += [call for call in made if script_of(call) == script]
-        replies = replies_to(client, made)
 
 
 @pytest.fixture
@@ -171,18 +159,6 @@ def test_sessions_that_wait_get_equal_shares(clockwork: Clockwork, open_one: Any
 # An item that is left, and is then claimed or committed, is not left any more.
 
 
-@pytest.mark.parametrize("verb", ["claim", "commit"])
-def test_a_left_item_that_is_claimed_or_committed_is_not_taken(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, verb: str
-) -> None:
-    assert theirs.push("a", "the work")
-    assert getattr(ours, verb)("a") in (NEW, True)
-    assert (0, []) == (index_of(ours, client), theirs.take().notes)
-    assert (BUSY if verb == "claim" else SEEN) is theirs.claim("a")
-    ours.commit("a")
-    assert SEEN is theirs.claim("a")
-
-
 def test_a_history_changes_ones_own_claims_with_a_note(ours: TimeBloom, theirs: TimeBloom) -> None:
     """Their notes and hosts stay, and so does what another session has claimed."""
     assert NEW is ours.claim("a", note=Note("the work", "q", host="h", deaths=1))
@@ -219,99 +195,7 @@ def test_a_history_of_another_type_is_refused(ours: TimeBloom, wrong: Any) -> No
         ours.note_history({"a": wrong})
 
 
-@pytest.mark.parametrize("then", ["a further history", "left", "claimed again", "taken"])
-def test_a_late_copy_of_a_history_changes_nothing(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, then: str
-) -> None:
-    """Also where the session has the item once more."""
-    assert NEW is ours.claim("a", note=Note("the work", "q"))
-    late = until(
-        client, flow_of(ours, "note_history", {"a": History("late", 3, 3)}), "bloom/claims/history"
-    )
-    ours.note_history({"a": History("q", 1, 1)})
-    expected = Note("the work", "q", deaths=1, failures=1)
-    if then != "a further history":
-        ours.leave_many(["a"])
-    if then == "claimed again":
-        expected = Note("x" * 65_536, "q")  # as long as a note may be
-        assert NEW is ours.claim("a", note=expected)
-    elif then == "taken":
-        assert [expected] == ours.take(queue="q").notes
-    replies_to(client, late)
-    ours.leave_many(["a"])
-    assert [expected] == theirs.take(queue="q").notes
-
-
 # Lost replies, and calls that come late or twice.
-
-
-@pytest.mark.parametrize("then", ["take", "heartbeat", "end_session", "claim"])
-@pytest.mark.parametrize("executed", [False, True])
-def test_items_of_a_lost_take_are_left_again(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, then: str, *, executed: bool
-) -> None:
-    """Whether or not the server has executed the call; and a late copy of it changes nothing."""
-    ours.take()  # the filter is open
-    theirs.push_many(["a", "b"], ["the work", "more work"])
-    take = flow_of(ours, "take")
-    late = until(client, take, "bloom/claims/take")
-    if executed:
-        replies_to(client, late)
-    with suppress(redis.ConnectionError):
-        take.throw(redis.ConnectionError())
-    if then == "take":
-        assert ["more work", "the work"] == sorted(texts(ours.take()))
-        replies_to(client, late)
-        assert [] == texts(theirs.take())
-        return
-    if then == "claim":
-        assert (NEW, 0) == (ours.claim("c"), 0)
-    ours._send_heartbeat() if then != "end_session" else ours.end_session()
-    replies_to(client, late)
-    assert ["more work", "the work"] == sorted(texts(theirs.take()))
-
-
-@pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("found", [False, True])
-def test_a_second_copy_of_a_take_changes_nothing(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, *, ends: bool, found: bool
-) -> None:
-    """After its session has ended, too: nobody waits for a session that is gone."""
-    ours.add("the filter is open")
-    if found:
-        theirs.push_many(["a", "b"], ["the work", "more work"])
-    session = ours.session
-    taken, late = call_and_late_copies(client, flow_of(ours, "take"), "bloom/claims/take")
-    assert 2 * found == len(taken.notes)
-    if ends:
-        ours.end_session()
-    else:
-        ours.commit("a")
-        ours.leave_many(["b"])
-    for _, answer in replies_to(client, late):
-        assert not (isinstance(answer, list) and answer[3:])
-    assert (session in sessions_of(theirs, client)) != ends
-    more = texts(theirs.take())
-    assert found * (["more work", "the work"] if ends else ["more work"]) == sorted(more)
-
-
-@pytest.mark.usefixtures("silent")
-def test_a_second_copy_of_a_take_gets_the_first_answer(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    """As where only its reply was lost. The deaths, too, which the claims do not have any more."""
-    assert NEW is theirs.claim("a", note="the work")
-    client.hdel(f"{{{ours.name}}}:sessions", theirs.session)  # as if it had died long ago
-    client.hset(f"{{{ours.name}}}:sessions", theirs.session, "1")
-    ours.take(1, "another queue")
-    assert ours.push("b", Note("more work", deaths=1))
-    take = flow_of(ours, "take")
-    [call] = until(client, take, "bloom/claims/take")
-    first = replies_to(client, [call])[0][1]
-    again = replies_to(client, [call])
-    assert first[3:] == again[0][1][3:]
-    taken, _ = run(client, take, again)
-    assert [("more work", 1), ("the work", 1)] == sorted((n.text, n.deaths) for n in taken.notes)
 
 
 def test_a_take_that_comes_late_after_its_session_gave_up_is_not_executed(
@@ -328,28 +212,6 @@ def test_a_take_that_comes_late_after_its_session_gave_up_is_not_executed(
     replies_to(client, late)
     assert session not in sessions_of(theirs, client)
     assert ["the work"] == texts(theirs.take())
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_take_that_fails_in_one_shard_leaves_what_the_others_gave(
-    url: str, name: str, client: redis.Redis, shards: int
-) -> None:
-    """An error of a later call of the same flow, too: the caller gets none of the items."""
-    own: dict[str, Any] = {"capacity": 1000, "shards": shards}
-    with TimeBloom.from_url(url, name, **own) as ours, TimeBloom.from_url(url, name, **own) as them:
-        ours.take()
-        them.push_many(ITEMS[:30], ITEMS[:30])
-        take = flow_of(ours, "take")
-        made = until(client, take, "bloom/claims/take")
-        replies: list[Any] = replies_to(client, made)
-        replies[-1] = redis.ConnectionError("cut off")
-        with pytest.raises(redis.ConnectionError):
-            run(client, take, replies)
-        ours._send_heartbeat()
-        taken = list[str]()
-        while some := texts(them.take()):
-            taken += some
-        assert sorted(ITEMS[:30]) == sorted(taken)
 
 
 # Pushing.
@@ -389,19 +251,6 @@ def test_after_a_lost_push_a_further_one_leaves_each_item_once(
     assert [] == texts(theirs.take())
 
 
-def test_a_push_that_is_sent_again_gets_its_first_answer(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    ours.add("the filter is open")
-    push = flow_of(ours, "push_many", ["a", "b"], ["a", "b"])
-    made = until(client, push, "bloom/claims/claim")
-    replies_to(client, made)
-    assert ["a", "b"] == sorted(texts(theirs.take()))
-    again = replies_to(client, made)
-    assert ([True, True], 0) == run(client, push, again)
-    assert [] == texts(theirs.take())
-
-
 # Items of which sessions have died.
 
 
@@ -417,26 +266,6 @@ def test_those_come_first_of_which_fewest_sessions_have_died(
         [note] = ours.take(10).notes
         assert (suspect, int(suspect)) == (note.text, note.deaths)
     assert [] == texts(ours.take(10))
-
-
-@pytest.mark.usefixtures("silent")
-def test_an_item_that_kills_its_sessions_becomes_a_suspect(
-    clockwork: Clockwork, open_one: Any
-) -> None:
-    """Each session says so before its dangerous work begins. An item that it only holds is blamed for one death at most."""
-    assert open_one(session_ttl=LIFE).push_many(["bad", "held"], ["bad", "held"])
-    for deaths in range(4):
-        taker = open_one(session_ttl=LIFE)
-        notes = {note.text: note for note in taker.take().notes}
-        if deaths >= 2:
-            assert {"held"} == {*notes}
-            assert not taker.take(idle=False).notes
-            taker.leave_many(["held"])
-            assert taker.claim("held", note="held") is NEW
-            notes |= {note.text: note for note in taker.take().notes}
-        assert deaths == notes["bad"].deaths
-        taker.note_history({"bad": History(deaths=notes["bad"].deaths)})
-        clockwork.go_on(2)
 
 
 @pytest.mark.usefixtures("silent")
@@ -504,17 +333,6 @@ def test_a_suspect_stays_one_until_its_work_has_begun(
         found = [taker.take().notes for _ in range(13)]
         assert [[2]] * 12 + [[]] == [[note.deaths for note in notes] for notes in found]
         taker.end_session()
-
-
-def test_a_session_that_ends_leaves_its_items_without_a_death(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    """And those without a note are free."""
-    ours.claim_many(["a", "b", "c"], notes=["", "b", "c"])
-    ours.end_session()
-    assert set() == sessions_of(ours, client)
-    assert [("b", 0), ("c", 0)] == sorted((n.text, n.deaths) for n in theirs.take().notes)
-    assert NEW is theirs.claim("a")
 
 
 # Who waits, and when all is done.
@@ -590,19 +408,6 @@ def test_a_session_that_looks_into_another_queue_stays_of_its_own(
     assert (False, 1, 1) == said(theirs.take(10, "q"))
 
 
-@pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("shards", [1, 3])
-def test_all_shards_must_have_nothing_left(url: str, name: str, shards: int) -> None:
-    own: dict[str, Any] = {"capacity": 1000, "shards": shards}
-    with TimeBloom.from_url(url, name, **own) as ours, TimeBloom.from_url(url, name, **own) as them:
-        ours.take(10, "q", idle=False)
-        assert (False, 1, 1) == said(them.take(10, "q"))
-        if shards > 1:  # one server has lost its sessions
-            ours.client.unlink(ours.config.keys.sessions(1))
-            assert (False, 1, 1) == said(them.take(10, "q"))
-        assert (True, 2, 0) == said(ours.take(10, "q"))
-
-
 # What a commit says.
 
 
@@ -636,26 +441,6 @@ def test_a_commit_says_how_many_sessions_wait_for_items_of_the_queue(
         assert 1 == waiting_after_commit(ours, "the other one waits still")
         assert [] == third.take(10, "q").notes
         assert 1 == waiting_after_commit(ours, "one waits")
-
-
-@pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("how", ["leave_many", "end_session", "died"])
-def test_a_commit_says_nothing_once_something_is_left(
-    clockwork: Clockwork, open_one: Any, how: str
-) -> None:
-    ours, waits, giver = (open_one(session_ttl=86_400.0) for _ in range(3))
-    third = open_one(session_ttl=LIFE) if how == "died" else giver
-    ours.take(10, "q", idle=False)
-    third.claim("a", note=Note("a", "q"))
-    assert [] == waits.take(10, "q").notes
-    assert 1 == waiting_after_commit(ours, "one waits")
-    if how == "died":
-        clockwork.go_on(2)
-        ours._send_heartbeat()
-    else:
-        getattr(third, how)(*[["a"]] * (how == "leave_many"))
-    assert 0 == waiting_after_commit(ours, "something is left")
-    assert ["a"] == texts(waits.take(10, "q"))
 
 
 @pytest.mark.usefixtures("silent")
@@ -712,32 +497,6 @@ def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
 
 
 @pytest.mark.usefixtures("silent")
-def test_several_clients_bury_in_turn(clockwork: Clockwork, open_one: Any) -> None:
-    """Each makes one call after the other, as their heartbeats come; one of them stops halfway."""
-    items = [f"item {i}" for i in range(3000)]
-    open_one(session_ttl=LIFE).claim_many(items, notes=items)
-    clients = [open_one(session_ttl=86_400.0) for _ in range(3)]
-    for client in clients:
-        client.claim(client.session)
-    clockwork.go_on(2)
-    with redis.Redis.from_url(clockwork.server.url) as raw:
-        flows = [bury(client.config, [0]) for client in clients]
-        replies, turn = dict[Any, Any](), 0
-        while flows:
-            turn += 1
-            for flow in [*flows]:
-                try:
-                    replies[flow] = replies_to(raw, flow.send(replies.get(flow)))
-                except StopIteration:
-                    flows.remove(flow)
-            if turn == 3:
-                flows.pop().close()
-        assert 3000 == raw.zcard(f"{{{clients[0].name}}}:left")
-    taken = [text for _ in range(3) for client in clients for text in texts(client.take(1000))]
-    assert sorted(items) == sorted(taken)
-
-
-@pytest.mark.usefixtures("silent")
 def test_a_dead_session_does_not_come_back_during_its_burial(
     clockwork: Clockwork, open_one: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -786,15 +545,6 @@ def test_a_session_that_dies_during_a_burial_does_not_come_back_between_two_roun
             assert [[0, 1]] == replies_to(raw, [calls.bury(keys)])
         assert left > 0
         assert [[0, 1, 0]] == replies_to(raw, [calls.heartbeat(keys, late.session, 1000, 0)])
-
-
-def test_a_burial_leaves_living_sessions_alone(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    assert [NEW, NEW] == ours.claim_many(["a", "b"], notes=["", "b"])
-    assert [[0, 0]] == replies_to(client, [calls.bury(calls.keys_in(theirs.config, 0))])
-    assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
-    assert [] == texts(theirs.take())
 
 
 def test_what_the_index_has_lost_is_entered_again_by_a_burial(
@@ -916,31 +666,6 @@ def test_a_host_has_one_owner_whatever_the_sessions_do(
 # The keys.
 
 
-@pytest.mark.parametrize("how", ["push", "leave", "end", "bury", "take"])
-def test_the_index_always_has_a_ttl(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, how: str
-) -> None:
-    key = f"{{{ours.name}}}:left"
-    if how == "push":
-        ours.push("a", "a")
-    else:
-        ours.claim_many(["a", "b"], notes=["a", "b"])
-    if how == "leave":
-        ours.leave_many(["a"])
-    elif how == "end":
-        ours.end_session()
-    elif how in ("bury", "take"):
-        client.hset(f"{{{ours.name}}}:sessions", ours.session, "1")
-        run(client, bury(theirs.config, [0]))
-    if how == "take":
-        theirs.take(1)
-    assert client.pttl(f"{{{ours.name}}}:claims") <= client.pttl(key) + 1000
-    client.persist(key)
-    theirs.push("c", "c")
-    assert 0 < client.pttl(key)
-    assert client.exists(f"{{{ours.name}}}:claims")
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_clear_removes_the_index(url: str, name: str, client: redis.Redis, shards: int) -> None:
     with TimeBloom.from_url(url, name, capacity=1000, shards=shards) as seen:
@@ -950,18 +675,6 @@ def test_clear_removes_the_index(url: str, name: str, client: redis.Redis, shard
         assert [] == [*client.scan_iter(f"{{{name}*:left")]
         assert [] == texts(seen.take())
         assert all(seen.push_many(ITEMS[:50], ITEMS[:50]))
-
-
-def test_lost_claims_of_left_items_are_skipped(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    """As where the server has evicted the claims, and not the index."""
-    theirs.push_many(ITEMS, ITEMS)
-    client.delete(f"{{{ours.name}}}:claims")
-    assert theirs.push("a", "the work")
-    assert ["the work"] == texts(ours.take(10))
-    assert [] == texts(ours.take(10))
-    assert 0 == index_of(ours, client)
 
 
 def test_nobody_believes_all_is_over_while_many_lost_claims_are_skipped(
@@ -985,26 +698,3 @@ def test_a_push_needs_no_session(ours: TimeBloom, client: redis.Redis) -> None:
     assert set() == sessions_of(ours, client)
     lose(client, flow_of(ours, "push", "b", "b"))
     assert set() == sessions_of(ours, client)
-
-
-# What the played network (tests/simulation) has found
-
-
-def test_work_is_not_over_for_a_session_that_is_at_work(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """It was, because sessions were counted only for one that has nothing else to do."""
-    assert not ours.take(idle=False).is_over
-    assert not theirs.take().is_over
-    assert not theirs.take(idle=False).is_over
-
-
-def test_an_item_that_is_committed_is_not_left(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """It was, where another session than its owner had committed it, and one left it to the next, without an end."""
-    assert [True, True] == ours.push_many(["a", "b"], ["the work", "other work"])
-    assert 2 == len(ours.take().notes)
-    assert [False, False] == theirs.commit_many(
-        ["a", "b"]
-    )  # a session that was taken for dead has done the work
-    ours.note_history({"a": History(deaths=1)})
-    ours.leave_many(["a", "b"])
-    ours._send_heartbeat()
-    assert not theirs.take().notes

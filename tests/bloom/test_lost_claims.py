@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
 from tbloom.bloom.claims.fleet import LIVING, Fleet
@@ -115,45 +113,6 @@ def test_a_claim_that_nobody_has_taken_over_is_not_lost(
     assert [] == warnings(caplog)
 
 
-@pytest.mark.parametrize("heartbeats", [0, 1, 2])
-@pytest.mark.parametrize("executed", [False, True])
-def test_a_commit_that_a_heartbeat_has_repeated_says_that_another_session_works(
-    silent: Any, clockwork: Clockwork, *, heartbeats: int, executed: bool
-) -> None:
-    """The caller repeats it too, and gets the answer that the heartbeat got (bull#308)."""
-    is_cut, kind = False, Fault.CUT_REPLY if executed else Fault.CUT_REQUEST
-    with Proxy(clockwork.server.url, lambda _: kind if is_cut else None) as proxy:
-        theirs, ours = silent(), silent(proxy.url, retry_for=0.0)
-        assert ours.commit("the server knows the script from now on")
-        assert NEW is ours.claim("a")
-        clockwork.set("2019-06-03 00:00:02")
-        assert NEW is theirs.claim("a")
-        is_cut = True
-        with pytest.raises(redis.ConnectionError):
-            ours.commit("a")
-        is_cut = False
-        for _ in range(heartbeats):
-            ours._send_heartbeat()
-        assert ours.commit("a") is False
-        assert theirs.commit("a")
-        ours.close()
-
-
-def test_a_session_that_comes_back_does_not_get_a_claim_again_that_another_one_has(
-    silent: Any, clockwork: Clockwork
-) -> None:
-    """Neither its heartbeat nor its release changes the other session's claim (components#1030)."""
-    ours, theirs, third = silent(), silent(), silent()
-    assert NEW is ours.claim("a")
-    clockwork.set("2019-06-03 00:00:02")
-    assert NEW is theirs.claim("a")
-    ours._send_heartbeat()
-    assert BUSY is third.claim("a")
-    ours.release("a")
-    assert [BUSY, BUSY] == [third.claim("a"), ours.claim("a")]
-    assert theirs.commit("a")
-
-
 def test_a_claiming_block_logs_that_its_item_was_taken_over(
     silent: Any, clockwork: Clockwork, caplog: Any
 ) -> None:
@@ -162,31 +121,6 @@ def test_a_claiming_block_logs_that_its_item_was_taken_over(
         clockwork.set("2019-06-03 00:00:02")
         assert NEW is theirs.claim("a")
     assert [1] == warnings(caplog)
-
-
-@pytest.mark.parametrize("fault", [Fault.CUT_REPLY, Fault.LOSE])
-@pytest.mark.parametrize("lost", [False, True])
-@pytest.mark.parametrize("callers", [False, True], ids=["ours", "the caller's client"])
-def test_a_commit_that_is_sent_again_gets_its_first_answer(
-    silent: Any, clockwork: Clockwork, caplog: Any, fault: Any, *, lost: bool, callers: bool
-) -> None:
-    """Also if redis-py itself sends it again, of which tbloom does not know."""
-    faults = list[Fault]()
-    with Proxy(clockwork.server.url, lambda _: faults.pop() if faults else None) as proxy:
-        theirs, ours = silent(), silent(proxy.url)
-        if callers:
-            client = redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 3))
-            ours = TimeBloom(client, ours.name, capacity=1000, session_ttl=LIFE)
-        assert ours.commit("the server knows the script from now on")
-        assert [NEW] * 3 == ours.claim_many(ITEMS)
-        if lost:
-            clockwork.set("2019-06-03 00:00:02")
-            assert [NEW] * 3 == theirs.claim_many(ITEMS)
-        faults.append(fault)
-        assert [not lost] * 3 == ours.commit_many(ITEMS)
-        assert not faults
-        assert [3] * lost == warnings(caplog)
-        ours.close()
 
 
 @pytest.mark.parametrize("verb", ["claim", "commit", "release", "leave_many"])
@@ -347,21 +281,6 @@ def test_a_claim_that_arrives_after_the_burial_is_refused(
     assert before != ours.session
     assert [("silent", 1)] == told(caplog)
     assert ours.commit("b")
-
-
-def test_a_claim_of_seen_items_that_arrives_after_the_burial_is_answered(
-    silent: Any, clockwork: Clockwork, caplog: Any
-) -> None:
-    """What is seen is seen for all. The next heartbeat tells the session that it is lost."""
-    ours, theirs, claim, late = buried_during_a_claim(silent, clockwork)
-    before = ours.session
-    assert theirs.add("b")
-    with redis.Redis.from_url(clockwork.server.url) as client:
-        assert SEEN is run(client, claim, replies_to(client, late))[0]
-    assert before == ours.session
-    ours._send_heartbeat()
-    assert before != ours.session
-    assert [("silent", 1)] == told(caplog)
 
 
 @pytest.mark.parametrize("how", WAKES)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigError, Note, TimeBloom
+from tbloom import Claim, ConfigError, Note, TimeBloom
 from tbloom.bloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages
 
 Open = Callable[..., TimeBloom]
@@ -87,19 +87,6 @@ def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(open_o
     assert Pages() == looks.look().pages
 
 
-def test_a_page_that_is_done_after_all_has_not_failed(open_one: Open) -> None:
-    ours, looks = open_one(), open_one().fleet()
-    ours.take(0)
-    ours.claim_many([*"ab"], notes=notes(*"ab"))
-    ours.fail("a", "status/500")
-    ours.fail("b", "status/500")
-    ours.commit("a")
-    assert 1 == looks.drop(looks.kept([FAILED])).moved
-    ours.end_session()
-    assert Pages() == looks.look().pages
-    assert [Claim.SEEN, Claim.NEW] == ours.claim_many([*"ab"])
-
-
 def test_a_plain_note_is_shown_as_it_is(open_one: Open) -> None:
     ours, looks = open_one(), open_one().fleet()
     ours.claim("a", note="http://a/")
@@ -115,20 +102,6 @@ def test_a_failure_needs_a_reason(open_one: Open, wrong: Any) -> None:
         open_one().fail("a", wrong)
     with pytest.raises(ConfigError, match="failures"):
         open_one().fail("a", "status/503", failures=0)
-
-
-async def test_a_program_with_asyncio_tells_the_same(own_url: str) -> None:
-    async with AsyncTimeBloom.from_url(own_url, "pages", session_ttl=60) as ours:
-        await ours.take(0)
-        await ours.claim_many([*"abc"], notes=notes(*"abc"))
-        await ours.commit("a")
-        await ours.fail("b", "status/503")
-        await ours._send_heartbeat()
-        with TimeBloom.open(own_url, "pages") as looks:
-            [crawler] = looks.fleet().look().crawlers
-            record = crawler.record
-            assert (WORKS, 1, 1) == (crawler.state, record.claimed, record.done)
-            assert {"status/503": 1} == record.failed
 
 
 def test_a_program_keeps_its_name_when_its_server_was_emptied(

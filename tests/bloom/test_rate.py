@@ -1,15 +1,14 @@
-"""The error rate of slices on a real Redis, for any number of items; and where an item's bits are: independent, and computed
-by the client alone. (Fixed for ever: test_format.py.)
+"""The error rate of slices on a real Redis, for any number of items; and where an item's bits are, which the client alone computes.
+(Fixed for ever: test_format.py.)
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import combinations, repeat
+from itertools import repeat
 from statistics import fmean
 from typing import Any
 
@@ -18,10 +17,9 @@ import redis
 
 from tbloom import FilterFull, TimeBloom
 from tbloom.bloom import hasher
-from tbloom.bloom.hasher import columns_of, digest, shard_of
+from tbloom.bloom.hasher import columns_of, digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import COLUMNS, block_step, window_rate
-from tests.helpers.contents import block_of
 
 check = pytest.mark.check
 _ROW = COLUMNS // 8
@@ -146,51 +144,6 @@ def test_a_window_that_many_clients_fill_at_once_keeps_the_error_rate(
             rates.append(_rate_of_window(url, seen))
     print(f"{fmean(rates) / 1e-4:.3f} of 1e-4")
     assert fmean(rates) <= 1.1e-4
-
-
-@pytest.mark.parametrize("times", [pytest.param(1, marks=check), 5])
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"bits": 2**16, "hashes": 6, "slices": 3},
-        {"bits": 2**17, "hashes": 3, "slices": 7, "error_rate": 1e-2},
-        {"bits": 2**16, "hashes": 20, "slices": 1, "error_rate": 1e-6},
-        {"bits": 2**16, "hashes": 12, "shards": 3},
-    ],
-    ids=str,
-)
-def test_a_given_size_keeps_the_error_rate(
-    url: str, parameters: dict[str, Any], times: int
-) -> None:
-    """At the capacity that follows from it, and at five times as much."""
-    with TimeBloom.from_url(url, "rate", **parameters) as seen:
-        _fill(seen, times * seen.config.capacity)
-        error_rate = parameters.get("error_rate", 1e-4)
-        rate = _rate_of_window(url, seen)
-        print(f"{rate / error_rate:.3f} of {error_rate}")
-        assert rate <= 1.1 * error_rate
-
-
-BUCKETS = 256
-#: Chi-square over 256 buckets has a mean of 255 and a standard deviation of sqrt(2 * 255) = 22.6.
-BOUND = 255 + 6 * math.sqrt(2 * 255)
-
-
-def chi_square(buckets: list[int]) -> float:
-    """How far counts over 256 buckets are from being equal."""
-    expected, counts = len(buckets) / BUCKETS, Counter(buckets)
-    assert all(0 <= bucket < BUCKETS for bucket in counts)
-    return sum((counts[bucket] - expected) ** 2 / expected for bucket in range(BUCKETS))
-
-
-def test_columns_block_and_shard_are_independent() -> None:
-    """One of them says nothing about another: of each pair, sixteenths by sixteenths."""
-    places = [
-        [column >> 2 for column in columns_of(each, 2)] + [block_of(each, 16), shard_of(each, 16)]
-        for each in map(digest, (f"https://example.com/{number}" for number in range(5_000)))
-    ]
-    for one, other in combinations(zip(*places, strict=True), 2):
-        assert chi_square([16 * a + b for a, b in zip(one, other, strict=True)]) < BOUND
 
 
 @pytest.mark.usefixtures("away_from_midnight")

@@ -3,18 +3,12 @@ slices."""
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import TimeBloom, bloom
+from tbloom import TimeBloom
 from tbloom.bloom import calls
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.config import configure
@@ -115,33 +109,3 @@ def test_a_first_add_takes_three_exchanges(
             assert number == len(sent)
             assert not seen.add("a")
             sent[number:] = []
-
-
-@pytest.mark.usefixtures("away_from_midnight")
-def test_a_newcomer_steps_through_few_functions(url: str, name: str) -> None:
-    """A first add enters at most 72 of tbloom's functions, where the server knows the scripts; a further one 25."""
-    with TimeBloom.from_url(url, f"{name}1") as other:
-        other.add("the scripts are known")
-    with TimeBloom.from_url(url, name) as seen:
-        first, _, warm = (_functions_entered_by(partial(seen.add, item)) for item in "abc")
-    print(f"first {len(first)}, warm {len(warm)}")
-    assert len(first) <= 72
-    assert len(warm) <= 25
-
-
-def _functions_entered_by(call: Callable[[], object]) -> set[CodeType]:
-    folder, entered = str(Path(bloom.__file__).parents[1]), set[CodeType]()
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(folder):
-            entered.add(frame.f_code)
-
-    gc.collect()
-    gc.disable()  # it may end what an earlier test has left
-    sys.setprofile(profile)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return entered

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -91,22 +90,6 @@ def test_a_session_that_comes_back_before_it_is_buried_keeps_its_work(
     assert BUSY is ours.claim("a")
 
 
-def test_a_session_that_takes_after_a_long_pause_is_alive_again(
-    clockwork: Any, open_one: Any
-) -> None:
-    """It has work, so nobody gets this, unless it dies now."""
-    late, ours = open_one(session_ttl=A_DAY), open_one()
-    late._keep_session = lambda: None  # no heartbeat
-    assert NEW is late.claim("a", note="the work")
-    assert [] == take(ours)
-    clockwork.set("2019-06-05 12:00:00")
-    assert [] == take(late)
-    assert [] == take(ours)
-    assert BUSY is ours.claim("a")
-    clockwork.set("2019-06-08 12:00:00")
-    assert ["the work"] == take(ours)
-
-
 @pytest.mark.parametrize("leaves", [False, True])
 def test_work_is_found_though_the_server_has_lost_all_sessions(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, *, leaves: bool
@@ -164,48 +147,6 @@ def test_a_session_ends_though_a_repeated_commit_is_refused(
         other.close()
 
 
-def test_work_that_comes_back_from_another_session_is_taken(clockwork: Any, open_one: Any) -> None:
-    """Its first owner was silent; another session took it over and died; the owner has noticed neither."""
-    ours, theirs = open_one(session_ttl=A_DAY), open_one()
-    ours._keep_session = lambda: None  # no heartbeat
-    assert NEW is ours.claim("a", note="the work")
-    clockwork.set("2019-06-05 12:00:00")
-    assert ["the work"] == take(theirs)
-    clockwork.set("2019-06-05 12:00:01")
-    theirs.end_session()
-    ours.release("a")
-    assert ["the work"] == take(ours)
-    assert BUSY is theirs.claim("a")
-
-
-def test_a_claim_that_a_heartbeat_has_looked_up_is_not_executed_late(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    ours.add("b")
-    claim = flow_of(ours, "claim", "a")
-    late_claim = next(claim)
-    claim.close()
-    ours._send_heartbeat()
-    assert [[0, b""]] == replies_to(client, late_claim)
-    assert NEW is theirs.claim("a")
-
-
-@pytest.mark.parametrize("leaves_work", [False, True])
-def test_a_late_heartbeat_does_not_bring_an_ended_session_back(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, *, leaves_work: bool
-) -> None:
-    """Others would wait for it for a minute."""
-    ours.claim_many(["a", "b"], notes=["the work", ""])
-    ours.commit("b")
-    if not leaves_work:
-        ours.commit("a")
-    late_heartbeat = next(ours._claims.heartbeat())
-    ours.end_session()
-    assert 0 == replies_to(client, late_heartbeat)[0][0]
-    assert [] == client.hkeys(f"{{{ours.name}}}:sessions")
-    assert ["the work"] * leaves_work == take(theirs)
-
-
 @pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("ends", ["end_session", "close"])
 def test_a_heartbeat_in_flight_does_not_bring_back_a_session_that_ends_meanwhile(
@@ -226,16 +167,6 @@ def test_a_heartbeat_in_flight_does_not_bring_back_a_session_that_ends_meanwhile
     assert [] == client.hkeys(sessions)
     replies_to(client, late_heartbeat)
     assert [] == client.hkeys(sessions)
-
-
-def test_a_session_that_ends_without_claims_leaves_nothing(
-    ours: TimeBloom, client: redis.Redis, name: str
-) -> None:
-    ours.claim("a")
-    assert [ours.session] == client.hkeys(f"{{{name}}}:sessions")
-    ours.commit("a")
-    ours.close()
-    assert not client.exists(f"{{{name}}}:sessions")
 
 
 def test_a_repeated_item_keeps_its_first_note(ours: TimeBloom, theirs: TimeBloom) -> None:
@@ -294,23 +225,6 @@ def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
                 heartbeat.join()
     finally:
         sys.setswitchinterval(interval)
-
-
-def test_a_refused_commit_does_not_end_the_session(
-    url: str, name: str, client: redis.Redis
-) -> None:
-    """A commit has failed; made up for, it finds the slice full."""
-    with TimeBloom.from_url(url, name, capacity=1, grow=False) as seen:
-        assert [NEW, NEW] == seen.claim_many(["mine", "done"])
-        failed = flow_of(seen, "commit", "done")
-        next(failed)
-        failed.close()
-        seen.add("fills the slice")
-        until = client.hget(f"{{{name}}}:sessions", seen.session)
-        while client.hget(f"{{{name}}}:sessions", seen.session) == until:
-            with suppress(FilterFull):
-                seen._send_heartbeat()
-        seen._send_heartbeat()  # it is not made up for again
 
 
 #: What is no claim, what is no session, and what is no left item.
