@@ -74,7 +74,10 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float | None]]] = {
 _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float | None]]] = {
     "tbloom_slice_items": ("Items added to the slice.", lambda slice: slice.items),
     "tbloom_slice_bytes": ("Memory of the slice in Redis.", lambda slice: slice.bytes),
-    "tbloom_slice_fill_ratio": ("Bits set / bits.", lambda slice: slice.fill_ratio),
+    "tbloom_slice_fill_ratio": (
+        "Expected share of bits that are set.",
+        lambda slice: slice.fill_ratio,
+    ),
     "tbloom_slice_error_ratio": (
         "Estimated chance that an item never added is found in the slice.",
         lambda slice: slice.error_rate,

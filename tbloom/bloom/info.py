@@ -1,26 +1,22 @@
-"""The result of ``info()``, and the flow that reads it. Each of its commands takes about a millisecond."""
+"""The result of ``info()``, and the flow that reads it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from math import fsum
+from math import expm1, fsum
 from typing import Any, NamedTuple
 
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.sizing import key_bytes, rate_at, window_rate
+from tbloom.bloom.sizing import rate_at, window_rate
 from tbloom.engine.flow import Call, Flow, chunks, pairs, request_all, text, together
 from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions, memory, total
 from tbloom.window import WHOLE, Slice, from_ms
 
-#: The bytes that BITCOUNT reads in about a millisecond.
-_COUNT_BYTES = 1 << 22
-#: The number of slices that are read together.
-_SLICES = 8
 #: The field of a part in its shard's state.
 _FIELD = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)?")
 _COUNT = re.compile("[0-9]{1,15}", re.ASCII)
@@ -48,7 +44,7 @@ class SliceInfo:
     capacity: int
     #: The number of parts in the shard with the most parts. It is above 1 if the slice has grown.
     parts: int
-    #: The share of bits that are set, 0 to 1.
+    #: The share of bits that so many items set, 0 to 1.
     fill_ratio: float
     #: Memory in Redis, overhead included; None if the server refuses to tell.
     bytes: int | None
@@ -103,7 +99,7 @@ class FilterInfo:
 
 
 class Overview(NamedTuple):
-    """The state of a filter, except its memory and the number of set bits."""
+    """The state of a filter, except its memory."""
 
     #: The server's time (ms).
     now: int
@@ -117,8 +113,6 @@ class Overview(NamedTuple):
     warnings: list[str]
     #: When the server has lost a shard (ms), if it would be in the window still.
     lost_at: int | None
-    #: By key, for ``info()``: the memory of each part that exists; None if the server refuses to tell.
-    sizes: dict[str, int | None] = {}  # noqa: RUF012 - replaced, never changed
 
 
 def items_in(count: Any) -> int:
@@ -172,26 +166,25 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
     return Overview(now, layouts, heads, claimed, warnings, lost_at)
 
 
-def read_info(
-    config: Config, clock: ServerClock, earlier: FilterInfo | None = None
-) -> Flow[FilterInfo]:
-    """Return the result of ``info()``. With an ``earlier`` result, count bits only in slices that have changed since."""
+def read_info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
+    """Return the result of ``info()``."""
     _, seen = yield from together(check_stored(config), read_overview(config, clock))
     sizes = yield from memory(seen.parts, seen.warnings)
-    seen = seen._replace(sizes=dict(zip(seen.parts, sizes, strict=True)))
+    bytes_of = dict(zip(seen.parts, sizes, strict=True))
     layouts = [Layout(config, known, shard) for shard, known in enumerate(seen.layouts)]
-    known = {slice.label: slice for slice in earlier.slices} if earlier else {}
-    slices = list[SliceInfo]()
-    for turn in chunks(config.window.live(seen.now), _SLICES):
-        reading = []
-        for slice in turn:
-            keys = {
-                config.keys.slice(slice.label, shard, number): (shard, part)
-                for shard, layout in enumerate(layouts)
-                for number, part in enumerate(layout.parts(slice.label))
-            }
-            reading.append(_slice_info(config, slice, keys, seen, known.get(slice.label)))
-        slices += yield from together(*reading)
+
+    def slice_info(slice: Slice) -> SliceInfo:
+        parts, left = list[PartInfo](), MISSING
+        for shard, layout in enumerate(layouts):
+            for number, part in enumerate(layout.parts(slice.label)):
+                key = config.keys.slice(slice.label, shard, number)
+                items, ttl = seen.parts.get(key, (0, MISSING))
+                parts.append(PartInfo(shard, part, items, bytes_of.get(key, 0)))
+                left = max(left, ttl)
+        expires = from_ms(seen.now + left, config.window.zone) if left >= 0 else None
+        return summed(config, slice, parts, expires)
+
+    slices = [slice_info(each) for each in config.window.live(seen.now)]
     return filter_info(config, slices, seen.claims, seen.warnings, seen.lost_at)
 
 
@@ -220,29 +213,6 @@ def filter_info(
     )
 
 
-def _slice_info(
-    config: Config,
-    slice: Slice,
-    keys: dict[str, tuple[int, Part]],
-    seen: Overview,
-    before: SliceInfo | None,
-) -> Flow[SliceInfo]:
-    """Return the contents of one slice. ``keys`` maps the key of each part to the shard and the part."""
-    items, ttls = zip(*[seen.parts.get(key, (0, MISSING)) for key in keys], strict=True)
-    sizes = [seen.sizes.get(key, 0) for key in keys]
-    ttl = max(ttls)
-    expires = from_ms(seen.now + ttl, config.window.zone) if ttl >= 0 else None
-    # Only new items set bits, so a slice with as many items as before has not changed.
-    held = sum(items), total(sizes), len(keys)
-    if before and held == (before.items, before.bytes, before.parts * config.shards):
-        return replace(before, expires=expires)
-    parts = []
-    for (key, (shard, part)), count, size in zip(keys.items(), items, sizes, strict=True):
-        bits = (yield from _count_bits(part.bits, key)) if count else 0
-        parts.append(PartInfo(shard, part, count, size, bits))
-    return summed(config, slice, parts, expires)
-
-
 class PartInfo(NamedTuple):
     """The contents of one part of a slice."""
 
@@ -251,7 +221,12 @@ class PartInfo(NamedTuple):
     items: int
     #: Memory in Redis; 0 if the part has no key; None if the server refuses to tell.
     bytes: int | None
-    set_bits: int
+
+    @property
+    def set_bits(self) -> float:
+        """The expected number of bits that are set."""
+        bits, hashes = self.part.bits, self.part.hashes
+        return bits * -expm1(-hashes * self.items / bits)
 
     @property
     def error_rate(self) -> float:
@@ -293,13 +268,3 @@ def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
     ]
     replies = yield from request_all(calls)
     return dict(zip(keys, map(list, chunks(replies, len(commands))), strict=True))
-
-
-def _count_bits(bits: int, key: str) -> Flow[int]:
-    """Return the number of set bits in a part."""
-    size = key_bytes(bits)
-    calls = [
-        Call(("BITCOUNT", key, str(start), str(min(start + _COUNT_BYTES, size) - 1)))
-        for start in range(0, size, _COUNT_BYTES)
-    ]
-    return sum((yield from request_all(calls)))

@@ -22,7 +22,7 @@ from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.methods import removing, verb
 from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import ask_time, check_stored
-from tbloom.errors import ConfigError, FilterFull
+from tbloom.errors import FilterFull
 from tbloom.window import Period, to_ms
 
 
@@ -127,15 +127,9 @@ class Verbs(Base[Client]):
         return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
 
     @verb
-    def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
-        """Return the contents of the filter, slice by slice.
-
-        This takes about a millisecond per 4 MB of filter; with the result of an ``earlier`` call, per
-        4 MB of the slices that have changed since.
-        """
-        if not isinstance(earlier, FilterInfo | None):
-            raise ConfigError("earlier", earlier, "a result of info(), or nothing")
-        return (yield from read_info(self.config, self._dispatcher.clock, earlier))
+    def info(self) -> Flow[FilterInfo]:
+        """Return the contents of the filter, slice by slice."""
+        return (yield from read_info(self.config, self._dispatcher.clock))
 
     @verb
     def warnings(self) -> Flow[list[str]]:

@@ -76,10 +76,6 @@ class Part:
         for byte, bit in bits:
             block[byte] |= bit
 
-    def bits(self) -> int:
-        """Return all bits as a number."""
-        return int.from_bytes(self.buffer[HEADER_BYTES:], "little")
-
 
 class Group(NamedTuple):
     """The parts of one size, and what an item's place in them is computed from."""

@@ -351,9 +351,9 @@ class LocalBloom(NotCopied):
         for shard in range(config.shards):
             for size, part in parts_of(self._store, current, slice.label, shard):
                 if part is None:
-                    held.append(PartInfo(shard, size, 0, 0, 0))
+                    held.append(PartInfo(shard, size, 0, 0))
                     continue
                 expires, taken = max(expires, part.expires), part_bytes(size)
-                held.append(PartInfo(shard, size, part.items, taken, part.bits().bit_count()))
+                held.append(PartInfo(shard, size, part.items, taken))
         leaves = from_ms(expires, config.window.zone) if 0 < expires < ALWAYS.end else None
         return summed(config, slice, held, leaves)

@@ -5,7 +5,6 @@ answers, and not for too long.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -26,9 +25,11 @@ async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:
     info = await seen.info()
     current = info.slices[-1]
     assert (1000, 0) == (info.items, info.slices[0].items)
-    assert 0.25 < current.fill_ratio < 0.45
+    key = (await seen.keys())[-1]
+    are_set = client.bitcount(key) / (8 * client.strlen(key))
+    assert 0.9 < current.fill_ratio / are_set < 1.1
     assert 0 < info.error_rate < 1e-3
-    assert current.bytes == client.memory_usage((await seen.keys())[-1])
+    assert current.bytes == client.memory_usage(key)
     assert current.start + timedelta(days=1) == current.end
     # The key's TTL ends when the slice leaves the window.
     assert current.end + timedelta(days=2) - current.expires < timedelta(seconds=1)
@@ -81,28 +82,6 @@ def test_a_filter_of_another_format_is_refused_and_stays(
         with pytest.raises(ConfigError, match="label: expected that of a live slice: "):
             seen.import_many(["a"], "19990101")
         assert before == snapshot(client, name)
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_info_after_an_earlier_one_is_the_same_as_a_first_one(
-    url: str, name: str, shards: int
-) -> None:
-    """After no change, new items, growth, and clear()."""
-    with TimeBloom.from_url(url, name, capacity=300, shards=shards) as seen:
-        earlier = seen.info()
-        for number in (0, 10, 100, 1000):
-            seen.add_many(f"{number} {i}" for i in range(number))
-            again, afresh = seen.info(earlier), seen.info()
-            for one, other in zip(again.slices, afresh.slices, strict=True):
-                # (The time may differ by a millisecond.)
-                assert one == replace(other, expires=one.expires)
-                assert (one.expires is None) == (not one.items) == (other.expires is None)
-            assert (again.bytes, again.error_rate) == (afresh.bytes, afresh.error_rate)
-            earlier = again
-        assert earlier.items > 1000
-        assert earlier.slices[-1].parts > 1
-        seen.clear()
-        assert seen.info(earlier) == seen.info()
 
 
 @pytest.mark.parametrize("stored", [1, 4])

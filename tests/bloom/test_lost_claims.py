@@ -150,7 +150,7 @@ def test_an_interrupt_before_anything_is_sent_leaves_no_claim_behind(
 def test_a_repeated_commit_does_not_count_own_work_as_taken_over(
     silent: Any, clockwork: Clockwork, caplog: Any, by: str, *, executed: bool
 ) -> None:
-    """Another session's work is found while it lasts."""
+    """Another session's work is found while it lasts (bull#308)."""
     is_cut, kind = False, Fault.CUT_REPLY if executed else Fault.CUT_REQUEST
     with Proxy(clockwork.server.url, lambda _: kind if is_cut else None) as proxy:
         theirs, ours = silent(), silent(proxy.url, retry_for=0.0)
@@ -241,7 +241,7 @@ def test_a_session_that_nobody_has_buried_comes_back(
 def test_a_session_from_which_others_have_taken_one_claim_does_not_come_back(
     silent: Any, clockwork: Clockwork, caplog: Any, *, one_owner: bool
 ) -> None:
-    """A link has led to the item; or to its host, which has one owner at a time."""
+    """A link has led to the item; or to its host, which has one owner at a time (components#1030)."""
     ours, theirs = silent(), silent()
     ours.take(0, "q")
     if one_owner:

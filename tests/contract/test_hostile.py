@@ -222,7 +222,6 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
         *(lambda seen, ttl=ttl: seen.add("a", ttl=ttl) for ttl in _NO_TTLS),
         lambda seen: seen.add_many(["a"], ttl=0),
     ],
-    "earlier": [lambda seen: seen.info("x")],
 }
 
 

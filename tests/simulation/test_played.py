@@ -17,6 +17,7 @@ _SECONDS, _LONG = float(os.environ.get("TBLOOM_SIMULATION_SECONDS", "8")), 200
 
 @pytest.mark.parametrize("name", playing.PLAYED)
 def test_no_schedule_breaks_a_promise(player: Player, name: str, record_property: Record) -> None:
+    """A release that is cancelled at any moment can be repeated (redis-py#3847), for example."""
     _play(player, name, _SECONDS, record_property)
 
 

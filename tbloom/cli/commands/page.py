@@ -114,8 +114,8 @@ class Look(NamedTuple):
     now: float
 
 
-def look_at(watched: Target | Overview, earlier: Any = None) -> Look | Fleets:
-    """Return what the server tells. The result of an ``earlier`` look saves it the counting of what has not changed."""
+def look_at(watched: Target | Overview) -> Look | Fleets:
+    """Return what the server tells."""
     if isinstance(watched, Overview):
         return watched.look()
     seen, (views, done) = watched.seen, watched.look()
@@ -132,7 +132,7 @@ def look_at(watched: Target | Overview, earlier: Any = None) -> Look | Fleets:
             found = [(fleet.queue, page) for page in fleet.kept([state], room + 1)]
             is_cut |= len(found) > room
             kept += found[:room]
-    queues, info = [view.queue for view in views], seen.info(earlier and earlier.info)
+    queues, info = [view.queue for view in views], seen.info()
     now = seen.fleet().now()
     return Look(info, crawlers, pages, done or 0, kept, is_cut, queues, now)
 
@@ -173,7 +173,7 @@ class Looks:
             self._error = None
             self._pages.clear()
             try:
-                self._look = look_at(self.watched, self._look)
+                self._look = look_at(self.watched)
             except _ERRORS as error:
                 self._error = error
             self._again_at = time.monotonic() + self.every
