@@ -22,7 +22,5 @@ class FilterBatch(Batch):
     age: int = 0
     #: The label of that slice, for an import. If it is None, ``age`` chooses the slice.
     label: str | None = None
-    #: Whether its items are claimed or left, and not stored.
-    claims: bool = False
     #: The header of its last call.
     header: Header = None  # type: ignore[assignment] # set before each call

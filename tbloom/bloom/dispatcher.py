@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbloom.bloom import calls
 from tbloom.bloom.batch import FilterBatch
@@ -25,19 +24,10 @@ from tbloom.engine.flow import (
 )
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
+from tbloom.engine.pending import now_ms
 from tbloom.engine.server import ServerClock
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigMismatch, FilterFull
-
-
-class _Stored(NamedTuple):
-    """A call that has stored items."""
-
-    #: When it was answered (monotonic, s).
-    at: float
-    generation: str
-    view: View
-    age: int
 
 
 class FilterDispatcher(Dispatcher[FilterBatch]):
@@ -55,14 +45,13 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: How many sessions waited for work at the last commit whose reply had their number.
         self.waiting: int = 0
         self._layouts: dict[int, Layout] = {}
-        #: By shard, the last call by which this client has stored items.
-        self._stored: dict[int, _Stored] = {}
+        #: By shard, where and when this client has stored items last: the generation, when they leave the window (ms), and when the
+        #: call was sent (monotonic, ms).
+        self._stored: dict[int, tuple[str, int, int]] = {}
         #: How many shards the server has lost, as far as this client knows.
         self.lost: int = 0
 
-    def batches(
-        self, digests: Iterable[bytes], within: int, age: int = 0, *, claims: bool = False
-    ) -> list[FilterBatch]:
+    def batches(self, digests: Iterable[bytes], within: int, age: int = 0) -> list[FilterBatch]:
         """Return batches of the distinct digests. Each batch has one shard, and is sent in one call.
 
         The calls check the ``within`` newest slices, and add new items to the slice of this age.
@@ -75,7 +64,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             ordered = neighbours(share, header.most_neighbours) if len(share) > 1 else share
             for first in range(0, len(ordered), most):
                 some = ordered[first : first + most]
-                batches.append(FilterBatch(some, shard, within=within, age=age, claims=claims))
+                batches.append(FilterBatch(some, shard, within=within, age=age))
         return batches
 
     def clear_all(self) -> Flow[None]:
@@ -138,7 +127,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         if required is not Knowledge.STORED:
             return None
         stored = self._stored.get(shard)
-        if not layout.generation or (stored and stored.generation != layout.generation):
+        if not layout.generation or (stored and stored[0] != layout.generation):
             return self._open(view, shard)
         if layout.full is not None and layout.full in view.labels:
             return self._grow(view, shard, layout.full)
@@ -157,11 +146,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
 
     def _open(self, view: View, shard: int) -> Flow[None]:
         """Begin a shard, if it is not stored. If the server has lost it, note so there."""
-        stored, known = self._stored.get(shard), ""
-        # A cleared shard says so for as long as lanes are kept; and what has left the window is no loss.
-        if stored and monotonic() < stored.at + LANE_TTL_MS / 1000:
-            is_remembered = stored.view.expires_at(shard, stored.age) > self.clock.now()
-            known = stored.generation * is_remembered
+        generation, expires, since = self._stored.get(shard, ("", 0, 0))
+        # What has left the window is no loss; and a shard says only for as long as lanes are kept that it was cleared.
+        is_recent = self.clock.now() < expires and now_ms() < since + LANE_TTL_MS
+        known = generation if is_recent else ""
         yield from self._ask_layout(shard, calls.open_(view, shard, store=True, known=known))
         if not view.layout(shard).generation:  # it was refused, and is asked again
             return
@@ -209,18 +197,18 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             entries = layout.with_parts({label: [part]}, view.labels)
         yield from self._ask_layout(shard, calls.set_layout(view, shard, header, entries))
 
-    def learn(self, batch: FilterBatch, reply: Any) -> None:
-        """Correct the view of the filter by a reply without answers."""
-        self._learn(batch, reply)
-
     def _learn(self, batch: FilterBatch, reply: Any) -> None:
-        """Note a batch's answers, or correct the view of the filter (see ``Dispatcher._learn``)."""
+        """Note a batch's answers, and that it has stored items (see ``Dispatcher._learn``)."""
+        self.learn(batch, reply)
+        if "1" in (batch.answers or ""):
+            since, expires = batch.unanswered_since or 0, batch.header.expires
+            self._stored[batch.shard] = batch.generation, expires, since
+
+    def learn(self, batch: FilterBatch, reply: Any) -> None:
+        """Note the answers of a batch that stores nothing, or correct the view of the filter."""
         status, payload, *stored = reply
         if status == Status.OK:
             batch.answers = answers = self._answers(batch, payload) if batch.digests else ""
-            if "1" in answers and not batch.claims:
-                view = batch.header.view
-                self._stored[batch.shard] = _Stored(monotonic(), batch.generation, view, batch.age)
             if len(answers) < len(batch.digests):
                 self._learn_full(batch)
             if stored:

@@ -13,7 +13,7 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import rate_at, window_rate
-from tbloom.engine.flow import Call, Flow, chunks, pairs, request_all, text, together
+from tbloom.engine.flow import Call, Flow, pairs, request_all, text, together
 from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions, memory, total
 from tbloom.window import WHOLE, Slice, from_ms
 
@@ -131,13 +131,10 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
     """Read the states of all shards, and the TTLs of the parts that they count."""
     keys, shards = config.keys, range(config.shards)
     names = [*map(keys.state, shards)]
-    _, warnings, replies = yield from together(
-        ask_time(config, clock), evictions(names), each(names, "HGETALL {}")
+    _, warnings, found = yield from together(
+        ask_time(config, clock), evictions(names), _ask_each("HGETALL", names)
     )
-    states = [
-        {text(field): value for field, value in pairs(state).items()}
-        for [state] in replies.values()
-    ]
+    states = [{text(field): value for field, value in pairs(state).items()} for state in found]
     layouts, now = [text(state.get("layout", "")) for state in states], clock.now()
     first = config.window.live(now)[0]
     oldest = first.label
@@ -153,17 +150,16 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
                 for part in parts_of(config, shard, [field]):
                     if items := items_in(count):
                         counts[part] = items
-    claims, replies = yield from together(
-        each(map(keys.claims, shards), "HLEN {}"), each(counts, "PTTL {}")
+    claims, ttls = yield from together(
+        _ask_each("HLEN", map(keys.claims, shards)), _ask_each("PTTL", counts)
     )
     heads = {}
-    for part, [ttl] in replies.items():
+    for part, ttl in zip(counts, ttls, strict=True):
         if ttl != MISSING:
             heads[part] = counts[part], ttl
         else:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
-    claimed = sum(count for [count] in claims.values())
-    return Overview(now, layouts, heads, claimed, warnings, lost_at)
+    return Overview(now, layouts, heads, sum(claims), warnings, lost_at)
 
 
 def read_info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
@@ -258,13 +254,5 @@ def summed(
     )
 
 
-def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
-    """Send commands for each key, and return the replies by key. A word ``{}`` in a command stands for the key."""
-    keys = [*keys]
-    calls = [
-        Call(tuple(key if word == "{}" else word for word in command.split()), key)
-        for key in keys
-        for command in commands
-    ]
-    replies = yield from request_all(calls)
-    return dict(zip(keys, map(list, chunks(replies, len(commands))), strict=True))
+def _ask_each(command: str, keys: Iterable[str]) -> Flow[list[Any]]:
+    return request_all([Call((command, key)) for key in keys])

@@ -94,6 +94,8 @@ class Header:
         self.most_items: int = max(1, _PROBES_PER_CALL // weight)
         #: How many items are sorted at a time.
         self.most_neighbours: int = max(1, newest.capacity // _NEIGHBOURS)
+        #: When new items leave the window (ms).
+        self.expires: int = view.expires_at(shard, age)
         count = digests_for(most_hashes)
         #: Return the items in the format of the scripts. It is an attribute, because every call uses it.
         self.pack: Callable[..., bytes] = partial(packed, count=count, sizes=steps)
@@ -101,7 +103,7 @@ class Header:
         self.packed: bytes = header_of(
             view.begins,
             view.ends,
-            view.expires_at(shard, age),
+            self.expires,
             size=(newest.capacity, key_bytes(newest.bits)),
             version=layout.version,
             field=keys.field(chosen, len(layout.parts(chosen)) - 1),

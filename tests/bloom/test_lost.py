@@ -89,13 +89,14 @@ def test_what_has_left_the_window_is_no_loss(
     assert (0, False) == losses(seen)
 
 
-def test_work_that_is_only_pushed_or_claimed_is_no_loss(clockwork: Clockwork) -> None:
+def test_work_that_is_not_done_is_no_loss(clockwork: Clockwork) -> None:
     """Claims outlive a filter without items, whose state ends with its window."""
     with TimeBloom(clockwork.client, "news", slices=3, capacity=1000) as seen:
         seen.add("a")
         for day in range(6):
             seen.push(f"pushed {day}", "its note")
-            seen.claim(f"claimed {day}")
+            seen.claim_many([f"claimed {day}", f"released {day}"])
+            seen.release(f"released {day}")
             assert (0, False) == losses(seen)
             clockwork.go_on(86_400)
 

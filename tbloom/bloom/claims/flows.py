@@ -123,7 +123,7 @@ class Claims(ResetsInChild):
         shards, since, lost = self._shards_of(digests), Moment.now(), list[int]()
         yield from self._reserve(session, reserved, digests, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        batches = self._dispatcher.batches(reserved.earlier, within, claims=True)
+        batches = self._dispatcher.batches(reserved.earlier, within)
 
         def call_for(batch: FilterBatch) -> Call:
             owner, ttl_ms = session.called_in(batch.shard), self._ttl_ms
@@ -239,7 +239,9 @@ class Claims(ResetsInChild):
         if hosts and not batches:
             batches = [FilterBatch([], 0)]
         try:
-            yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
+            yield from self._dispatcher.send(
+                batches, call_for, Knowledge.NONE, self._dispatcher.learn
+            )
         finally:
             session.released({digest: numbers[digest] for digest in _answers(batches)})
 
@@ -252,7 +254,7 @@ class Claims(ResetsInChild):
             return calls.note_history(calls.keys_of(batch), session, call, batch.digests, histories)
 
         batches = self._dispatcher.batches(digests, 1)
-        yield from self._dispatcher.send(batches, call_for, Knowledge.NONE)
+        yield from self._dispatcher.send(batches, call_for, Knowledge.NONE, self._dispatcher.learn)
 
     def fail(self, digest: bytes, history: History) -> Flow[None]:
         """Hold an item with its failure, if callers here have claimed it, until the session ends."""
@@ -271,7 +273,7 @@ class Claims(ResetsInChild):
         again: bool = False,
     ) -> Flow[dict[bytes, Claim]]:
         """Leave the items that are new to any session, and return the answer for each item. ``again``: also those that were seen."""
-        batches = self._dispatcher.batches(digests, within, claims=True)
+        batches = self._dispatcher.batches(digests, within)
         call_for = partial(
             calls.claim,
             owner=LEFT,
@@ -281,7 +283,9 @@ class Claims(ResetsInChild):
             reserved=Reserved(),
             again=again,
         )
-        yield from self._dispatcher.send(batches, call_for, Knowledge.STORED)
+        yield from self._dispatcher.send(
+            batches, call_for, Knowledge.STORED, self._dispatcher.learn
+        )
         return {digest: CLAIMS[answer] for digest, answer in _answers(batches).items()}
 
     def retry(self) -> Flow[None]:
