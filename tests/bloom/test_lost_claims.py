@@ -12,7 +12,6 @@ import redis
 
 from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
 from tbloom.bloom.claims.fleet import LIVING, Fleet
-from tbloom.engine.flow import Call
 from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, replies_to, run
 from tests.helpers.making import awaited
@@ -255,25 +254,16 @@ def test_a_session_from_which_others_have_taken_one_claim_does_not_come_back(
     assert BUSY is ours.claim("c" if one_owner else "a", note=first)
 
 
-def buried_during_a_claim(
-    silent: Any, clockwork: Clockwork
-) -> tuple[TimeBloom, TimeBloom, Any, list[Call]]:
-    """A client, which was suspended while its claim of "b" was under way; the one that took what it had; and that claim, with its calls."""
-    ours, theirs = silent(), silent(session_ttl=60.0)
-    assert NEW is ours.claim("a", note="a")
-    claim = flow_of(ours, "claim", "b")
-    late = next(claim)
-    clockwork.set("2019-06-03 00:00:02")
-    assert ["a"] == [note.text for note in theirs.take().notes]
-    return ours, theirs, claim, late
-
-
 def test_a_claim_that_arrives_after_the_burial_is_refused(
     silent: Any, clockwork: Clockwork, caplog: Any
 ) -> None:
-    """The client claims under its next name."""
-    ours, _, claim, late = buried_during_a_claim(silent, clockwork)
-    before = ours.session
+    """The client was suspended while its claim was under way. It claims under its next name."""
+    ours, theirs = silent(), silent(session_ttl=60.0)
+    assert NEW is ours.claim("a", note="a")
+    claim, before = flow_of(ours, "claim", "b"), ours.session
+    late = next(claim)
+    clockwork.set("2019-06-03 00:00:02")
+    assert ["a"] == [note.text for note in theirs.take().notes]
     with redis.Redis.from_url(clockwork.server.url) as client:
         replies = replies_to(client, late)
         assert [[10, b""]] == replies

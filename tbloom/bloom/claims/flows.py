@@ -118,8 +118,7 @@ class Claims(ResetsInChild):
 
         None: the session is lost; claim them again after ``begin_anew``.
         """
-        if session.queue and not session.known:
-            yield from self._join(session)
+        yield from self._join(session)
         shards, since, lost = self._shards_of(digests), Moment.now(), list[int]()
         yield from self._reserve(session, reserved, digests, shards)
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
@@ -334,8 +333,7 @@ class Claims(ResetsInChild):
         else:
             yield from self.begin_anew(session)
         session = self.session
-        if session.queue and not session.known:
-            yield from self._join(session)
+        yield from self._join(session)
         return _with_dead(replies)
 
     def begin_anew(self, session: Session) -> Flow[None]:
@@ -367,8 +365,9 @@ class Claims(ResetsInChild):
 
     def _join(self, session: Session) -> Flow[None]:
         """Let a session that follows another one join the sessions of its queue."""
-        with session.claiming() as reserved:
-            yield from self._take(session, reserved, 0, session.queue, idle=False)
+        if session.queue and not session.known:
+            with session.claiming() as reserved:
+                yield from self._take(session, reserved, 0, session.queue, idle=False)
 
     def take(self, limit: int, queue: str, *, idle: bool, main: bool) -> Flow[Taken]:
         """Claim at most ``limit`` left items of the queue.
