@@ -196,10 +196,6 @@ class Base(Store[Client, Config]):
             self._shards_unknown = False
         return answer
 
-    def _forget_cached(self) -> None:
-        """Make the local cache invalid. Answers in flight will not be cached either."""
-        self._dispatcher.view = None
-
     def _is_cached(self, key: bytes, within: int) -> bool:
         """Return True if the local cache has the item, and no answer for it is pending."""
         return (

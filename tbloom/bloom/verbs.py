@@ -155,7 +155,8 @@ class Verbs(Base[Client]):
             yield from self._dispatcher.clear_all()
             yield from request([Call(("UNLINK", self.config.keys.fingerprinter()))])
         finally:
-            self._forget_cached()
+            # The local cache is invalid now. Answers in flight will not be cached either.
+            self._dispatcher.view = None
         self._claims.forget()
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
@@ -173,9 +174,7 @@ class Verbs(Base[Client]):
     ) -> Flow[Answers]:
         """Add the items, and return their answers. An item without an answer is seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
-        age, slices = 0, self.config.slices
-        if within is not None or keep is not None:
-            age, slices = self._checked(within, keep)
+        age, slices = self._checked(within, keep)
         to_send = self._not_cached(digests, slices) if caches else digests
         batches, view = dispatcher.batches(to_send, slices, age), dispatcher.view
         answers = yield from dispatcher.add(batches, calls.add)
