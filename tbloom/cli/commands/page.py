@@ -31,7 +31,6 @@ from tbloom.bloom.claims.fleet import (
     Fleet,
     Group,
     KeptPage,
-    Numbers,
     Pages,
     Where,
     grouped,
