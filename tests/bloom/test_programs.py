@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tbloom import Claim, ConfigError, Note, TimeBloom
-from tbloom.bloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages
+from tbloom import AsyncTimeBloom, Claim, ConfigError, Note, TimeBloom
+from tbloom.bloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages, numbers_of
+from tests.helpers.commands import tbloom
 
 Open = Callable[..., TimeBloom]
 
@@ -60,6 +61,29 @@ def test_a_program_that_takes_no_work_tells_nothing(open_one: Open) -> None:
     ours.claim("a")
     ours.close()
     assert [] == looks.look().crawlers
+
+
+def test_what_has_failed_is_listed_and_freed_though_no_program_has_taken_work(
+    open_one: Open, url: str
+) -> None:
+    """Nobody has told of a queue. The page would be claimed, or kept, until the filter is forgotten."""
+    ours, looks = open_one(), open_one()
+
+    def said(command: str, *words: str) -> str:
+        return tbloom(command, ours.name, *words, "--url", url).stdout
+
+    ours.claim("a", note=notes("a")[0])
+    ours.fail("a", "status/503")
+    ours.close()
+    numbers = numbers_of(looks)
+    assert numbers
+    assert Pages(failed=1) == numbers.pages
+    assert "http://a/a" in said("failed")
+    assert '"failed": 1' in said("queue", "--json")
+    assert "Retried 1 page" in said("retry", "--all", "--yes")
+    assert '"left": 1' in said("queue", "--json")
+    assert "Dropped 1 page" in said("drop", "--left", "--all", "--yes")
+    assert Claim.NEW is looks.claim("a")
 
 
 def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(open_one: Open) -> None:

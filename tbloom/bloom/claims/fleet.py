@@ -466,7 +466,8 @@ def numbers_of(store: Any) -> Numbers | None:
         return None
     state_of = {
         hash: state
-        for queue in _named("queue:", records).values()
+        # Programs whose queue has no name may tell of none.
+        for queue in ("", *_named("queue:", records).values())
         for state, hash in _hashes_of(queue).items()
     }
     kept, totals = Counter[str](), _named("total:", records)

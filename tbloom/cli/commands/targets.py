@@ -118,8 +118,9 @@ class Target(NamedTuple):
         """Return the queues that are meant; at least one."""
         known = self.known()
         if self.arguments is None:
-            # What was pushed waits there, though no crawler has told of it.
-            return known if self.plain in known else [self.plain, *known]
+            # What was pushed, or failed without a take, is kept there, though no crawler has told of it.
+            untold = [self.plain, *[""] * self.is_filter]
+            return [*(queue for queue in untold if queue not in known), *known]
         found = [queue for queue in known if arguments_in(queue) == self.arguments]
         return found or [queue_of(self.plain, self.arguments)]
 
