@@ -40,6 +40,7 @@ class Crawler:
         await self.take(failed=True)  # in earlier crawls
         await self.claim([self.start])
         running: set[asyncio.Task[None]] = set()
+        has_failed = True  # more has, perhaps
         while not self.stopped.is_set():
             while self.pages and len(running) < TASKS:
                 running.add(asyncio.create_task(self.fetch(*self.pages.popleft())))
@@ -48,9 +49,12 @@ class Crawler:
                 for task in done:
                     task.result()
                 continue
-            if await self.take():
+            if has_failed:
+                await self.take(failed=True)
+                has_failed = bool(self.pages)
+            elif await self.take():
                 return  # all pages are done
-            if not self.pages:
+            elif not self.pages:
                 await asyncio.sleep(1)
         await asyncio.gather(*running)
 

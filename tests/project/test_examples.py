@@ -198,6 +198,19 @@ def test_a_fleet_of_programs_is_seen_and_freed_without_scrapy(own_url: str, tmp_
         assert not look("failed", "--json-lines")
 
 
+def test_the_next_crawl_fetches_all_that_has_failed(own_url: str) -> None:
+    """Though there are more than a process takes at a time."""
+    requests: list[int] = []
+    broken = {str(page) for page in range(4, PAGES, 4)}
+    with served(Pages, requests=requests, broken=broken) as server:
+        address = f"{server.url}/start"
+        output(start("crawler.py", address, url=own_url))
+        assert broken < {*map(str, requests)}
+        server.broken = ()
+        printed = output(start("crawler.py", address, url=own_url))
+        assert broken <= {url.rpartition("/")[2] for url in printed}
+
+
 def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: Path) -> None:
     """A slice later, an article that is new on the second list page is found; the others are not fetched."""
 
