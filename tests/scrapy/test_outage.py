@@ -405,6 +405,21 @@ def test_a_fleet_waits_while_its_server_refuses_writes(
     assert all(REFUSALS[refusal][2] in line for line in lines)
 
 
+def test_a_crawl_begins_once_its_server_has_room(
+    server: LocalRedis, start: Any, tmp_path: Path
+) -> None:
+    with a_site(pages=30) as site:
+        with refusing_writes(server, "OOM"):
+            crawl = start(site, DONE)
+            log = tmp_path / "log"
+            while not (log.exists() and "crawl waits for room" in log.read_text()):
+                assert crawl.is_running
+                time.sleep(0.02)
+        ended = result(crawl)
+    assert ("finished", []) == (ended["finish_reason"], ended["errors"])
+    assert dict.fromkeys(range(30), 1) == site.fetched
+
+
 @ADDONS
 def test_after_the_limit_a_refusal_ends_the_crawl(
     server: LocalRedis, start: Any, *, settings: dict[str, Any]

@@ -27,7 +27,8 @@ def is_downloading(engine: Any) -> bool:
 def wake_engine(engine: Any) -> None:
     """Make the engine ask its scheduler for requests. Without it, it does so at the next response, or after 5 seconds."""
     nextcall = getattr(getattr(engine, "_slot", None), "nextcall", None)
-    if nextcall is not None:
+    # An engine that has not opened its scraper yet begins by itself.
+    if nextcall is not None and getattr(getattr(engine, "scraper", None), "slot", None):
         nextcall.schedule()
 
 
