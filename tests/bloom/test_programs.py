@@ -142,3 +142,17 @@ def test_a_program_keeps_its_name_when_its_server_was_emptied(
     after = looks.look().crawlers[0]  # before the session that was lost
     assert (WORKS, before.place) == (after.state, after.place)
     assert "news" == after.record.queue
+
+
+async def test_a_program_with_asyncio_tells_the_same(own_url: str) -> None:
+    async with AsyncTimeBloom.from_url(own_url, "pages", session_ttl=60) as ours:
+        await ours.take(0)
+        await ours.claim_many([*"abc"], notes=notes(*"abc"))
+        await ours.commit("a")
+        await ours.fail("b", "status/503")
+        await ours._send_heartbeat()
+        with TimeBloom.open(own_url, "pages") as looks:
+            [crawler] = looks.fleet().look().crawlers
+            record = crawler.record
+            assert (WORKS, 1, 1) == (crawler.state, record.claimed, record.done)
+            assert {"status/503": 1} == record.failed
