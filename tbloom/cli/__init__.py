@@ -44,7 +44,6 @@ COMMANDS = {
     "pages": ("pages", "command"),
     "count": ("count", "command"),
     "demo": ("development", "demo"),
-    "completion": ("development", "completion"),
 }
 
 

@@ -45,10 +45,10 @@ class Run(NamedTuple):
         return sum(times > 1 for times in self.by_page.values())
 
 
-def run(*, redis: str | None, crawlers: int) -> int:
+def run(crawlers: int) -> int:
     """Run the demo. Return the exit code: 0 if the runs fetched what they should, else 1."""
     name = f"tbloom-demo-{secrets.token_hex(6)}"
-    with open_redis(redis) as (url, description), serve() as site:
+    with open_redis() as (url, description), serve() as site:
         click.echo(f"Redis: {description}")
         click.echo(f"Site:  {len(PAGES)} pages with {site.links:,} links, on {site.url}/")
         click.echo(f"Fleet: {crawlers} Scrapy processes, each with this one start page\n")

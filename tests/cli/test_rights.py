@@ -54,8 +54,11 @@ def test_each_refusal_names_the_page_with_all_rights(
     assert [] == [one for one in refusals if one.count(HINT) != 1]
 
 
-def test_the_demo_runs_on_a_server_that_refuses_info(own: redis.Redis) -> None:
-    with open_redis(_url(own, "all")) as (_, what):
+def test_the_demo_runs_on_a_server_that_refuses_info(
+    own: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", _url(own, "all"))
+    with open_redis() as (_, what):
         assert what.startswith("Redis ? at ")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 _PROGRAM = """
-import runpy, sys
+import os, runpy, sys
 import tbloom
 from tbloom.cli import main
 from tbloom.distinct import DistinctCounter
@@ -24,7 +24,9 @@ for seen in (
 ):
     print(seen.add("a"), seen.add("a"))
     seen.close()
-main(["completion", "bash"])
+os.environ["_TBLOOM_COMPLETE"] = "bash_source"
+main([])
+del os.environ["_TBLOOM_COMPLETE"]
 sys.argv[1:] = ["--help"]
 runpy.run_module("tbloom", run_name="__main__")
 """

@@ -48,15 +48,12 @@ tbloom export $NAME-new file
 tbloom import file --replace
 echo 61 > hex
 tbloom migrate $NAME-new --from-seen hex
-tbloom completion bash
-tbloom count add $NAME lines --mapping $NAME-plain
-tbloom count show $NAME --mapping $NAME-plain
+tbloom count list
 needs() { (tbloom $2 || true) 2>&1 | grep "needs .*: pip install 'tbloom\\[$1\\]'"; }
 needs cli "watch $NAME-new"
 needs metrics "metrics $NAME"
 needs pages "pages ls a"
 needs demo demo
-needs distinct "count and $NAME $NAME --mapping $NAME-plain"
 """,
     "cli": """
 echo a | tbloom add --create $NAME
@@ -75,8 +72,7 @@ grep "'finish_reason': 'finished'" log
 grep "'tbloom/busy': 3," log
 """,
     "distinct": """
-echo a | tbloom count add $NAME --mapping $NAME-ids
-tbloom count and $NAME $NAME --mapping $NAME-ids
+python -c "import os, tbloom.distinct as d; c = d.DistinctCounter.from_url(os.environ['TBLOOM_URL'], '$NAME', '$NAME-ids'); c.add('a'); assert c.members().to_roaring()"
 """,
     "metrics": """
 echo a | tbloom add --create $NAME

@@ -86,7 +86,7 @@ LINES = [
     *("U", "list --url U", "list --url=U", "list U", "list --redis U", "list", "info U", "count U"),
     *("check --url U news", "check news U", "metrics --url U news", "watch a --url U", "add news U"),
     *("migrate news --from-set a --from-url U", "migrate U --from-seen U", "import S --url U", "export U f"),
-    *("count show a --mapping U", "plan --capacity U", "demo --redis U", "pages get U U"),
+    *("count show a --mapping U", "plan --capacity U", "pages get U U"),
 ]  # fmt: skip
 
 

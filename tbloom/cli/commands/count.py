@@ -1,4 +1,4 @@
-"""``tbloom count``: exact counts of distinct members, and combinations of counters."""
+"""``tbloom count``: the counters of distinct members on a server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import click
 from redis import ResponseError
 
 from tbloom import ConfigError
-from tbloom.cli.kit import filters, formats, options, output, progress, streams
+from tbloom.cli.kit import filters, formats, options, output
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.distinct import CounterInfo, DistinctCounter, MemberSet
+from tbloom.distinct import CounterInfo, DistinctCounter
 from tbloom.distinct.config import INTEGERS, PARAMETERS, MappingKeys, from_stored
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import read_stored
-from tbloom.engine.server import server_time
 from tbloom.errors import TBloomError
 
 
@@ -49,7 +48,7 @@ class Counters:
         stored = self.server.client.hgetall(self._keys.counters())
         return {name: text(entry) for name, entry in sorted(stored.items())}
 
-    def of_entry(self, name: str | bytes, entry: str, **own: Any) -> DistinctCounter:
+    def of_entry(self, name: str | bytes, entry: str) -> DistinctCounter:
         """Return the counter of an entry. Raise ConfigError if it can't be read, or if the name is no counter's."""
         config = from_stored(name, self.mapping, entry, self.server.prefix)
         if config is None:
@@ -57,7 +56,7 @@ class Counters:
             expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
             raise ConfigError(place, entry, expected)
         stored = {key: getattr(config, key) for key in PARAMETERS}
-        return self.counter(config.name, **stored, **own)
+        return self.counter(config.name, **stored)
 
     def counter(self, name: str, **own: Any) -> DistinctCounter:
         """Return the counter with these parameters; one of integers if that is what the mapping belongs to."""
@@ -68,15 +67,6 @@ class Counters:
         keep = stored.get("keep_members") is True
         return DistinctCounter(self.server.client, name, self.mapping, keep_members=keep, **own)
 
-    def open_or_create(self, name: str, given: dict[str, Any]) -> DistinctCounter:
-        """Return the counter of this name. With ``given`` parameters, it may be a new one."""
-        own = {**given, "retry_for": filters.RETRY_FOR}
-        if not given and (entry := self._entry(name)) is not None:
-            return self.of_entry(name, entry, **own)
-        counter = self.counter(name, **own)
-        counter.contains("any")  # raises ConfigMismatch where it is stored with other parameters
-        return counter
-
     def open(self, name: str) -> DistinctCounter:
         """Return the stored counter of this name. Raise CommandError if there is none."""
         counter = self.find(name)
@@ -86,20 +76,6 @@ class Counters:
                 "('tbloom count list' shows the counters)"
             )
         return counter
-
-    def operand(self, word: str) -> DistinctCounter | MemberSet:
-        """Return the counter of this name, or the slice ``NAME@LABEL``."""
-        name, _, label = word.rpartition("@")
-        if not name or self.find(word) is not None:
-            return self.open(word)
-        counter = self.open(name)
-        window = counter.config.window
-        if window is None:
-            raise CommandError(f"{word!r}: the counter {name!r} has no slices")
-        live = [slice.label for slice in window.live(counter.run(server_time(counter.config)))]
-        if label not in live:
-            raise CommandError(f"{word!r}: expected a slice from {live[0]} to {live[-1]}")
-        return counter.slice(label)
 
     def find(self, name: str) -> DistinctCounter | None:
         """Return the stored counter, or None. Without --mapping, it may be one of integers."""
@@ -115,85 +91,22 @@ class Counters:
         return None if entry is None else text(entry)
 
 
-@click.group(
-    cls=Group, example="tbloom count or urls pages", extra="distinct", no_args_is_help=False
-)
+@click.group(cls=Group, example="tbloom count show urls", extra="distinct", no_args_is_help=False)
 def command() -> None:
-    """Count distinct members exactly, and combine counters.
-
-    Counters that share a mapping, which numbers the members, can be combined. A counter with slices forgets the members
-    of expired slices.
-    """
+    """Show and clear exact counters of distinct members."""
 
 
 _name = click.argument("name", type=options.text_of)
 
 
-@command.command(example="tbloom count add urls urls.txt --granularity d --slices 7")
-@_name
-@options.files
-@of_mapping
-@options.slices("counter", "no slices")
-@options.as_json
-def add(counters: Counters, name: str, files: tuple[str, ...], **parameters: Any) -> int:
-    """Count the lines of files, and print how many are new.
-
-    A missing counter is created. Exit code 1: a file could not be read.
-    """
-    given = {key: value for key in PARAMETERS if (value := parameters[key]) is not None}
-    total = new = 0
-    counter = counters.open_or_create(name, given)
-    inputs = streams.Inputs(files)
-
-    def shown() -> str:
-        read = formats.counted(total, "member")
-        return f"{read} read, {new:,} counted for the first time"
-
-    with filters.until_full(shown), progress.bar("bytes", inputs.size()) as advance:
-        for members in inputs:
-            new += sum(counter.add_many(members))
-            total += len(members)
-            advance(sum(map(len, members)) + len(members))
-    output.show({"read": total, "new": new}, shown)
-    return 1 if inputs.failed else 0
-
-
 @command.command(example="tbloom count show urls")
 @_name
 @of_mapping
-@options.within
 @options.as_json
-def show(counters: Counters, name: str, within: int | None) -> None:
+def show(counters: Counters, name: str) -> None:
     """Show a counter."""
-    counter = counters.open(name)
-    info = counter.info()
-    if within is not None:
-        newest = info.slices[-within:]
-        info = dataclasses.replace(info, count=counter.count(within), slices=newest)
+    info = counters.open(name).info()
     output.show({**dataclasses.asdict(info), "bytes": info.bytes}, lambda: _text(info))
-
-
-for _verb, _help in (
-    ("and", "that all counters have"),
-    ("or", "that any of the counters has"),
-    ("xor", "that an odd number of counters has. Of two: that exactly one has"),
-    ("andnot", "that only the first counter has"),
-):
-
-    @command.command(
-        _verb,
-        example=f"tbloom count {_verb} urls@20261116 urls@20261117",
-        help=f"Count members {_help}.",
-    )
-    @click.argument(
-        "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
-    )
-    @of_mapping
-    def combine(counters: Counters, names: tuple[str, ...]) -> None:
-        """Print the number of members in the combination."""
-        first, *others = map(counters.operand, names)
-        verb = click.get_current_context().info_name
-        output.line(f"{getattr(first, f'count_{verb}')(*others)}")
 
 
 @command.command("list", example="tbloom count list")

@@ -1,11 +1,8 @@
-"""``tbloom doctor``, ``tbloom demo`` and ``tbloom completion``."""
+"""``tbloom doctor`` and ``tbloom demo``."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-from click.shell_completion import shell_complete
 
 from tbloom.cli.commands.project import settings_here
 from tbloom.cli.commands.targets import given_settings
@@ -48,24 +45,13 @@ def doctor(given: dict[str, str]) -> int:
 
 
 @click.command(cls=Command, extra="demo", example="tbloom demo --crawlers 4")
-@click.option("--redis", metavar="URL", help="the Redis to use (REDIS_URL, or one that is started)")
 @click.option("--crawlers", type=click.IntRange(1, 32), default=3, help="crawler processes (3)")
-def demo(**given: Any) -> int:
+def demo(crawlers: int) -> int:
     """Let a fleet of crawlers share a site, then run again.
 
-    The site is made for it, on this machine. Exit code 1: a run fetched other pages than it should.
+    The site is made for it, on this machine. Its Redis is that of REDIS_URL, or one that is started. Exit code 1: a run fetched
+    other pages than it should.
     """
     from tbloom.demo import run  # noqa: PLC0415 - the help does without Scrapy
 
-    return run(**given)
-
-
-@click.command(cls=Command, example="tbloom completion bash > tbloom.bash")
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
-    """Print a script that completes commands in a shell.
-
-    In bash: eval "$(tbloom completion bash)".
-    """
-    shell_complete(context.find_root().command, {}, "tbloom", "_TBLOOM_COMPLETE", f"{shell}_source")
+    return run(crawlers)

@@ -23,24 +23,20 @@ _lookup = options.all_of(
     options.server,
     options.secret,
     click.option("--seen", is_flag=True, help="print the seen items, not the new ones"),
-    options.within,
     options.quiet,
 )
 
 
 @click.command(cls=Command, example="tbloom add news < urls.txt > new.txt")
 @_lookup
-@click.option("--exit-code", is_flag=True, help="end with 1 if no line was printed, as grep does")
 @options.creation
 def add(
     name: str,
     files: tuple[str, ...],
     server: Server,
     secret: Secret | None,
-    within: int | None,
     *,
     seen: bool,
-    exit_code: bool,
     **parameters: Any,
 ) -> int:
     """Add the lines of files, and print the new ones.
@@ -49,30 +45,25 @@ def add(
     """
     given = options.creation_parameters(parameters)
     filter = server.open_or_create(name, given, retry_for=filters.RETRY_FOR, secret=secret)
-    check_within(within, filter.config.slices)  # where there are no lines, too
 
     def ask(items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
-        return (
-            (item, is_new is not seen) for item, is_new in _add(filter, server.place, items, within)
-        )
+        return ((item, is_new is not seen) for item, is_new in _add(filter, server.place, items))
 
-    total, printed, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
+    total, _, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
     if given is not None and not total and not failed:
         filters.begin(filter)
-    return 1 if failed or (exit_code and not printed) else 0
+    return 1 if failed else 0
 
 
-def _add(
-    seen: TimeBloom, place: str, items: list[bytes], within: int | None
-) -> Iterator[tuple[bytes, bool]]:
+def _add(seen: TimeBloom, place: str, items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
     try:
-        yield from zip(items, seen.add_many(items, within), strict=True)
+        yield from zip(items, seen.add_many(items), strict=True)
     except filters.FULL as error:
         # The items that were added before there was no more room get the same answers again.
         has_room = True
         for item in items:
             try:
-                yield item, seen.add(item, within)
+                yield item, seen.add(item)
             except type(error):
                 has_room = False
         if not has_room:
@@ -84,6 +75,7 @@ def _add(
 
 @click.command(cls=Command, example="tbloom check news urls.txt")
 @_lookup
+@click.option("--within", type=int, metavar="N", help="search the newest N slices only (all)")
 @as_here
 def check(
     name: str,

@@ -41,7 +41,17 @@ _new_store: options.Decorator = options.all_of(
         default="gzip",
         help="how pages are compressed (gzip)",
     ),
-    options.slices("store", "pages are kept for ever"),
+    click.option(
+        "--granularity",
+        metavar="PERIOD",
+        help="of a new store: length of a slice: h, d, w, m, or 15min, 3d ... (pages are kept for ever)",
+    ),
+    click.option(
+        "--slices", type=int, metavar="N", help="of a new store: number of slices to keep"
+    ),
+    click.option(
+        "--tz", metavar="ZONE", help="of a new store: time zone, such as Europe/Berlin (UTC)"
+    ),
 )
 
 

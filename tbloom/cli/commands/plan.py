@@ -42,21 +42,17 @@ _EXAMPLE = 1_000_000
 def command(*, memory: int | None, **parameters: Any) -> None:
     """Compute a filter's memory.
 
-    Without --capacity, --bits and --memory, each slice is for 1,000,000 items.
+    Without --capacity and --memory, each slice is for 1,000,000 items.
     """
     given = options.given(parameters)
-    sizes = {f"--{name}": name in given for name in ("capacity", "bits")}
-    sizes |= {"--memory": bool(memory)}
-    named = [option for option, is_given in sizes.items() if is_given]
-    if len(named) > 1:
-        raise CommandError(f"{named[0]}: expected no {named[1]}: one of them says the capacity")
+    if memory and "capacity" in given:
+        raise CommandError("--capacity: expected no --memory: one of them says the capacity")
     if given.get("capacity", 0) is None:  # auto
         del given["capacity"]
     if memory:
         config = _within(memory, given)
     else:
-        size = {} if "bits" in given else {"capacity": _EXAMPLE}
-        config = configure("plan", **size | given)
+        config = configure("plan", **{"capacity": _EXAMPLE, **given})
     made = _plan(config)
     output.show(made, lambda: _text(made))
 
@@ -105,7 +101,7 @@ def _fits(memory: int, capacity: int, given: dict[str, Any]) -> bool:
     try:
         config = configure("plan", capacity=capacity, **given)
     except ConfigError as error:
-        if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
+        if error.argument in {"capacity", "shards"}:  # more than a filter may have
             return False
         raise
     return _maxmemory(config) <= memory

@@ -25,7 +25,7 @@ from tbloom.engine.parameters import read_stored
 from tbloom.engine.retries import NODE, is_redirection
 from tbloom.engine.sending import is_cluster
 from tbloom.engine.urls import make_client, parse_url, without_secrets
-from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, MappingFull, TBloomError
+from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, TBloomError
 from tbloom.exact import ExactInfo
 from tbloom.exact.config import from_stored as exact_from_stored
 
@@ -35,8 +35,8 @@ Info = FilterInfo | ExactInfo
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: What a server says to the number of a database that it lacks; the second one as a node of a cluster.
 _NO_DATABASE = re.compile("DB index|SELECT is not allowed")
-#: The errors of a server, a filter or a mapping that takes no more items.
-FULL: tuple[type[Exception], ...] = (OutOfMemoryError, FilterFull, MappingFull)
+#: The errors of a server or a filter that takes no more items.
+FULL: tuple[type[Exception], ...] = (OutOfMemoryError, FilterFull)
 #: The least time between two searches for filters, which look at all keys of the server (s).
 SEARCH_EVERY = 60.0
 #: How long commands with many items retry a request (s). Commands that only read do not retry.

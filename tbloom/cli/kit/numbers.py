@@ -49,13 +49,6 @@ def capacity(text: str) -> int | str:
     return "auto" if text.lower() == "auto" else count(text)
 
 
-def bits(text: str) -> int:
-    """Return a number of bits: ``2^30``, or a whole number."""
-    if match := re.fullmatch(r"2(?:\^|\*\*)(\d{1,2})", text):
-        return 1 << int(match[1])
-    return count(text)
-
-
 def size(text: str) -> int:
     """Return a number of bytes: ``2GB``, ``512mb``, ``1.5GiB`` or a plain number. A KB is 1024, as in Redis' settings."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip().lower())

@@ -105,9 +105,6 @@ files: Decorator = click.argument(
     type=click.Path(allow_dash=True),
     callback=lambda _context, _argument, words: words or ("-",),
 )
-within: Decorator = click.option(
-    "--within", type=int, metavar="N", help="search the newest N slices only (all)"
-)
 as_json: Decorator = _flag("--json", help="as JSON")
 quiet: Decorator = _flag("--quiet", help="no summary")
 yes: Decorator = _flag("--yes", help="don't ask")
@@ -152,8 +149,6 @@ parameters: Decorator = all_of(
     click.option(
         "--error-rate", type=numbers.chance, metavar="RATE", help="over the whole window (1e-4)"
     ),
-    click.option("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
-    click.option("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
     click.option(
         "--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"
     ),
@@ -165,18 +160,6 @@ creation: Decorator = all_of(
     click.option("--create", is_flag=True, help="create a missing filter, with these parameters"),
     parameters,
 )
-
-
-def slices(what: str, without: str) -> Decorator:
-    """Return the options --granularity, --slices and --tz of a new counter or store, which may have no slices."""
-    period = f"of a new {what}: length of a slice: h, d, w, m, or 15min, 3d ... ({without})"
-    number = f"of a new {what}: number of slices to keep"
-    zone = f"of a new {what}: time zone, such as Europe/Berlin (UTC)"
-    return all_of(
-        click.option("--granularity", metavar="PERIOD", help=period),
-        click.option("--slices", type=int, metavar="N", help=number),
-        click.option("--tz", metavar="ZONE", help=zone),
-    )
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
