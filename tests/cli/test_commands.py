@@ -346,13 +346,10 @@ def test_wide_characters_keep_columns_aligned() -> None:
     assert {14} == {cell_len(line) for line in lines[1:]}
 
 
-@pytest.mark.parametrize("given", [{}, {"TERM": "dumb", "FORCE_COLOR": "1"}], ids=str)
-def test_a_table_in_a_pipe_is_as_wide_as_it_is(
-    own: redis.Redis, own_url: str, given: dict[str, str]
-) -> None:
+def test_a_table_in_a_pipe_is_as_wide_as_it_is(own: redis.Redis, own_url: str) -> None:
     """rich#501, Gym#2949"""
     TimeBloom(own, "n" * 200).add("a")
-    done = tbloom("list", "--url", own_url, COLUMNS="40", **given)
+    done = tbloom("list", "--url", own_url, COLUMNS="40")
     heading, row = done.stdout.splitlines()
     assert ["n" * 200, "error"] == [row.split()[0], heading.split()[-2]]
 
@@ -364,21 +361,6 @@ def test_a_locale_without_the_character_is_no_error(own: redis.Redis, own_url: s
     done = process("list", "--url", own_url, env=ascii_only)
     assert (0, b"") == (done.returncode, done.stderr)
     assert done.stdout.splitlines()[1].startswith(b"??")
-
-
-def test_styles_are_for_terminals_that_take_them(own: redis.Redis, own_url: str) -> None:
-    """NO_COLOR leaves no colour (no-color.org; bold is none)."""
-    fixed = TimeBloom(own, "fixed", capacity=100, grow=False)
-    fixed.add_many(map(str, range(100)))
-    for given, styles in (
-        ({"TERM": "xterm"}, {b"0", b"1", b"2", b"33"}),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, {b"0", b"1", b"2"}),
-        ({"TERM": "dumb"}, set()),
-        ({}, set()),
-    ):
-        words = "info", "fixed", "--url", own_url
-        shown = tbloom_bytes(*words, is_terminal=bool(given), **given).stdout
-        assert styles == {*re.findall(rb"\x1b\[(\d*)", shown)}, given
 
 
 def test_the_other_lists_are_read_where_one_can_t_be(

@@ -171,7 +171,7 @@ def completed(line: str, shell: str = "bash") -> list[str]:
 
 def screen(*arguments: object, width: int = 80, **environment: str) -> list[str]:
     """The lines that a command prints on a terminal of this width."""
-    terminal = {"COLUMNS": str(width), "TERM": "xterm"}
-    done = tbloom_bytes(*arguments, stdin=b"y\n", is_terminal=True, **terminal, **environment)
+    environment = {"COLUMNS": str(width), **environment}
+    done = tbloom_bytes(*arguments, stdin=b"y\n", is_terminal=True, **environment)
     assert done.returncode == 0, done.stderr
-    return re.sub(r"\x1b\[[0-9;]*[mJH]", "", done.stdout.decode()).splitlines()
+    return done.stdout.decode().splitlines()

@@ -724,12 +724,11 @@ def _pushed(total: int, found: Counter[str], *, again: bool) -> str:
 
 def _move_old(queue: SpiderQueue, old: OldQueue) -> int:
     """Move the requests of scrapy-redis' queue, and return the exit code."""
-    total = new = repeats = seen = refused = 0
+    total = new = seen = refused = 0
     with progress.bar("requests", old.size()) as advance:
         while moved := queue.move(old, seen + refused, _BATCH):
             total += moved.read
             new += moved.new
-            repeats += moved.repeats
             seen += moved.seen
             refused += len(moved.refused)
             for each in moved.refused:
@@ -739,10 +738,6 @@ def _move_old(queue: SpiderQueue, old: OldQueue) -> int:
     others = total - new - seen - refused
     shown = f"{formats.counted(total, 'request')}: {new:,} new, {others:,} not new"
     output.show(value, lambda: shown)
-    if repeats:
-        output.say(
-            f"{repeats:,} of those that are not new have dont_filter: pages that wait already are fetched once"
-        )
     if seen:
         output.say(
             f"{formats.counted(seen, 'request')} of pages that count as seen stay in {old.key!r}: "

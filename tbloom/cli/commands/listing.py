@@ -134,7 +134,7 @@ def as_text(info: FilterInfo | ExactInfo) -> str:
     lines = [sentence(_parameters(info) + shards), "", _table(info, slices)]
     if hidden:
         text = f"{formats.counted(hidden, 'empty slice')} not shown"
-        lines.append(sentence(text, "dim"))
+        lines.append(sentence(text))
     return "\n".join([*lines, *warnings(advice(info))])
 
 

@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, TypeVar
 
 import click
@@ -14,8 +16,8 @@ from tbloom.cli.kit.errors import FAILED, CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
 
 T = TypeVar("T")
-#: Wider than any line. Without a height, rich takes 80 columns where TERM=dumb.
-_ANY_SIZE = {"width": 10_000, "height": 25}
+#: Wider than any line.
+_ANY_WIDTH = 10_000
 #: The columns between two columns of a table.
 _GAP = 2
 #: Text is not cut off to less than so many characters for the sake of another column.
@@ -82,16 +84,14 @@ def show(value: Any, text: Callable[[], str]) -> None:
         line(shown)
 
 
-def sentence(text: str, style: str = "") -> str:
-    """Return text wrapped to the width of the terminal (see ``printable``), in a style of rich's."""
-    from rich.text import Text  # noqa: PLC0415 - what prints lines does without rich
-
-    return _drawn(Text(printable(text), style))
+def sentence(text: str) -> str:
+    """Return text wrapped to the width of the terminal (see ``printable``)."""
+    return fill(printable(text), _width(), break_long_words=False, break_on_hyphens=False)
 
 
 def warnings(sentences: Iterable[str]) -> list[str]:
     """Return a line, or more, for each warning."""
-    return [sentence(f"warning: {each}", "yellow") for each in sentences]
+    return [sentence(f"warning: {each}") for each in sentences]
 
 
 def table(
@@ -108,7 +108,6 @@ def table(
         all the same is cut off.
     """
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - what prints lines does without
-    from rich.text import Text  # noqa: PLC0415 - the same
 
     if not rows:
         return ""
@@ -129,8 +128,7 @@ def table(
             shown.append(cell + gap if heading in left else gap + cell)
         return (" " * _GAP).join(shown).rstrip()
 
-    head, *lines = map(line, cells)
-    return "\n".join([_drawn(Text(head, "bold", no_wrap=True, overflow="ignore")), *lines])
+    return "\n".join(map(line, cells))
 
 
 def _cell(value: str | int) -> str:
@@ -141,7 +139,7 @@ def _fitting(
     widths: Mapping[str, int], left: Collection[str], least: Sequence[str]
 ) -> dict[str, int]:
     """Return the widths of the columns that fit into the terminal, by their headings; those that are not among ``least`` always do."""
-    room = _console().width + _GAP
+    room = _width() + _GAP
     # Text that always stands there is cut off before a column goes.
     texts = [heading for heading in widths if heading in left and heading not in least]
     found = {heading: width + _GAP for heading, width in widths.items() if heading not in least}
@@ -154,17 +152,6 @@ def _fitting(
     return {heading: found[heading] - _GAP for heading in widths if heading in found}
 
 
-def _console() -> Any:
-    """Return rich's console: a terminal's has its colours and its width; any other is plain, with lines of any width."""
-    from rich.console import Console  # noqa: PLC0415 - what prints lines does without rich
-
-    size: Any = {} if sys.stdout.isatty() else _ANY_SIZE
-    return Console(file=sys.stdout, **size, highlight=False)
-
-
-def _drawn(what: Any) -> str:
-    """Return what rich draws."""
-    console = _console()
-    with console.capture() as drawn:
-        console.print(what)
-    return "\n".join(line.rstrip() for line in drawn.get().splitlines())
+def _width() -> int:
+    """Return the terminal's width; elsewhere, lines have any width."""
+    return get_terminal_size().columns if sys.stdout.isatty() else _ANY_WIDTH

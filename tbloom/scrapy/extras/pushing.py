@@ -103,8 +103,6 @@ class Moved(NamedTuple):
     read: int
     #: The number of those that were new, and wait now.
     new: int
-    #: The number of those with ``dont_filter`` that were not, because their pages wait already, or are claimed.
-    repeats: int
     #: The number of those that were seen.
     seen: int
     #: Those that can't be pushed, each with the reason.
@@ -244,9 +242,7 @@ class SpiderQueue(NamedTuple):
             unseen = self._unseen(given)
             new = self._push(unseen)
             old.remove([each.stored for each in unseen])
-        repeats = sum(each.request.dont_filter for each in unseen)
-        repeats -= sum(each.request.dont_filter for each in new)
-        moved = Moved(len(stored), len(new), repeats, len(given) - len(unseen), refused)
+        moved = Moved(len(stored), len(new), len(given) - len(unseen), refused)
         return moved if stored else None
 
     def old_queue(self, key: str) -> AbstractContextManager[OldQueue]:
