@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -22,7 +23,6 @@ _lookup = options.all_of(
     options.files,
     options.server,
     options.secret,
-    click.option("--seen", is_flag=True, help="print the seen items, not the new ones"),
     options.quiet,
 )
 
@@ -35,8 +35,6 @@ def add(
     files: tuple[str, ...],
     server: Server,
     secret: Secret | None,
-    *,
-    seen: bool,
     **parameters: Any,
 ) -> int:
     """Add the lines of files, and print the new ones.
@@ -45,11 +43,8 @@ def add(
     """
     given = options.creation_parameters(parameters)
     filter = server.open_or_create(name, given, retry_for=filters.RETRY_FOR, secret=secret)
-
-    def ask(items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
-        return ((item, is_new is not seen) for item, is_new in _add(filter, server.place, items))
-
-    total, _, failed = _run(files, ask, kind="seen" if seen else "new", line="answer")
+    ask = partial(_add, filter, server.place)
+    total, _, failed = _run(files, ask, kind="new", line="answer")
     if given is not None and not total and not failed:
         filters.begin(filter)
     return 1 if failed else 0
@@ -75,6 +70,7 @@ def _add(seen: TimeBloom, place: str, items: list[bytes]) -> Iterator[tuple[byte
 
 @click.command(cls=Command, example="tbloom check news urls.txt")
 @_lookup
+@click.option("--seen", is_flag=True, help="print the seen items, not the new ones")
 @click.option("--within", type=int, metavar="N", help="search the newest N slices only (all)")
 @as_here
 def check(

@@ -10,9 +10,8 @@ from typing import Any
 
 def _signals() -> list[signal.Signals]:
     """Return the signals that end a command, except those that it ignores (as nohup and background shells make it do)."""
-    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
-    found = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    return [number for number in found if signal.getsignal(number) is not signal.SIG_IGN]
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in ends if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def as_ctrl_c() -> None:
