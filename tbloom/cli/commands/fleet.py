@@ -468,7 +468,6 @@ def _ago(at: float | None, now: float) -> str:
 )
 @_all
 @options.yes
-@options.as_json
 def retry(target: Target, chosen: _Chosen, callback: str) -> None:
     """Give a Scrapy spider's failed pages to its crawlers.
 
@@ -491,7 +490,6 @@ def retry(target: Target, chosen: _Chosen, callback: str) -> None:
 @_left
 @_all
 @options.yes
-@options.as_json
 def drop(target: Target, chosen: _Chosen) -> None:
     """Forget a Scrapy spider's failed pages.
 
@@ -530,7 +528,7 @@ def _move(
         left = sum(each.pages.left for each in target.look()[0])
         stay = "stay" if left != 1 else "stays"
         shown += f"; {formats.counted(left, 'left page')} {stay} (--left: those)" * bool(left)
-    output.show({"moved": moved, "gone": gone}, lambda: formats.printable(shown))
+    output.line(formats.printable(shown))
 
 
 def _numbered(target: Target, fleets: list[KeptPages], numbers: Counter[str]) -> str:

@@ -206,7 +206,6 @@ def delete(*, path: str, url: str) -> None:
     required=True,
     type=click.Path(allow_dash=True),
 )
-@options.as_json
 @options.quiet
 @click.option("--max-body", type=numbers.size, default="128MB", help="skip longer pages (128MB)")
 @_new_store
@@ -229,7 +228,8 @@ def import_pages(*, path: str, sources: tuple[str, ...], max_body: int, **like: 
             max_body=max_body,
             progress=advance,
         )
-    output.show(dataclasses.asdict(done), lambda: output.lines(done.damaged))
+    if done.damaged:
+        output.line(output.lines(done.damaged))
     skipped, noted = _counted(done.skipped) or "nothing", _counted(done.noted)
     stored = formats.counted(done.stored, "page")
     replaced = f" {done.replaced:,} replaced," if done.replaced else ""
