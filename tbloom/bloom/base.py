@@ -68,7 +68,7 @@ class Base(Store[Client, Config]):
     ) -> None:
         """Make a filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
-        :param client: a client of redis-py or valkey-py, of their ``asyncio`` for ``AsyncTimeBloom``; it stays yours to close.
+        :param client: a client of redis-py, of its ``asyncio`` for ``AsyncTimeBloom``; it stays yours to close.
         :param name: the filter's name; clients with the same name share the filter.
         :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
             zone ``tz``; or a fixed length counted from the epoch, such as ``"15min"`` or a

@@ -69,7 +69,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     ) -> None:
         """Make a counter of distinct members.
 
-        :param client: a client of redis-py or valkey-py, of their ``asyncio`` for ``AsyncDistinctCounter``; it stays yours to close.
+        :param client: a client of redis-py, of its ``asyncio`` for ``AsyncDistinctCounter``; it stays yours to close.
         :param name: the counter's name; clients with the same name and mapping share the counter.
         :param mapping: the name of the mapping from members to ids (``"{ids}"``, which no filter can have as its name).
             Only counters of one mapping can be combined, and they are all on one node of a cluster. None: the members are integers, 0 to 2^32 - 1, and each

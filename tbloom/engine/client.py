@@ -14,7 +14,6 @@ from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import is_pipeline, node_of
 from tbloom.engine.tokens import MAX_RETRY_FOR
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url
-from tbloom.engine.valkey import with_valkeys
 from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
@@ -57,11 +56,11 @@ class Store(Generic[Client, Config]):
     run: Callable[..., Any]
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
-        if not isinstance(client, with_valkeys(*self._CLIENTS)) or is_pipeline(client):
+        if not isinstance(client, self._CLIENTS) or is_pipeline(client):
             name = type(self).__name__
-            expected = f"a client of redis-py or valkey-py for {name}, no pipeline (else see {self._OTHER})"
+            expected = f"a client of redis-py for {name}, no pipeline (else see {self._OTHER})"
             raise ConfigError("client", type(client), expected)
-        #: The client of redis-py or valkey-py.
+        #: The client of redis-py.
         self.client: Client = client
         self._owned = False
         pool: Any = getattr(client, "connection_pool", None)

@@ -14,7 +14,6 @@ from typing import Any
 from redis import exceptions
 
 from tbloom.engine.flow import Call
-from tbloom.engine.valkey import as_redis
 
 #: The most calls in flight to one node. The server may execute all of them before it turns to another client.
 CALLS_PER_NODE = 4
@@ -133,12 +132,10 @@ def is_outage(error: Exception) -> bool:
 
 
 def as_redis_error(error: Exception) -> Exception:
-    """Return the error as redis-py's: valkey-py's are translated, and a missing TLS is named.
+    """Return the error as one that ``except RedisError`` catches. A missing TLS is named.
 
-    redis-py raises RedisClusterException if no node answers, or if some slots have no node. It is no RedisError, so
-    ``except RedisError`` would not catch it.
+    redis-py raises RedisClusterException, which is no RedisError, if no node answers, or if some slots have no node.
     """
-    error = as_redis(error)
     text = str(error)
     remedy = _TLS_REMEDY if _NO_TLS.search(text) and _TLS_REMEDY not in text else ""
     if remedy or isinstance(error, exceptions.RedisClusterException):

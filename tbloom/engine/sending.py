@@ -19,7 +19,6 @@ from redis.cluster import ClusterPipeline
 
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import as_redis_error
-from tbloom.engine.valkey import with_valkeys
 
 #: How long (s) the connections of our own client are used before they are closed, so that DNS or a Sentinel is asked again: it
 #: may lead to a new master by then. Otherwise reads would keep hitting a demoted master, which answers them as a replica.
@@ -44,12 +43,12 @@ def no_connection() -> redis.TimeoutError:
 
 def is_cluster(client: Any) -> bool:
     """Return True if the client is a cluster's."""
-    return isinstance(client, with_valkeys(redis.RedisCluster, AsyncRedisCluster))
+    return isinstance(client, redis.RedisCluster | AsyncRedisCluster)
 
 
 def is_pipeline(client: Any) -> bool:
     """Return True if the client only collects commands."""
-    return isinstance(client, with_valkeys(Pipeline, ClusterPipeline, AsyncPipeline))
+    return isinstance(client, Pipeline | ClusterPipeline | AsyncPipeline)
 
 
 def most_calls(client: Any) -> int:
@@ -86,7 +85,7 @@ def node_of(client: Any, call: Call) -> str | None:
     """Return the name of the node that a call goes to, "" if no node has the key at present, or None for a single server."""
     if not is_cluster(client):
         return None
-    with suppress(*with_valkeys(redis.exceptions.RedisClusterException)):
+    with suppress(redis.exceptions.RedisClusterException):
         return str(client.get_node_from_key(call.key).name)
     return ""
 

@@ -67,7 +67,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     ) -> None:
         """Make a filter that lets each item expire separately.
 
-        :param client: a client of redis-py or valkey-py, of their ``asyncio`` for ``AsyncExactFilter``; it stays yours to close.
+        :param client: a client of redis-py, of its ``asyncio`` for ``AsyncExactFilter``; it stays yours to close.
         :param name: the filter's name; clients with the same name share the filter.
         :param ttl: how long an item is remembered after its first add, in seconds or as a ``timedelta``
             (3600). Clients may use different values.

@@ -19,7 +19,6 @@ from tbloom.bloom.config import Parameters
 from tbloom.engine.client import RETRY_FOR
 from tbloom.engine.urls import SOCKET_TIMEOUT, single_server, without_retries, without_secrets
 from tbloom.engine.urls import make_client as client_of
-from tbloom.engine.valkey import as_redis, with_valkeys
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
 from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.outage import AnyStore, CrawlBloom, CrawlExact
@@ -100,18 +99,14 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     chosen = {**usual, **params, **named}
     with naming_redis(settings):
         kind: Any = load_object(chosen.pop("redis_cls", Redis))
-        _, *others = with_valkeys(Redis, RedisCluster)
-        if not (isinstance(kind, type) and issubclass(kind, tuple(others))):
-            chosen.setdefault("retry", without_retries(Retry))
+        chosen.setdefault("retry", without_retries(Retry))
         url = chosen.pop("url", None)
         if url is not None:
             url = single_server(url)
             client_of(Redis.from_url, Retry, url).close()  # it has checked the options
         client = kind.from_url(url, **chosen) if url is not None else kind(**chosen)
-        if not isinstance(client, with_valkeys(Redis, RedisCluster)):
-            raise TypeError(
-                "redis_cls must be redis.Redis, redis.RedisCluster, or one of valkey-py's"
-            )
+        if not isinstance(client, Redis | RedisCluster):
+            raise TypeError("redis_cls must be redis.Redis or redis.RedisCluster")
         pool = getattr(client, "connection_pool", None)
         if pool is not None:  # a cluster's client has connected
             pool.connection_class(**pool.connection_kwargs)  # which does not connect
@@ -161,10 +156,6 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
             raise
         expected = f"values that redis-py accepts ({error})"
         raise ConfigError(", ".join(names), "values that are not shown", expected) from None
-    except Exception as error:
-        if (known := as_redis(error)) is error:
-            raise
-        raise known from error
 
 
 # The store

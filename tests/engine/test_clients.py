@@ -16,6 +16,7 @@ from redis.crc import key_slot
 
 from tbloom import Claim, ConfigError, TBloomError, TimeBloom
 from tbloom.engine.retries import is_outage
+from tbloom.engine.urls import parse_url
 from tests.helpers.commands import tbloom
 from tests.helpers.hostile import refused
 from tests.helpers.localredis import LocalRedis
@@ -28,7 +29,7 @@ each_store = pytest.mark.parametrize("store", STORES, ids=str)
 each_library = pytest.mark.parametrize("library", [redis, redis.asyncio])
 
 
-@pytest.mark.parametrize("value", ["", " ", None])
+@pytest.mark.parametrize("value", ["", None])
 @each_store
 def test_an_empty_url_is_shown_as_it_is(store: Store, value: Any) -> None:
     """As it comes from an environment variable that is empty, or missing. Any other text may be a password.
@@ -42,6 +43,33 @@ def test_an_empty_url_is_shown_as_it_is(store: Store, value: Any) -> None:
         assert str(raised.value).endswith(
             f", such as redis://localhost:6379/0, got {value and value.strip()!r}"
         )
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("valkey://u:p@h:7/2?db=1", ("redis://u:p@h:7/2?db=1", False)),
+        ("valkeys://h", ("rediss://h", False)),
+        ("redis://u:p@h/2\r\n", ("redis://u:p@h/2", False)),
+        (" redis://u:p@h/2/ ", ("redis://u:p@h/2", False)),
+        ("valkey+cluster://valkey:1", ("redis://valkey:1", True)),
+        ("valkeys+cluster://h", ("rediss://h", True)),
+        ("unix://valkey:p@/valkey.sock", ("unix://valkey:p@/valkey.sock", False)),
+    ],
+)
+def test_a_url_of_valkey_is_one_of_redis(url: str, expected: tuple[str, bool]) -> None:
+    """bull#1758: also one with a slash, or white space, at its end."""
+    assert expected == parse_url(url)
+
+
+@each_store
+async def test_a_store_is_opened_by_a_url_of_valkey(
+    store: Store, driver: str, url: str, name: str
+) -> None:
+    """redisson#6301"""
+    seen = store.awaited(url.replace("redis://", "valkey://"), name, driver=driver)
+    assert [True, False] == [await seen.add("a"), await seen.add("a")]
+    await seen.aclose()
 
 
 @each_store

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import redis
-import valkey
 
 from tbloom import AsyncTimeBloom, ServerTooOld, TimeBloom
 from tbloom.bloom.hasher import digest, shard_of
@@ -108,16 +107,13 @@ async def test_the_default_number_of_shards_is_a_multiple_of_the_masters(
     assert await make(url=cluster.url).add("a") is False
 
 
-@pytest.mark.parametrize(
-    "library", [redis, pytest.param(valkey, marks=pytest.mark.check)], ids=["redis-py", "valkey-py"]
-)
-def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str, library: Any) -> None:
+def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
     binary = needed()
     with (
         LocalRedis(binary) as master,
         servers.replica(binary, master) as replica,
         servers.sentinel(master) as port,
-        library.Sentinel([("127.0.0.1", port)]).master_for("main") as client,
+        redis.Sentinel([("127.0.0.1", port)]).master_for("main") as client,
     ):
         seen = TimeBloom(client, name, **{**PARAMETERS, "shards": 1})
         assert seen._retry_for == RETRY_FOR_FAILOVER

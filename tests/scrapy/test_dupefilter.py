@@ -40,20 +40,10 @@ def test_the_filter_outlives_the_crawl_until_it_is_flushed(
     assert [] == crawl("pages", settings, ["a"])["fetched"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "params"),
-    [
-        (SCRAPY, {}),
-        (SHARED, {}),
-        (SCRAPY_REDIS, {"redis_cls": "valkey.Valkey"}),
-        (DONE, {"redis_cls": "valkey.Valkey"}),
-    ],
-)
-def test_redis_url_may_be_valkeys(
-    crawl: Any, url: str, settings: dict[str, Any], params: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("settings", [SCRAPY, SHARED])
+def test_redis_url_may_be_valkeys(crawl: Any, url: str, settings: dict[str, Any]) -> None:
     """redis-py, which scrapy-redis uses unless it is told another class, does not know it."""
-    own = {"REDIS_URL": url.replace("redis://", "valkey://"), "REDIS_PARAMS": params}
+    own = {"REDIS_URL": url.replace("redis://", "valkey://")}
     first, second = (crawl("pages", {**settings, **own}, ["a", "b", "a"]) for _ in range(2))
     assert (["a", "b"], [], []) == (sorted(first["fetched"]), first["failures"], second["fetched"])
 

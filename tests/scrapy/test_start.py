@@ -281,8 +281,6 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, **STORES["exact"], "TBLOOM_MARK": None}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'exact' (the add-on's def"),
         ({**SCRAPY, **SHARED, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER"),
         ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
-        ({**ADDON, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"redis_cls": "valkey.Valkey"}}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
-        ({**ADDON, "REDIS_URL": None, "REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}}, "REDIS_PARAMS['host'] is 127.0.0.1, REDIS_PARAMS['port'] is 1: Valkey Cluster can"),
         ({"DUPEFILTER_CLASS": "x.y.Z"}, "DUPEFILTER_CLASS can't be imported: M"),
         ({**ADDON, **COUNTED, "TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a"),
         ({**ADDON, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
