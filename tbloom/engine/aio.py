@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import Semaphore, create_task, sleep, timeout
+from asyncio import Semaphore, sleep, timeout
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from contextvars import Context
-from math import inf
 from time import monotonic
 from typing import Any, Self, TypeVar
 
@@ -20,12 +18,11 @@ from tbloom.engine.flow import YIELDS_PER_TURN, Call, Flow, give_up
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
+    BYTES,
     is_cluster,
     most_calls,
     next_renewal,
-    no_connection,
     options_of,
-    plain_options,
     queued,
     redis_error,
 )
@@ -35,15 +32,11 @@ T = TypeVar("T")
 
 
 class AsyncSender:
-    """A sender of calls through one client, for the tasks of one event loop.
-
-    Tasks wait for a connection where redis-py would raise MaxConnectionsError.
-    """
+    """A sender of calls through one client, for the tasks of one event loop."""
 
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
-        self._plain = plain_options(client)
-        self._connections = Semaphore(most_calls(client))
+        self._is_cluster = is_cluster(client)
         #: True: nothing else uses the client, so that we may close its idle connections.
         self._is_own = False
         #: The time limit for replies (s); None: redis-py limits the time itself.
@@ -56,33 +49,20 @@ class AsyncSender:
         redis-py would start a task for each request, which may swallow a cancellation before Python 3.12.
         """
         self._is_own = True
-        if not is_cluster(self._client):
-            pool = self._client.connection_pool
-            pool.connection_class = _in_own_context(pool.connection_class)
-            options = pool.connection_kwargs
+        if not self._is_cluster:
+            options = self._client.connection_pool.connection_kwargs
             self._time_limit, options["socket_timeout"] = options.get("socket_timeout"), None
 
-    async def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
-        """Send these calls together and return their replies, or redis-py's errors.
-
-        ``now`` is the time (monotonic). Wait for a connection ``until`` then at most.
-        """
+    async def send(self, calls: Sequence[Call], now: float = 0.0) -> list[Any]:
+        """Send these calls together and return their replies, or redis-py's errors. ``now`` is the time (monotonic)."""
         first, client = calls[0], self._client
-        if until == inf:
-            await self._connections.acquire()
-        else:
-            try:
-                async with timeout(until - now if self._connections.locked() else None):
-                    await self._connections.acquire()
-            except TimeoutError:
-                return [no_connection()] * len(calls)
         try:
             if now >= self._renew_at:
                 self._renew_at = next_renewal()
                 await self.close_idle()
             async with timeout(self._time_limit):
                 if len(calls) == 1:
-                    options = self._plain or options_of(client, first)
+                    options = options_of(client, first) if self._is_cluster else BYTES
                     return [await client.execute_command(*first.command, **options)]
                 replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
                 return replies
@@ -90,8 +70,6 @@ class AsyncSender:
             if not isinstance(error, redis.ResponseError):  # all other connections may be lost, too
                 await self.close_idle()
             return [redis_error(error)] * len(calls)
-        finally:
-            self._connections.release()
 
     async def close_idle(self) -> None:
         """Close the idle connections of our own client, unless it is a cluster's, which redis-py follows itself.
@@ -99,7 +77,7 @@ class AsyncSender:
         The pool's own ``disconnect`` waits for an answer: for half a minute over TLS where the network is silent, and
         one task that is cancelled there cancels all others that wait for the same connection.
         """
-        if self._is_own and not is_cluster(self._client):
+        if self._is_own and not self._is_cluster:
             pool = self._client.connection_pool
             for connection in tuple(getattr(pool, "_available_connections", ())):
                 with suppress(OSError, redis.RedisError):
@@ -109,8 +87,9 @@ class AsyncSender:
 class Turn:
     """A flow's turn to send a few calls.
 
-    A flow waits for it before it begins, so that the time of its calls does not run meanwhile, and thousands of flows do not each
-    ask the server what the first ones have learned. A flow that retries a call has none, so that an outage holds up no other one.
+    There are as many as the client may have connections. A flow waits for one before it begins, so that the time of its calls does
+    not run meanwhile, and thousands of flows do not each ask the server what the first ones have learned. A flow has none while
+    it pauses before a further try, so that an outage holds up no other one.
     """
 
     __slots__ = ("_left", "_turns")
@@ -132,20 +111,6 @@ class Turn:
         if self._left:
             self._left = 0
             self._turns.release()
-
-
-def _in_own_context(kind: Any) -> Any:
-    """Return a subclass of redis-py's class of connections, which are opened in contexts of their own.
-
-    asyncio keeps the context in which a connection was opened, such as a web request's, as long as the connection.
-    """
-
-    class Connection(kind):  # type: ignore[misc] # redis-py has several
-        async def connect(self) -> None:
-            if not self.is_connected:  # a pool calls it before each command
-                await create_task(super().connect(), context=Context())
-
-    return Connection
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):
@@ -246,14 +211,13 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     async def _retried(
         self, calls: Sequence[Call], replies: Sequence[Any], began: float, turn: Turn
     ) -> Sequence[Any]:
-        """Return the replies to these calls, with retries. Before a pause, the flow's turn ends.
+        """Return the replies to these calls, with retries. Before a pause, the flow's turn ends; it waits for another one.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
         retries = self._retries(calls, began)
         while to_send := retries.next_calls():
-            now, until = monotonic(), retries.until
-            retries.record(replies or await self._sender.send(to_send, now, until))
+            retries.record(replies or await self._sender.send(to_send, monotonic()))
             replies = []
             if retries.is_demoted:
                 await self._sender.close_idle()
@@ -261,8 +225,9 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 turn.end()
                 self._batcher.send_waiting()
                 await sleep(retries.pause)
-            client: Any = self.client
-            if retries.waits and is_cluster(client):
-                with suppress(Exception):  # the next try fails too, and is retried or raised
-                    await client.nodes_manager.initialize()
+                client: Any = self.client
+                if is_cluster(client):
+                    with suppress(Exception):  # the next try fails too, and is retried or raised
+                        await client.nodes_manager.initialize()
+                await turn.next()
         return retries.replies

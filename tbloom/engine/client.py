@@ -56,9 +56,10 @@ class Store(Generic[Client, Config]):
     run: Callable[..., Any]
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
-        if not isinstance(client, self._CLIENTS) or is_pipeline(client):
+        has_cache = getattr(client, "get_cache", lambda: None)() is not None
+        if not isinstance(client, self._CLIENTS) or is_pipeline(client) or has_cache:
             name = type(self).__name__
-            expected = f"a client of redis-py for {name}, no pipeline (else see {self._OTHER})"
+            expected = f"a client of redis-py for {name} without a cache, no pipeline (else see {self._OTHER})"
             raise ConfigError("client", type(client), expected)
         #: The client of redis-py.
         self.client: Client = client

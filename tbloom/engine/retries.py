@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
-from math import inf
 from typing import Any
 
 from redis import exceptions
@@ -181,11 +180,6 @@ class Retries:
         #: True: a call has failed.
         self._has_failed = False
 
-    @property
-    def until(self) -> float:
-        """Until when (monotonic) a call that has failed may wait for a place; for a first try, calls wait without a limit."""
-        return self._began + self._retry_seconds() if self._has_failed else inf
-
     def next_calls(self) -> list[Call]:
         """Return the calls to send next, in order: for each node, the first calls without a reply."""
         of_node = defaultdict[str | None, list[int]](list)
@@ -232,6 +226,6 @@ class Retries:
                 raise error
         if self.waits:
             self._longest = min(_LONGEST_PAUSE, 2 * self._longest)
-            left = max(0.0, self.until - time.monotonic())
+            left = max(0.0, self._began + seconds - time.monotonic())
             self.pause = random.uniform(0, min(self._longest, left))  # noqa: S311 - no secret
             self._paused += self.pause

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from threading import Lock
-from time import monotonic
 from typing import Any
 
 #: How often a waiting thread looks for itself (s): an interrupt (Ctrl-C) may have kept another one from waking it.
@@ -20,37 +19,30 @@ class FairSemaphore:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        #: The threads that hold it. An interrupt may come between a call of ``release`` and its first step. Where none may, callers
-        #: do its steps themselves.
+        #: The threads that hold it.
         self.holders: set[int] = set()
         #: The threads that wait, in order, each with a lock that is released when it may be its turn.
         self.waiting: dict[int, Any] = {}
 
-    def acquire(self, thread: int, until: float) -> bool:
-        """Hold the semaphore, or wait for it. Return False if that was not possible until then (monotonic).
-
-        A signal handler that interrupts a waiting thread may hold it at once, beyond the limit.
-        """
+    def acquire(self, thread: int) -> None:
+        """Hold the semaphore, or wait for it. A signal handler that interrupts a waiting thread does not wait."""
         self.holders.add(thread)
         # The first in the queue leaves it only once it is a holder. So the queue is looked at before the holders are counted.
-        return (not self.waiting and len(self.holders) <= self._most) or self._wait(thread, until)
+        if self.waiting or len(self.holders) > self._most:
+            self._wait(thread)
 
-    def _wait(self, thread: int, until: float) -> bool:
+    def _wait(self, thread: int) -> None:
         self.holders.discard(thread)
         if thread in self.waiting:  # a signal handler calls while its thread waits here
-            return True
+            return
         woken = Lock()
         woken.acquire()
         try:
             self.waiting[thread] = woken
             self.wake_next()
             while [*self.waiting][0] != thread or len(self.holders) >= self._most:  # noqa: RUF015 - one step
-                left = until - monotonic()
-                if left <= 0:
-                    return False
-                woken.acquire(timeout=min(left, _LOOK_EVERY))
+                woken.acquire(timeout=_LOOK_EVERY)
             self.holders.add(thread)
-            return True
         finally:
             self.waiting.pop(thread, None)
             self.wake_next()

@@ -36,11 +36,6 @@ def next_renewal() -> float:
     return monotonic() + _RENEWAL_SECONDS
 
 
-def no_connection() -> redis.TimeoutError:
-    """Return the error for calls that have waited too long for others to end."""
-    return redis.TimeoutError("no connection of the client was free in time")
-
-
 def is_cluster(client: Any) -> bool:
     """Return True if the client is a cluster's."""
     return isinstance(client, redis.RedisCluster | AsyncRedisCluster)
@@ -60,24 +55,18 @@ def most_calls(client: Any) -> int:
     return min(_MOST_CONNECTIONS, most or _MOST_CONNECTIONS)
 
 
-def plain_options(client: Any) -> dict[str, Any]:
-    """Return the options of ``execute_command`` that all calls of a client share, or an empty dict if each call has its own."""
-    has_cache = getattr(client, "get_cache", lambda: None)() is not None
-    return {} if has_cache or is_cluster(client) else BYTES
-
-
 def options_of(client: Any, call: Call) -> dict[str, Any]:
-    """Return the options of ``execute_command`` for a call, for a client whose calls have their own."""
+    """Return the options of ``execute_command`` for a call."""
     if is_cluster(client):  # otherwise redis-py would ask the server which arguments are keys
         return {**BYTES, "target_nodes": client.get_node_from_key(call.key)}
-    return {**BYTES, "keys": [call.key]}  # for the client's cache
+    return BYTES
 
 
 def queued(client: Any, commands: Iterable[Call]) -> Any:
     """Return a pipeline with these commands."""
-    pipeline, plain = client.pipeline(transaction=False), plain_options(client)
+    pipeline = client.pipeline(transaction=False)
     for each in commands:
-        pipeline.execute_command(*each.command, **(plain or options_of(client, each)))
+        pipeline.execute_command(*each.command, **options_of(client, each))
     return pipeline
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from math import inf
 from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, Self, TypeVar
@@ -19,12 +18,11 @@ from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.semaphore import FairSemaphore
 from tbloom.engine.sending import (
+    BYTES,
     is_cluster,
     most_calls,
     next_renewal,
-    no_connection,
     options_of,
-    plain_options,
     queued,
     redis_error,
 )
@@ -36,8 +34,6 @@ T = TypeVar("T")
 class Sender(ResetsInChild):
     """A sender of calls through one client, for any number of threads.
 
-    A call waits for a connection where redis-py would raise MaxConnectionsError.
-
     If the client is our own, single calls reuse a kept client with one connection (``redis.Redis.client``), because a pool
     check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept connections
     need retries.
@@ -45,9 +41,8 @@ class Sender(ResetsInChild):
 
     __slots__ = (
         "_client",
-        "_connections",
+        "_is_cluster",
         "_kept",
-        "_plain",
         "_renew_at",
         "is_own",
         "keeps",
@@ -56,7 +51,7 @@ class Sender(ResetsInChild):
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
-        self._plain = plain_options(client)
+        self._is_cluster = is_cluster(client)
         #: True: nothing else uses the client, so that we may close its idle connections.
         self.is_own: bool = False
         #: True: connections are kept from call to call.
@@ -66,44 +61,24 @@ class Sender(ResetsInChild):
     def reset(self) -> None:
         """Start without connections. In a forked child, the old ones are its parent's."""
         self._kept = deque[Any]()
-        self._connections = FairSemaphore(most_calls(self._client))
-        #: Held by flows while they send a few calls. A flow that retries a call lets others have the turn, as in ``aio.Turn``.
+        #: Held by flows while they send a few calls, where redis-py would raise MaxConnectionsError. A flow that retries a call
+        #: lets others have the turn meanwhile, as in ``aio.Turn``.
         self.turns: FairSemaphore = FairSemaphore(most_calls(self._client))
         self._renew_at = next_renewal()
 
-    def send(self, calls: Sequence[Call], now: float = 0.0, until: float = inf) -> list[Any]:
-        """Send these calls together and return their replies, or redis-py's errors.
-
-        ``now`` is the time (monotonic). Wait for a connection ``until`` then at most.
-        """
-        connections, thread = self._connections, get_ident()
-        # A signal handler, or the garbage collector, may call in the middle of a call of its thread. It does not wait.
-        waits = thread not in connections.holders
-        try:
-            if waits and not connections.acquire(thread, until):
-                return [no_connection()] * len(calls)
-            if now >= self._renew_at:
-                self._renew_at = next_renewal()
-                self.close_idle()
-            return self._replies(calls)
-        finally:
-            if waits:
-                connections.holders.discard(thread)  # the steps of ``release``: see ``holders``
-                if connections.waiting:
-                    connections.wake_next()
-
-    def _replies(self, calls: Sequence[Call]) -> list[Any]:
+    def send(self, calls: Sequence[Call], now: float = 0.0) -> list[Any]:
+        """Send these calls together and return their replies, or redis-py's errors. ``now`` is the time (monotonic)."""
         first, client, kept = calls[0], self._client, None
+        if now >= self._renew_at:
+            self._renew_at = next_renewal()
+            self.close_idle()
         try:
             if len(calls) == 1:
-                options = self._plain or options_of(client, first)
+                options = options_of(client, first) if self._is_cluster else BYTES
                 if not self.keeps:
                     return [client.execute_command(*first.command, **options)]
-                try:
+                with suppress(IndexError):
                     kept = self._kept.pop()
-                except IndexError:
-                    kept = None
-                # Outside of the ``except``, so that an error does not have the IndexError as its context.
                 kept = kept or client.client()
                 reply = kept.execute_command(*first.command, **options)
                 self._kept.append(kept)
@@ -130,7 +105,7 @@ class Sender(ResetsInChild):
 
     def close_idle(self) -> None:
         """Close the idle connections of our own client, unless it is a cluster's, which redis-py follows itself."""
-        if self.is_own and not is_cluster(self._client):
+        if self.is_own and not self._is_cluster:
             self.release_kept()
             with suppress(TypeError):  # older blocking pools can't tell those in use
                 self._client.connection_pool.disconnect(inuse_connections=False)
@@ -202,7 +177,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         waits = thread not in turns.holders
         try:
             if waits:
-                turns.acquire(thread, inf)
+                turns.acquire(thread)
             flow = self._to_run(flow)
             has_begun = True
             calls, left = next(flow), YIELDS_PER_TURN
@@ -214,39 +189,38 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 if not replies or isinstance(replies[0], Exception):
                     replies = self._retried(calls, replies, began)
                 calls, left = flow.send(replies), left - 1
-                if waits and (not left or thread not in turns.holders):
+                if waits and not left:
                     turns.release(thread)
-                    turns.acquire(thread, inf)
+                    turns.acquire(thread)
                     left = YIELDS_PER_TURN
         except StopIteration as stop:
             answer: T = stop.value
             return answer
         finally:
             if waits:
-                turns.holders.discard(thread)  # the steps of ``release``: see ``holders``
-                if turns.waiting:
-                    turns.wake_next()
+                turns.release(thread)
             # After an error, the flow stores the lost answers.
             flow.close() if has_begun else give_up(flow)
 
     def _retried(
         self, calls: Sequence[Call], replies: Sequence[Any], began: float
     ) -> Sequence[Any]:
-        """Return the replies to these calls, with retries. Before a pause, the flow's turn ends.
+        """Return the replies to these calls, with retries. Before a pause, the flow's turn ends; it waits for another one.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
-        retries = self._retries(calls, began)
+        retries, turns = self._retries(calls, began), self._sender.turns
         while to_send := retries.next_calls():
-            retries.record(replies or self._sender.send(to_send, monotonic(), retries.until))
+            retries.record(replies or self._sender.send(to_send, monotonic()))
             replies = []
             if retries.is_demoted:
                 self._sender.close_idle()
             if retries.waits:
-                self._sender.turns.release(get_ident())
+                turns.release(get_ident())
                 sleep(retries.pause)
-            client: Any = self.client
-            if retries.waits and is_cluster(client):
-                with suppress(Exception):  # the next try fails too, and is retried or raised
-                    client.nodes_manager.initialize()
+                client: Any = self.client
+                if is_cluster(client):
+                    with suppress(Exception):  # the next try fails too, and is retried or raised
+                        client.nodes_manager.initialize()
+                turns.acquire(get_ident())
         return retries.replies

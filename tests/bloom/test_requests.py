@@ -101,7 +101,7 @@ def test_a_first_add_takes_three_exchanges(
     sent: list[Any] = []
     send = Sender.send
     monkeypatch.setattr(
-        Sender, "send", lambda self, calls, *times: sent.append(calls) or send(self, calls, *times)
+        Sender, "send", lambda self, calls, now: sent.append(calls) or send(self, calls, now)
     )
     for number, parameters in ((3, {}), (5, {"shards": 1})):
         with TimeBloom.from_url(url, f"{name}{number}", **parameters) as seen:

@@ -35,8 +35,8 @@ def run(limit):
     calls.clear()
     least.clear()
     gevent.joinall([gevent.spawn(work, number, limit) for number in range(20)], raise_error=True)
-    connections = seen._sender._connections
-    assert not connections.holders and not connections.waiting
+    turns = seen._sender.turns
+    assert not turns.holders and not turns.waiting
 
 least = []
 run(None)

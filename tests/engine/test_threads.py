@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -172,77 +170,6 @@ def test_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(
             assert _least_called(seen)
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-_INTERRUPTED = """
-import random, signal, threading
-import redis
-from tbloom.engine.flow import Call
-from tbloom.engine.sync import Sender
-tries, calls = 0, [Call(("GET", "a"))]
-
-class Answered(Sender):
-    def _replies(self, calls):
-        return [None]
-
-sender = Answered(redis.Redis(max_connections=2))
-connections = sender._connections
-
-def call():
-    sender.send(calls)
-
-signal.signal(signal.SIGALRM, signal.default_int_handler)
-done = threading.Event()
-def others():
-    while not done.is_set():
-        call()
-threads = [threading.Thread(target=others) for _ in range(3)]
-for thread in threads:
-    thread.start()
-while tries < 2000:
-    try:
-        tries += 1
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0005))
-        for _ in range(50):
-            call()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        sum(range(100))  # here, an interrupt that came before is raised
-    except KeyboardInterrupt:
-        pass
-done.set()
-for thread in threads:
-    thread.join()
-assert not connections.holders and not connections.waiting
-print("no thread holds a connection")
-"""
-
-
-def test_an_interrupted_thread_gives_its_connection_back() -> None:
-    words = [sys.executable, "-c", _INTERRUPTED]
-    ended = subprocess.run(words, check=False, capture_output=True, text=True)
-    assert "no thread holds a connection\n" == ended.stdout, ended.stderr
-
-
-@pytest.mark.parametrize("driver", ["sync", "async"])
-async def test_a_call_waits_for_a_connection_until_its_time_is_over(
-    url: str, name: str, driver: str
-) -> None:
-    """Then it has an error, and was not sent: so it is with a call that has failed, and whose ``retry_for`` is over."""
-    seen = EXACT.awaited(f"{url}?max_connections=1", name, driver=driver)
-    await seen.add("a")
-    sender, calls = getattr(seen, "_seen", seen)._sender, [Call(("DEL", name))]
-    if driver == "sync":
-        sender._connections.holders.add(-1)
-        [failure] = sender.send(calls, monotonic(), monotonic() + 0.1)
-        sender._connections.holders.discard(-1)
-    else:
-        await sender._connections.acquire()
-        [failure] = await sender.send(calls, monotonic(), monotonic() + 0.1)
-        sender._connections.release()
-    assert isinstance(failure, redis.TimeoutError)
-    assert "no connection of the client was free in time" in str(failure)
-    assert [False, True] == await seen.add_many(["a", "b"])
-    await seen.aclose()
 
 
 def test_a_call_that_fails_after_retry_for_is_tried_just_once_again() -> None:
