@@ -17,7 +17,6 @@ from tbloom.engine.flow import (
     Status,
     check_replies,
     chunks,
-    corrected,
     text,
     together,
     too_many_corrections,
@@ -178,15 +177,12 @@ class Dispatcher(ResetsInChild, Generic[B]):
 
     def _prepare(self, batch: B, required: Knowledge) -> Flow[None]:
         """Run the flows that must precede a batch's call."""
-
-        def attempt() -> Flow[bool | None]:
+        for _ in range(MAX_CORRECTIONS):
             step = self._next_step(batch, required)
             if step is None:
-                return True
+                return
             yield from step
-            return None
-
-        yield from corrected(self._name, self._correction_cause, attempt)
+        raise too_many_corrections(self._name, self._correction_cause)
 
     def add(self, batches: list[B], call: Callable[[B], Call]) -> Flow[Answers]:
         """Send batches that add these items, and return their answers. An item without an answer is seen."""
@@ -211,9 +207,9 @@ class Dispatcher(ResetsInChild, Generic[B]):
         with suppress(TBloomError):
             # Thousands of tasks may look up the same ones at once: what one has found, the others need not ask for.
             while lost := pending.lost_in(shards)[:CALLS_PER_YIELD]:
-                found = yield from self.replay_all([kept.batch for kept in lost])
-                for kept, answers in zip(lost, found, strict=True):
-                    pending.found(kept, answers)
+                found = yield from self.replay_all(lost)
+                for batch, answers in zip(lost, found, strict=True):
+                    pending.found(batch, answers)
 
     def replay_all(self, lost: Iterable[Batch]) -> Flow[list[str]]:
         """Return the answers to lost calls; "" if the server has not executed one, and will not."""

@@ -6,9 +6,8 @@ import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from operator import attrgetter
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, Lane
 
@@ -37,6 +36,8 @@ class Batch:
     rest: Sequence[Any] = ()
 
     answers: str | None = None
+    #: Until when its answers, once they are pending, are valid (ms, monotonic). After that, the server may have forgotten them.
+    valid_until: int = 0
 
     def items_with(self, wanted: str) -> list[Any]:
         """Return the items with this answer."""
@@ -65,17 +66,6 @@ def in_order(answers: dict[Any, Any], digests: Iterable[Any]) -> list[bool]:
     ]  # one step, so that a signal can't interrupt it
 
 
-class PendingBatch(NamedTuple):
-    """A batch whose answers are pending."""
-
-    batch: Batch
-    #: Until when the answers are valid (ms, monotonic). After that, the server may have forgotten them.
-    until: int
-
-
-_BATCH_OF = attrgetter("batch")
-
-
 class PendingAnswers:
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
@@ -86,9 +76,9 @@ class PendingAnswers:
 
     def __init__(self) -> None:
         #: The batches whose answers are not known: they got no reply, or an error after a try without one.
-        self.lost: list[PendingBatch] = []
+        self.lost: list[Batch] = []
         #: The items that are known to be new, each with the batch that found it new.
-        self.new: dict[Any, PendingBatch] = {}
+        self.new: dict[Any, Batch] = {}
         self._sweep_at = 0
         # ``keep`` takes no lock, because the garbage collector may end a call, and so call ``keep``, in the middle of another
         # method. So the list and the dict are changed in place, and copied before a loop. The lock is reentrant, because a
@@ -101,62 +91,62 @@ class PendingAnswers:
         ``lifetime_ms`` is how long (ms) the new items are remembered.
         """
         now = now_ms()
-        until = min(now + lifetime_ms, (batch.unanswered_since or now) + LANE_TTL_MS // 2)
-        kept = PendingBatch(batch, until)
+        forgotten = (batch.unanswered_since or now) + LANE_TTL_MS // 2
+        batch.valid_until = min(now + lifetime_ms, forgotten)
         if batch.answers is None:
-            self.lost.append(kept)
+            self.lost.append(batch)
         else:
-            self._note_new(kept, batch.answers)
+            self._note_new(batch, batch.answers)
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
             for key, old in self.new.copy().items():
-                if old.until <= now:
+                if old.valid_until <= now:
                     self.new.pop(key, None)
 
-    def lost_in(self, shards: Container[int]) -> list[PendingBatch]:
+    def lost_in(self, shards: Container[int]) -> list[Batch]:
         """Return the batches of these shards without a reply, and drop those whose answers are not valid any more.
 
         Other shards are left out, because their nodes may be away.
         """
-        now, lost = now_ms(), list[PendingBatch]()
-        for kept in self.lost.copy():
-            if kept.until <= now:
-                self.found(kept, "")
-            elif kept.batch.shard in shards:
-                lost.append(kept)
+        now, lost = now_ms(), list[Batch]()
+        for batch in self.lost.copy():
+            if batch.valid_until <= now:
+                self.found(batch, "")
+            elif batch.shard in shards:
+                lost.append(batch)
         return lost
 
-    def found(self, kept: PendingBatch, answers: str) -> None:
+    def found(self, batch: Batch, answers: str) -> None:
         """Note the answers to a lost batch, unless another thread has done so."""
         with self._lock:
-            if kept in self.lost:
-                self._note_new(kept, answers)
-                self.lost.remove(kept)  # this comes last, so that an interrupt loses nothing
+            if batch in self.lost:
+                self._note_new(batch, answers)
+                self.lost.remove(batch)  # this comes last, so that an interrupt loses nothing
 
-    def _note_new(self, kept: PendingBatch, answers: str) -> None:
-        for key, answer in zip(kept.batch.digests, answers, strict=False):
+    def _note_new(self, batch: Batch, answers: str) -> None:
+        for key, answer in zip(batch.digests, answers, strict=False):
             if answer == "1":
-                self.new[key] = kept
+                self.new[key] = batch
 
-    def known_new(self, batches: Iterable[Batch]) -> dict[Any, PendingBatch]:
+    def known_new(self, batches: Iterable[Batch]) -> dict[Any, Batch]:
         """Return the items of these batches that are known to be new in their generation, each with the batch that found it new."""
-        now, new = now_ms(), dict[Any, PendingBatch]()
+        now, new = now_ms(), dict[Any, Batch]()
         for batch in batches:
             for key in batch.digests:
                 kept = self.new.get(key)
-                if kept and kept.until > now and kept.batch.generation == batch.generation:
+                if kept and kept.valid_until > now and kept.generation == batch.generation:
                     new[key] = kept
         return new
 
-    def take(self, new: dict[Any, PendingBatch]) -> dict[Any, Batch]:
+    def take(self, new: dict[Any, Batch]) -> dict[Any, Batch]:
         """Drop these answers, and return them, but for those that another call has taken or replaced meanwhile."""
         with self._lock:
             mine = [key for key, kept in new.items() if self.new.get(key) is kept]
             # One step, so that a signal can't interrupt it.
-            return dict(zip(mine, map(_BATCH_OF, map(self.new.pop, mine)), strict=True))
+            return dict(zip(mine, map(self.new.pop, mine), strict=True))
 
     def __contains__(self, key: Any) -> bool:
-        return key in self.new or any(key in kept.batch.digests for kept in self.lost.copy())
+        return key in self.new or any(key in batch.digests for batch in self.lost.copy())
 
 
 def now_ms() -> int:

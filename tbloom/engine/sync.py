@@ -34,9 +34,9 @@ T = TypeVar("T")
 class Sender(ResetsInChild):
     """A sender of calls through one client, for any number of threads.
 
-    If the client is our own, single calls reuse a kept client with one connection (``redis.Redis.client``), because a pool
-    check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept connections
-    need retries.
+    If the client is our own, single calls reuse a kept client with one connection (``redis.Redis.client``), because to take one
+    from the pool costs a third more. If the server has closed a kept connection, the next call fails. So kept connections need
+    retries.
     """
 
     __slots__ = (
