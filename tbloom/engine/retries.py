@@ -31,7 +31,7 @@ WAIT: tuple[str, ...] = (
 )
 #: The same, for: another server has the slot, or is the master. Its call is sent again, after the client has looked for it.
 ELSEWHERE: tuple[str, ...] = (
-    *("ASK", "MASTERDOWN", "MOVED", "READONLY", "REDIRECT", "UNBLOCKED"),
+    *("ASK", "MASTERDOWN", "MOVED", "READONLY"),
     # Of a script's command, for MOVED or ASK, and for MASTERDOWN.
     *("access a non local key", "on a stale replica"),
 )
@@ -40,7 +40,7 @@ NO_ROOM: tuple[str, ...] = ("MISCONF", "OOM")
 #: The same, for: the caller or an operator has to do something. It is raised, as each error that stands in no table. (After NOSCRIPT
 #: the script's text is sent once.)
 CALLERS: tuple[str, ...] = (
-    *("BUSYKEY", "CROSSSLOT", "DENIED", "ERR", "EXECABORT", "NOAUTH", "NOPERM"),
+    *("BUSYKEY", "CROSSSLOT", "DENIED", "ERR", "NOAUTH", "NOPERM"),
     *("NOPROTO", "NOSCRIPT", "WRONGPASS", "WRONGTYPE"),
 )
 #: redis-py's classes for codes, which it takes off their texts.

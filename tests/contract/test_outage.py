@@ -4,30 +4,19 @@ A caller may also decide by itself meanwhile, and tell the store so. (Refused wr
 
 from __future__ import annotations
 
-import asyncio
-import socketserver
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
-import redis.asyncio
-import redis.asyncio.sentinel
-import redis.sentinel
 from freezegun import freeze_time
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tbloom import TimeBloom
 from tbloom.engine import sending
 from tests.helpers import servers
 from tests.helpers.account import Account, names, pieces
 from tests.helpers.localredis import OLDEST, LocalRedis, free_port
-from tests.helpers.making import awaited, needed
+from tests.helpers.making import needed
 from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import UNREACHABLE
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
@@ -79,39 +68,6 @@ async def test_readers_find_the_new_master_while_the_old_one_answers(
     while not await seen.contains("after"):
         pass
     assert not await seen.contains("before")
-
-
-@pytest.mark.parametrize("replies", [False, True], ids=["silent", "closes the connection"])
-async def test_each_of_two_tries_asks_each_sentinel_once(
-    driver: str, name: str, *, replies: bool
-) -> None:
-    """By ``retry_for``, which the first one outlasts, with a client that does not retry itself."""
-    asked, library = Counter[int](), redis.asyncio.sentinel if driver == "async" else redis.sentinel
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            asked[self.server.server_address[1]] += 1
-            while not replies and self.request.recv(100):
-                pass
-
-    with ExitStack() as stack:
-        addresses = []
-        for _ in range(3):
-            server = stack.enter_context(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))
-            stack.callback(server.shutdown)
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            addresses.append(server.server_address)
-        own = {
-            "socket_timeout": 0.1,
-            "retry": (Retry, AsyncRetry)[driver == "async"](NoBackoff(), 0),
-        }
-        client = library.Sentinel(addresses, sentinel_kwargs=own, **own).master_for("main")
-        seen = BLOOM.of_client(client, name, retry_for=1e-9)
-        with pytest.raises(library.MasterNotFoundError):
-            await (seen if driver == "async" else awaited(seen)).add("a")
-        while asked.total() < 6:  # noqa: ASYNC110 - a thread counts
-            await asyncio.sleep(0.01)
-    assert [2, 2, 2] == [*asked.values()]
 
 
 @pytest.mark.parametrize(

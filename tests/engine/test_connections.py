@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socketserver
-import threading
 from functools import partial
 from itertools import count
 from threading import Event
@@ -15,6 +13,7 @@ import redis
 import redis.asyncio
 
 from tbloom import TimeBloom
+from tbloom.engine.retries import Retries
 from tbloom.engine.scripts import Script
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import giving_up_soon, in_child, needs_fork, signal_once
@@ -72,30 +71,14 @@ def test_a_connection_is_reused_after_an_error_reply(
         assert connections(client, name) == before
 
 
-class _KnowsNoScript(socketserver.StreamRequestHandler):
-    """Answers NOSCRIPT to EVAL, too."""
-
-    def handle(self) -> None:
-        while line := self.rfile.readline():
-            words = []
-            for _ in range(int(line[1:])):
-                words.append(self.rfile.read(int(self.rfile.readline()[1:])))
-                self.rfile.read(2)
-            replies = {b"GET": b"$-1", b"EVALSHA": b"-NOSCRIPT none", b"EVAL": b"-NOSCRIPT none"}
-            self.wfile.write(replies.get(words[0], b"+OK") + b"\r\n")
-
-
-async def test_the_error_of_a_server_that_loads_no_script_is_raised(make: Any) -> None:
-    """The server's answer is raised; the text is not sent again for ever (stoplight#777)."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _KnowsNoScript) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            url = f"redis://127.0.0.1:{server.server_address[1]}?protocol=2"
-            with pytest.raises(redis.exceptions.NoScriptError):
-                await make(url=url).add("a")
-        finally:
-            server.shutdown()
+def test_a_text_of_a_script_is_not_sent_for_ever() -> None:
+    """The answer of a server that loads no script is raised (stoplight#777)."""
+    retries = Retries([Script("bloom/add").call(["key"])], 0, lambda: 60.0, lambda _: None)
+    for command in ("EVALSHA", "EVAL"):
+        assert [command] == [call.command[0] for call in retries.next_calls()]
+        retries.record([redis.exceptions.NoScriptError("none")])
+    assert [] == retries.next_calls()
+    assert isinstance(retries.replies[0], redis.exceptions.NoScriptError)
 
 
 async def test_a_script_that_ends_in_an_error_is_sent_once(

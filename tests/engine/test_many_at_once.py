@@ -43,23 +43,6 @@ async def _closed(seen: Any) -> None:
     await closed
 
 
-async def test_each_page_of_a_first_program_is_worked_on_once(url: str, name: str) -> None:
-    """Two processes gather over all URLs."""
-    done: list[str] = []
-
-    async def work(seen: AsyncTimeBloom, item: str) -> None:
-        async with seen.claiming(item) as is_new:
-            if is_new:
-                await asyncio.sleep(0)
-                done.append(item)
-
-    async with AsyncTimeBloom.from_url(url, name) as one, AsyncTimeBloom.from_url(url, name) as two:
-        await asyncio.gather(*(work(seen, item) for item in MANY for seen in (one, two)))
-        assert sorted(MANY) == sorted(done)
-        assert all(await one.contains_many(MANY))
-        assert [SEEN] * 1000 == await asyncio.gather(*map(two.claim, MANY))
-
-
 @pytest.mark.parametrize(
     ("store", "verb", "expected"),
     [
