@@ -172,13 +172,9 @@ def takes(optional: type, *required: str) -> Callable[[Callable[P, None]], Calla
                 )
                 if name in others:
                     hint = "from_url() and open() do"
-                raise TypeError(f"{_name_of(args[0])} takes no argument {name!r}; {hint}")
+                raise TypeError(f"{type(args[0]).__name__} takes no argument {name!r}; {hint}")
             init(*args, **given)
 
         return checked
 
     return decorate
-
-
-def _name_of(instance: Any) -> str:
-    return type(instance).__name__

@@ -130,7 +130,6 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     ) -> Self:
         """Open an existing store with its stored parameters."""
         store = cls._for_client_or_url(client, name, options, own)
-        store._shards_unknown = False  # noqa: SLF001 - its own; all parameters are loaded
         try:
             await store._load_parameters(*given)  # noqa: SLF001 - its own
         except BaseException:

@@ -82,14 +82,16 @@ class Store(Generic[Client, Config]):
     def _for_client_or_url(
         cls, client: Any, name: str, options: ClientOptions, arguments: Mapping[str, Any]
     ) -> Self:
-        """Return a store with this client. If it is a URL, the store makes its own client for the URL."""
+        """Return a store, whose parameters are to be loaded, with this client, or one of its own if it is a URL."""
         if isinstance(client, str):
-            return cls._from_url(client, name, options, arguments)
-        if given := check_options(options):
-            raise ConfigError(
-                "client_options", [*given], "no options, because the client has its own"
-            )
-        return cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
+            store = cls._from_url(client, name, options, arguments)
+        elif given := check_options(options):
+            expected = "no options, because the client has its own"
+            raise ConfigError("client_options", [*given], expected)
+        else:
+            store = cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
+        store._shards_unknown = False
+        return store
 
     @classmethod
     def _from_url(

@@ -39,21 +39,21 @@ class FairSemaphore:
         woken.acquire()
         try:
             self.waiting[thread] = woken
-            self.wake_next()
+            self._wake_next()
             while [*self.waiting][0] != thread or len(self.holders) >= self._most:  # noqa: RUF015 - one step
                 woken.acquire(timeout=_LOOK_EVERY)
             self.holders.add(thread)
         finally:
             self.waiting.pop(thread, None)
-            self.wake_next()
+            self._wake_next()
 
     def release(self, thread: int) -> None:
         """Let another thread hold the semaphore, if this one does."""
         self.holders.discard(thread)
         if self.waiting:
-            self.wake_next()
+            self._wake_next()
 
-    def wake_next(self) -> None:
+    def _wake_next(self) -> None:
         """Wake the thread that is first in the queue."""
         for woken in [*self.waiting.values()][:1]:
             with suppress(RuntimeError):  # it is awake

@@ -130,7 +130,6 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     ) -> Self:
         """Open an existing store with its stored parameters."""
         store = cls._for_client_or_url(client, name, options, own)
-        store._shards_unknown = False  # noqa: SLF001 - its own; all parameters are loaded
         try:
             store._load_parameters(*given)  # noqa: SLF001 - its own
         except BaseException:
