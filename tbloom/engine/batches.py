@@ -15,8 +15,8 @@ from tbloom.engine.flow import (
     Call,
     Flow,
     Status,
-    check_replies,
     chunks,
+    raise_explained,
     text,
     together,
     too_many_corrections,
@@ -153,12 +153,12 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 if step is not None:
                     yield from step
                     continue
-                made = (call(batch),)
+                made = call(batch)
                 batch.unanswered_since = batch.unanswered_since or now_ms()
-                [reply] = replies = yield made
-                if not isinstance(reply, list):
+                [reply] = yield (made,)
+                if isinstance(reply, Exception):
                     # unanswered_since stays set: an earlier copy may have been executed.
-                    yield from check_replies(made, replies)
+                    yield from raise_explained(made, reply)
                 try:
                     learn(batch, reply)
                 except TBloomError:

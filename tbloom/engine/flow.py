@@ -32,8 +32,6 @@ _MEMORY_FULL = (
 )
 #: The start of a ``ResponseError`` with a code other than ERR. (redis-py removes ERR.)
 _CODE = re.compile("[A-Z]+ ")
-#: The types of replies to commands. Each script replies with a list.
-_REPLIES = (bytes, str, int, float, list, tuple, set, dict, type(None))
 #: The most calls that a flow yields together.
 CALLS_PER_YIELD = 32
 #: After so many yields, a flow waits for another turn. A flow that begins a filter takes four.
@@ -113,9 +111,11 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 
 def request(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
-    """Return the replies to the calls. Raise as ``check_replies`` does."""
+    """Return the replies to the calls. Raise the first error among them (see ``raise_explained``)."""
     replies = yield calls
-    yield from check_replies(calls, replies)
+    for call, reply in zip(calls, replies, strict=True):
+        if isinstance(reply, Exception):
+            yield from raise_explained(call, reply)
     return replies
 
 
@@ -184,18 +184,6 @@ def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> 
         if answer is not None:
             return answer
     raise too_many_corrections(name, change)
-
-
-def check_replies(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
-    """Raise the first error among the replies, or TBloomError if one is no reply to its call."""
-    for call, reply in zip(calls, replies, strict=True):
-        if isinstance(reply, Exception):
-            yield from raise_explained(call, reply)
-        if not isinstance(reply, list if call.script else _REPLIES):
-            kind = type(reply).__name__
-            raise TBloomError(
-                f"the client answered {call.command[0]} with {kind}, which is not a reply to this command"
-            )
 
 
 def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -1,4 +1,4 @@
-"""Clients that no store can use, and what is no reply, are refused; a client for one server says that it has met a cluster."""
+"""Clients that no store can use are refused; a client for one server says that it has met a cluster."""
 
 from __future__ import annotations
 
@@ -104,36 +104,6 @@ async def test_a_pipeline_is_no_client(store: Store, library: Any, cluster: Clus
             pipeline = client.pipeline(transaction=transaction)
             assert refused(lambda pipeline=pipeline: made(pipeline, *names)) == "client"
         await client.aclose() if library is redis.asyncio else client.close()
-
-
-class _AnswersItself(redis.Redis):
-    def execute_command(self, *_: Any, **__: Any) -> Any:
-        return self
-
-
-class _AnswersItselfAsync(redis.asyncio.Redis):
-    async def execute_command(self, *_: Any, **__: Any) -> Any:
-        return self
-
-
-class _InTransaction(redis.Redis):
-    """Answers each script as a connection in the midst of MULTI does."""
-
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        return b"QUEUED" if args[0] == "EVALSHA" else super().execute_command(*args, **options)
-
-
-@each_store
-@pytest.mark.parametrize("client", [_AnswersItself, _AnswersItselfAsync, _InTransaction])
-async def test_an_answer_of_the_client_that_is_no_reply_is_refused(
-    store: Store, client: Any, url: str, name: str
-) -> None:
-    made = store.of_client(client.from_url(url), name)
-    seen = made if client is _AnswersItselfAsync else awaited(made)
-    with pytest.raises(TBloomError, match="the client answered"):
-        await seen.add("a")
-    with pytest.raises(TBloomError, match="the client answered"):
-        await seen.add_many(["a"])
 
 
 NODE = r"this server is a node of a cluster: use redis\+cluster://"
