@@ -50,18 +50,15 @@ At = datetime | date | str
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some slices of a counter: the newest ones, or the slice with this label; or all ids of its mapping."""
+    """Some slices of a counter: the newest ones, or the slice with this label."""
 
     config: CounterConfig
     newest: int = 1
     label: str | None = None
-    is_everyone: bool = False
 
     def labels(self, now: int) -> list[str]:
         """Return the slices' labels, oldest first."""
         window = self.config.window
-        if self.is_everyone:
-            return []
         if self.label is not None or window is None:
             return [self.label or WHOLE]
         return [slice.label for slice in window.live(now)[-self.newest :]]
@@ -134,12 +131,7 @@ class Found(NamedTuple):
 
     def ids_of(self, selection: Selection) -> BitMap:
         """Return the ids of a selection."""
-        if selection.is_everyone:
-            return bitmaps()(range(self.stored[selection.config].given))
-        return self.union(_pieces(self.slices[selection]))
-
-    def union(self, heads: Iterable[Head]) -> BitMap:
-        """Return the ids of these pieces."""
+        heads = _pieces(self.slices[selection])
         return bitmaps()().union(*(self.ids[head.key] for head in heads))
 
 
@@ -152,8 +144,6 @@ class Reader:
     def count(self, selection: Selection) -> Flow[int]:
         """Return the number of distinct ids in these slices. Read their chunks only if several slices have ids."""
         found = yield from self.read([selection], lambda of: sum(map(bool, of.values())) > 1)
-        if selection.is_everyone:
-            return found.stored[selection.config].given
         if found.ids:
             return len(found.ids_of(selection))
         return sum(head.ids for head in _pieces(found.slices[selection]))

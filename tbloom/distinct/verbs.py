@@ -130,11 +130,6 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """
         return self._set(Selection(self.config, label=label_of(self.config, at)))
 
-    def everyone(self) -> Sets:
-        """Return the set of all members of the mapping, so that ``everyone() - members()`` is the complement. For a counter of
-        integers, it is 0 to 2^32 - 1."""
-        return self._set(Selection(self.config, is_everyone=True))
-
     @verb
     def add(self, member: Item, at: At | None = None) -> Flow[bool]:
         """Count a member. Return True if it was not counted before (in its slice, if there are slices).

@@ -108,28 +108,6 @@ def test_sets_answer_as_bitmaps_of_pyroaring(
             assert len(reduce(function, truth)) == getattr(first, verb)(*others)
 
 
-async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> None:
-    """Also those that no counter has any more; so the complement is of all whom the mapping knows."""
-    a, b = make_counter("a", keep_members=True), make_counter("b", keep_members=True)
-    assert 0 == await a.everyone().count()
-    await a.add_many(["x", "y", "z"])
-    await b.add_many(["z", "new", "gone"])
-    await b.discard("gone")
-    everyone = a.everyone()
-    assert 5 == await everyone.count() == await b.everyone().count()
-    assert {"new", "gone"} == {member async for member in everyone - a.members()}
-    gone = everyone - a.members() - b.members()
-    assert {"gone"} == {member async for member in gone}
-    assert [(4, "gone")] == [pair async for pair in gone.pairs()]
-    assert [4] == [*await gone.bitmap()] == [*BitMap.deserialize(await gone.to_roaring())]
-    assert 5 == await a.members().count_or(everyone)
-    assert 0 == await a.members().count_andnot(everyone)
-    assert [True, False] == [await everyone.contains(one) for one in ("gone", "never")]
-    assert 2 == await (everyone - a.members()).count()
-    await a.clear(mapping=True)
-    assert 0 == await everyone.count()
-
-
 def test_a_chain_of_operators_may_be_longer_than_pythons_stack(url: str, name: str) -> None:
     """ibis#9194: as of a loop over the counters of many days or hosts; in both directions."""
     with redis.Redis.from_url(url) as client:

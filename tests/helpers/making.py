@@ -74,7 +74,7 @@ def _combined(operator: Callable[[Any, Any], Any]) -> Any:
 class Awaited:
     """A store, or a set of a counter's members, with awaitable verbs, so that one test body runs on both drivers."""
 
-    _SETS = ("members", "everyone", "within", "slice", "between")  # had without waiting
+    _SETS = ("members", "within", "slice")  # had without waiting
     __or__, __and__, __sub__, __xor__ = map(_combined, (or_, and_, sub, xor))
 
     def __init__(self, seen: Any) -> None:

@@ -159,7 +159,7 @@ def verbs_of_counters(client: Any, mapping: str, _: int = 1, **own: Any) -> None
     assert (0, 0, 0) == (one.count(), days.count(), days.info().members)
     kept = DistinctCounter(client, "kept", mapping, keep_members=True, **own)
     assert kept.add("a")
-    assert ["a"] == [*kept.everyone()] == [*kept.members()]
+    assert ["a"] == [*kept.members()]
     kept.clear(mapping=True)
     numbers = DistinctCounter(client, mapping, None, **own)
     for ids in (range(0, 20_000, 2), range(1, 20_000, 3), range(0, 300 * 65_536, 65_536)):
