@@ -124,5 +124,5 @@ def _period(folder: Path, bodies: list[bytes], size: int) -> list[Any]:
         for number in range(DAYS - 1):
             clock += day
             firsts.append(timed(put, [f"day-{number}"]) / 1000)
-            timed(put, [f"day-{number}-{n}" for n in range(500)])  # the bytes of files are freed
+            timed(put, [f"day-{number}-{n}" for n in range(500)])  # rows of the index are removed
     return [size, median(firsts), max(firsts), others, gets]

@@ -6,7 +6,6 @@ One process writes at a time: it locks the file ``lock`` (``flock``), which has 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, Place, flush
 from tbloom.pages.members import SUFFIXES
-from tbloom.pages.page import MAX_BYTES, Page, bytes_of, fingerprint_of, micros
+from tbloom.pages.page import Page, bytes_of, fingerprint_of, micros
 from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
@@ -38,9 +37,6 @@ BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
 SEGMENT_BYTES = 1 << 30
 #: So many rows of forgotten pages leave the index with each page that is put.
 _SWEPT_ROWS = 4
-#: Removed segments are held open, and so many bytes of them are freed with each change: a GB takes a quarter of a second. A
-#: process may open few files; if little room is left, all bytes are freed at once.
-_HELD_FILES, _FREED_BYTES, _LOW_SPACE = 32, 1 << 22, 4 * MAX_BYTES
 
 
 def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
@@ -141,8 +137,6 @@ class Writer:
         self._next_number = 1 + max([*files, index.last_number])
         #: Segments that may not be on the disk yet.
         self._unflushed = {*files.values()} if lock.is_unflushed else set[Path]()
-        #: The files of removed segments whose bytes are not freed yet.
-        self._removed = list[int]()
         #: True: the index may have rows of forgotten pages.
         self._has_rows = True
         #: Slices that began before this (ms) were removed. (The clock may have been set back since.)
@@ -205,7 +199,6 @@ class Writer:
                 self._roll_back()
                 self._flush()
                 self._lock.is_unflushed = False
-                self._free(0)
             finally:
                 self._lock.close()
 
@@ -327,8 +320,6 @@ class Writer:
 
     def _forget_old(self) -> None:
         """Remove the slices that have left the window. Their files go first, to make room if the disk is full."""
-        if self._removed:
-            self._free(_FREED_BYTES)
         since = self._config.since()
         if since == self._forgotten:
             return
@@ -336,26 +327,8 @@ class Writer:
         if old:
             self._ends.clear()
             for path in [self._root / one.name for one in old]:
-                if len(self._removed) < _HELD_FILES:
-                    with suppress(OSError):  # then ``unlink`` frees the bytes
-                        self._removed.append(os.open(path, os.O_WRONLY))
                 path.unlink(missing_ok=True)
                 self._unflushed.discard(path)
-            if shutil.disk_usage(self._root).free < _LOW_SPACE:
-                self._free(0)
             self._index.forget(since)
             self._has_rows = True
         self._forgotten = since
-
-    def _free(self, most: int) -> None:
-        """Free so many bytes of removed segments; 0: all."""
-        while self._removed:
-            fd = self._removed[-1]
-            left = os.fstat(fd).st_size - most
-            if most and left > 0:
-                os.ftruncate(fd, left)
-                return
-            self._removed.pop()
-            os.close(fd)
-            if most:
-                return
