@@ -188,9 +188,11 @@ class Archive:
         found = (pattern for first, pattern in _STARTS.items() if start.startswith(first))
         self._starts = re.compile(next(found, _ANY_START))
         self._dictionary: zstd.ZstdDict | None = None
-        #: Why FastWARC did not read on, and an offset: the next record begins there or later.
-        self._stop: tuple[str, int] | None = None
-        self._is_empty, self._read, self._reread = True, 0, 0
+        self._is_empty = True
+        #: The damage behind which no record was found yet, in words; and an offset: the next record begins there or later.
+        self._damage, self._next = "", begin
+        #: Bytes behind damage that were read once more.
+        self._reread = 0
 
     def bytes_at(self, offset: int, size: int) -> bytes:
         """Return the bytes at an offset; fewer at the end."""
@@ -205,82 +207,62 @@ class Archive:
             self._dictionary = dictionary_in(lambda size: self.bytes_at(self.begin, size))
         except ValueError as error:
             raise Unreadable(f"Invalid dictionary: {error}") from None
-        yield from self._run(self.begin)
-        while self._stop is not None:
-            why, offset = self._stop
-            first, on = None, "what follows was not read"
-            while first is None and (offset := self._find(offset)) >= 0:
-                run = self._run(offset)
-                if first := next(run, None):
-                    on = f"read on at {offset - self.begin}"
-                offset += 1
-            if first is None and self._is_empty:
-                raise Unreadable(f"nothing of it can be read ({why})")
-            yield f"{self.name}: {why}; {on}"
-            if first is None:
-                return
-            yield first
-            yield from run
+        while self._next >= 0:
+            yield from self._run(self._next)
         if self._is_empty:
-            raise Unreadable("it has no WARC record")
+            why = f"nothing of it can be read ({self._damage})"
+            raise Unreadable(why if self._damage else "it has no WARC record")
+        if self._damage:
+            yield f"{self.name}: {self._damage}; what follows was not read"
 
-    def _run(self, offset: int) -> Iterator[Record]:
-        """Yield the records from an offset on, up to damage or the end. Each waits for the next: behind a wrong length is none."""
-        self._stop = None
+    def _run(self, offset: int) -> Iterator[Record | str]:
+        """Yield the records from an offset on, up to damage or the end."""
         source = Unpacked(self.bytes_at, offset, self._dictionary)
-        # Where FastWARC is: in the decompressed bytes, and in the file.
-        reader, reached, at = _Reader(source), 0, offset
-        # Not a name, which would keep a long block in memory while its page is stored.
+        reader, at, begin = _Reader(source), offset, 0
+        # Each waits for the next, because behind a wrong length is none. A name would keep a long block in memory while its page
+        # is stored.
         held = list[Record]()
+        self._next = -1
         try:
             while (found := reader.next()) is not None:
-                if held:
-                    yield held.pop()
-                given, reached = found
-                at = source.where(reached)
+                yield from self._sound(held, offset)
+                given, begin = found
+                at = source.where(begin)
                 held.append(self._record(given, at))
-                reached = reader.end
                 del found, given
+            damage = source.damage
+            stop = damage and (damage.offset, f"at {damage.offset - self.begin}: {damage.why}")
         except (Damaged, OSError) as error:
             if getattr(error, "errno", None) is not None:  # of the disk, and not of FastWARC
-                yield from held
+                yield from self._sound(held, offset)
                 raise
-            self._stop = self._stop_at(at, error, held)
-        # Else it was read ahead, and FastWARC has stopped before it.
-        if (damage := source.damage) and source.not_blank(reached, damage.begin) < 0:
-            self._stop = f"at {damage.offset - self.begin}: {damage.why}", damage.offset + 1
-            # What was decompressed before the damage may be wrong.
-            if held and reached > damage.begin and not (damage.is_torn or held[0].is_whole):
+            stop = at, f"{'behind the record ' if held else ''}at {at - self.begin}: {error}"
+            if held and held[0].is_whole:  # a record in its body is none of the file's
+                stop = max(at, source.where(reader.end) - 1), stop[1]
+            elif str(error) == _NO_RECORD:
                 held.clear()
-        if held:
-            yield held.pop()
-        if self._stop is not None:
-            self._reread += max(0, source.at - self._stop[1]) + self._read
+        yield from self._sound(held, offset)
+        if stop:
+            self._damage = self._damage or stop[1]
+            self._reread += source.given - begin
+            self._next = self._find(stop[0] + 1)
 
-    def _stop_at(self, offset: int, error: Exception, held: list[Record]) -> tuple[str, int]:
-        """Return the place of an error behind the record that is held; of the record there, if none is held. Drop one that may be wrong."""
-        at = offset - self.begin
-        is_no_record = str(error) == _NO_RECORD
-        if not held:
-            why = "no WARC record begins there" if is_no_record else error
-            return f"at {at}: {why}", offset + 1
-        if is_no_record and not held[0].is_whole:
-            held.clear()
-            return f"at {at}: no record follows where it should end", offset + 1
-        # A record in the body of a whole one is none of the file's.
-        over = held[0].fields.length if self._starts.pattern == _PLAIN else 1
-        return f"behind the record at {at}: {error}", offset + over
+    def _sound(self, held: list[Record], offset: int) -> Iterator[Record | str]:
+        """Yield the record that is held, if any. If it is the first one behind damage, which is read on at this offset, say so."""
+        if held:
+            if self._damage:
+                yield f"{self.name}: {self._damage}; read on at {offset - self.begin}"
+            self._damage, self._is_empty = "", False
+            yield held.pop()
 
     def _record(self, given: WarcRecord, offset: int) -> Record:
         fields = Fields(given)
         size = min(self._wanted(fields), fields.length)
         block = given.reader.read(size) if size else b""
-        self._read = len(block) + given.reader.consume()
-        if self._read < fields.length:
+        if len(block) + given.reader.consume() < fields.length:
             raise Damaged("it is cut")
         is_all = size == fields.length
         says = digests_of(fields.get, block, fields.kind) if is_all else (None, False)
-        self._is_empty = False
         return Record(fields, block, *says, f"{self.name}: at {offset - self.begin}")
 
     def _find(self, offset: int) -> int:

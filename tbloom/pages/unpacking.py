@@ -40,8 +40,6 @@ class PackingDamage(NamedTuple):
     #: The offset in the decompressed bytes at which it begins.
     begin: int
     why: str
-    #: True: the file ends before the member does. What was decompressed of it is right.
-    is_torn: bool = False
 
 
 class Unpacked:
@@ -66,7 +64,7 @@ class Unpacked:
         #: Where members begin: offsets of decompressed bytes, and of the file.
         self._members = deque([(0, offset)])
         #: The number of bytes that were decompressed, and that were given.
-        self._made, self._given = 0, 0
+        self._made, self.given = 0, 0
         #: What is given again, and what was given last.
         self._again, self._kept = b"", bytearray()
 
@@ -81,7 +79,7 @@ class Unpacked:
             data, self._again = self._again[:size], self._again[size:]
         else:
             data = self._more(size) if self._is_plain else self._unpacked(size)
-        self._given += len(data)
+        self.given += len(data)
         if len(self._kept) > 2 * _KEPT:
             del self._kept[:-_KEPT]
         self._kept += data
@@ -112,7 +110,7 @@ class Unpacked:
         head, rest = self._kept[begin - start : end - start], self._kept[end - start :]
         self._again = change(bytes(head)) + bytes(rest) + self._again
         del self._kept[begin - start :]
-        self._given = begin
+        self.given = begin
 
     def not_blank(self, begin: int, end: int) -> int:
         """Return the first offset between two at which there is no padding; -1: there is none."""
@@ -122,15 +120,15 @@ class Unpacked:
 
     def not_blank_behind(self, begin: int) -> int:
         """Return the first offset behind another one at which there is no padding, however far that is; -1: only padding follows."""
-        while (found := self.not_blank(begin, self._given)) < 0:
-            begin = max(begin, self._given)
+        while (found := self.not_blank(begin, self.given)) < 0:
+            begin = max(begin, self.given)
             if not self.read():
                 break
         return found
 
     @property
     def _kept_from(self) -> int:
-        return self._given - len(self._kept)
+        return self.given - len(self._kept)
 
     def _more(self, size: int) -> bytes:
         data = self._read_at(self.at, size)
@@ -172,7 +170,7 @@ class Unpacked:
         if not data and member.needs_input:
             data = self._more(_CHUNK)
             if not data:
-                self._damaged("it is cut", is_torn=True)
+                self._damaged("it is cut")
                 return b""
         try:
             part = member.decompress(data, room)
@@ -184,9 +182,9 @@ class Unpacked:
         self._made += len(part)
         return part
 
-    def _damaged(self, why: str, *, is_torn: bool = False) -> None:
+    def _damaged(self, why: str) -> None:
         begin, offset = self._members[-1]
-        self.damage = PackingDamage(offset, begin, why, is_torn)
+        self.damage = PackingDamage(offset, begin, why)
 
 
 def dictionary_in(start: Callable[[int], bytes]) -> zstd.ZstdDict | None:
