@@ -33,8 +33,8 @@ _RANGE = re.compile(r"bytes 0-(\d{1,18})/(\d{1,18})", re.IGNORECASE | re.ASCII)
 #: So many characters of a wrong date or encoding are shown.
 _SHOWN = 40
 _EXPORT = "export a page store with tbloom pages export, and import that file"
-#: Dates as warcio reads them: any signs between the numbers, which may have one digit. Python reads other forms, such as zones.
-_DATE = re.compile(r"(\d{4})(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:\D(\d\d?))?(?:[.,](\d*))?[Zz]*", re.ASCII)  # fmt: skip
+#: A year or a month, which Python reads as no date.
+_MONTH = re.compile(r"(\d{4})(-\d\d)?Z?", re.ASCII)
 
 
 class Account:
@@ -263,15 +263,11 @@ def _check(found: Message, *, is_revisit: bool) -> None:
 
 
 def date_of(text: str) -> datetime | None:
-    """Return the time of a WARC-Date, of a whole year its first moment; None if it can't be read."""
+    """Return the time of a WARC-Date, of a year or a month its first moment; None if it can't be read."""
+    text = text.strip().upper()
+    if found := _MONTH.fullmatch(text):
+        text = f"{found[1]}{found[2] or '-01'}-01"
     with suppress(ValueError, OverflowError):
-        if found := _DATE.fullmatch(text.strip()):
-            year, month, day, *time, fraction = found.groups()
-            hour, minute, second = (int(number or 0) for number in time)
-            part = int(f"{(fraction or '')[:6]:0<6}")
-            return datetime(
-                int(year), int(month or 1), int(day or 1), hour, minute, second, part, UTC
-            )
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     return None
