@@ -378,20 +378,6 @@ def test_a_page_with_a_right_digest_is_whole_before_foreign_bytes(store: PageSto
 
 
 @in_forms("plain", "members", "zstd")
-@pytest.mark.parametrize("wrong", [b"", b"\0" * 40, b"garbage" * 20_000])
-def test_an_import_goes_on_after_a_damaged_start(
-    store: PageStore, form: Form, wrong: bytes
-) -> None:
-    """Its first bytes are missing, or others are in their place."""
-    parts = [form([page]) for page in PAGES]
-    done = taken(store, wrong + parts[0][40:], *parts[1:], form=PLAIN)
-    assert {url(n) for n in range(1, 6)} == set(store)
-    assert {"damaged": 1} == done.skipped
-    at = len(wrong) + len(parts[0]) - 40
-    assert re.fullmatch(rf"the file: at 0: .*; read on at {at}", done.damaged[0])
-
-
-@in_forms("plain", "members", "zstd")
 @pytest.mark.parametrize("wrong", [b"1", b"99", b"9999", b"99999999", b"x", b"-1", b"9" * 5_000])
 def test_a_wrong_record_length_damages_one_record_only(
     store: PageStore, form: Form, wrong: bytes
@@ -401,25 +387,6 @@ def test_a_wrong_record_length_damages_one_record_only(
     done = taken(store, bad[0], *PAGES[1:3], bad[0], PAGES[3], form=form)
     assert {url(1), url(2), url(3)} == set(store)
     assert (3, {"damaged": 2}, 2) == (done.stored, done.skipped, len(done.damaged))
-
-
-def with_checksum(data: bytes) -> bytes:
-    """A frame of zstd, which tells whether its content has changed."""
-    return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
-
-
-@pytest.mark.parametrize("compress", [gzip.compress, with_checksum])
-@pytest.mark.parametrize("wrong", [b"1", b"900", b"x"])
-def test_damage_that_was_read_ahead_hides_no_records_before_it(
-    store: PageStore, compress: Callable[[bytes], bytes], wrong: bytes
-) -> None:
-    """FastWARC stops at a wrong length, and damage behind it was read already."""
-    bad = re.sub(rb"(Content-Length: )\d+", rb"\g<1>" + wrong, PAGES[1])
-    parts = [compress(page) for page in (PAGES[0], bad, *PAGES[2:])]
-    parts[4] = parts[4][:300] + bytes(9) + parts[4][309:]
-    done = import_warc(store, BytesIO(b"".join(parts)))
-    assert {url(n) for n in (0, 2, 3, 5)} <= set(store) <= {url(n) for n in (0, 1, 2, 3, 5)}
-    assert {"damaged": 2} == done.skipped
 
 
 def test_many_damaged_records_end(store: PageStore) -> None:
@@ -594,14 +561,6 @@ def test_the_archives_in_a_zip_file_are_imported(
     assert {url(n) for n in (0, 1, 4, 5) + (2, 3) * (not is_cut)} == set(store)
     why = f"{tmp_path / 'crawl.wacz'}: 2.warc: it is not where the ZIP file says: repair it with zip -FF FILE --out NEW first"
     assert [why] * is_cut == [*done.damaged]
-
-
-def test_damage_in_a_zip_file_is_read_on_behind(store: PageStore) -> None:
-    """In each of its files."""
-    damaged = MEMBERS(PAGES[:3]) + b"garbage" + MEMBERS(PAGES[3:])
-    done = import_warc(store, BytesIO(in_zip({"1.warc.gz": damaged, "2.warc.gz": damaged})))
-    assert (6, 6, {"damaged": 2}) == (done.stored, done.replaced, done.skipped)
-    assert ["1.warc.gz", "2.warc.gz"] == [where.split(": ")[1] for where in done.damaged]
 
 
 @pytest.mark.parametrize("flags", [4 | 8, 2, 2 | 4 | 8])
