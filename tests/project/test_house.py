@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
-import grimp
 import pytest
 
 import tbloom
@@ -31,21 +28,6 @@ def test_imports_point_downwards_and_each_library_has_its_rooms() -> None:
         [lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
-
-
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Nor for the sake of types."""
-    graph = grimp.build_graph("tbloom", cache_dir=None)
-    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    TopologicalSorter(imports).prepare()  # raises CycleError
-
-
-def test_no_module_imports_a_private_name() -> None:
-    """(ruff says where one uses a private attribute.)"""
-    for path in MODULES.values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [each.name for each in node.names] if isinstance(node, ast.ImportFrom) else []
-            assert [] == [name for name in names if re.match("_[^_]", name)], path
 
 
 def test_the_packages_all_names_what_it_imports() -> None:

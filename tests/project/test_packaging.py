@@ -6,7 +6,6 @@ The editable install is the one that all other tests run on.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,6 @@ import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
@@ -49,11 +47,6 @@ tbloom import file --replace
 echo 61 > hex
 tbloom migrate $NAME-new --from-seen hex
 tbloom count list
-needs() { (tbloom $2 || true) 2>&1 | grep "needs .*: pip install 'tbloom\\[$1\\]'"; }
-needs cli "watch $NAME-new"
-needs metrics "metrics $NAME"
-needs pages "pages ls a"
-needs demo demo
 """,
     "cli": """
 echo a | tbloom add --create $NAME
@@ -197,20 +190,6 @@ def test_make_demo_needs_no_more_than_what_pip_is_told(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of them twice" in done.stdout
-
-
-def test_a_type_checker_knows_what_is_public(dist: Path, tmp_path: Path) -> None:
-    if which("npm") is None:
-        missing("npm")
-    [wheel] = dist.glob("*.whl")
-    done = uv(
-        *("run", "--quiet", "--isolated", "--no-project", "--python", sys.executable),
-        *("--with", f"tbloom[all] @ {wheel.as_uri()}", "--with", "pyright", "pyright"),
-        *("--verifytypes", "tbloom", "--ignoreexternal", "--outputjson"),
-        cwd=tmp_path,
-    )
-    report = json.loads(done.stdout[done.stdout.index("{") :])
-    assert report["typeCompleteness"]["completenessScore"] >= 0.98
 
 
 def test_an_index_can_show_the_package(dist: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from html import unescape
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -23,35 +21,6 @@ ROOT = Path(__file__).parents[2]
 FETCHED = re.compile(
     r"<(?:script|img|source|iframe)\b[^>]*? src=\"?([^\" >]+)|<link\b(?![^>]*canonical)[^>]*? href=\"?([^\" >]+)"
 )
-#: Shows each page in a frame of a width, and measures what is in it.
-HOST = """<!DOCTYPE html><meta charset="utf-8"><iframe style="border: 0; height: 800px; width: %dpx"></iframe><script>
-const frame = document.querySelector("iframe")
-const measured = () => {
-    const page = frame.contentDocument, all = (selector) => [...page.querySelectorAll(selector)]
-    const style = (element, part) => frame.contentWindow.getComputedStyle(element, part)
-    const seen = (box) => box.width && box.right > 0 && box.left < page.documentElement.clientWidth
-    return {
-        width: page.documentElement.scrollWidth,
-        over: all("main *").filter((each) => style(each).position == "fixed" && seen(each.getBoundingClientRect())).map((each) => each.className),
-        scrolled: all(".md-typeset__scrollwrap").filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.innerText),
-        empty: all("td:empty").filter((each) => style(each).display != "none").map((each) => style(each, "::before").content),
-    }
-}
-const next = (addresses, found) => {
-    if (!addresses.length) {
-        document.body.append(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(found)}))
-        return
-    }
-    frame.src = addresses[0]
-    frame.onload = () => {
-        // The theme's script lets tables be scrolled.
-        const ready = !frame.contentDocument.querySelector("article table:not([class], .md-typeset__scrollwrap *)")
-        if (ready) next(addresses.slice(1), [...found, measured()])
-        else setTimeout(frame.onload, 10)
-    }
-}
-next(%s, [])
-</script>"""
 
 
 @pytest.fixture(scope="module")
@@ -103,27 +72,6 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, str]) -
 def test_the_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:
     html = in_browser(f"{site.as_uri()}/index.html?q=claims", tmp_path)
     assert len(re.findall(r'<li class="md-search-result__item"', html)) > 3
-
-
-@pytest.mark.parametrize("width", [390, 1280], ids=["phone", "laptop"])
-def test_pages_fit(width: int, site: Path, pages: dict[Path, str], tmp_path: Path) -> None:
-    """No page is wider than the screen, and nothing lies over it. Tables fit too, or are scrolled by themselves on a phone."""
-    addresses = [f"{site.as_uri()}/{path.as_posix()}" for path in pages]
-    host = tmp_path / "host.html"
-    host.write_text(HOST % (width, json.dumps(addresses)), encoding="utf-8")
-    options = ["--hide-scrollbars", "--allow-file-access-from-files"]
-    html = in_browser(host.as_uri(), tmp_path / "profile", *options)
-    [found] = re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)
-    measured: dict[str, Any] = dict(zip(addresses, json.loads(unescape(found)), strict=True))
-    home = f"{site.as_uri()}/index.html"
-    for address, page in measured.items():
-        assert page["width"] <= width, address
-        assert [] == page["over"], address
-        assert {*page["empty"]} <= {'"\u2013"'}, address
-        if width == 1280 or address == home:
-            assert [] == page["scrolled"], address
-    assert any(page["empty"] for page in measured.values())
-    assert any(page["scrolled"] for page in measured.values()) == (width == 390)
 
 
 def test_every_public_name_is_in_the_reference(pages: dict[Path, str]) -> None:
