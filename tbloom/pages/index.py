@@ -384,9 +384,8 @@ def _after_fork(*, is_child: bool) -> None:
     _guard.release()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=lambda: _after_fork(is_child=False),
-        after_in_child=lambda: _after_fork(is_child=True),
-    )
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _after_fork(is_child=False),
+    after_in_child=lambda: _after_fork(is_child=True),
+)

@@ -5,6 +5,7 @@ One process writes at a time: it locks the file ``lock`` (``flock``), which has 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tbloom.errors import ConfigError, StoreLocked, TBloomError
+from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, Place, flush
@@ -22,11 +23,6 @@ from tbloom.pages.members import SUFFIXES
 from tbloom.pages.page import Page, bytes_of, fingerprint_of, micros
 from tbloom.pages.segments import Segment
 from tbloom.window import Slice
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _LOCK = "lock"
 #: The file always has this size, so that a process ID can be written on a full disk.
@@ -67,8 +63,6 @@ class WriterLock:
 
     def __init__(self, root: Path) -> None:
         """Take the lock. Raise StoreLocked if another writer has it."""
-        if fcntl is None:
-            raise ConfigError("path", str(root), "a system with file locks, which this one lacks")
         self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         self._pid = os.getpid()
         try:

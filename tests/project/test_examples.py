@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, TBloomError, TimeBloom
+from tbloom import AsyncTimeBloom, TBloomError
 from tests.helpers.documents import ROOT
 from tests.helpers.localredis import free_port
 from tests.helpers.making import missing
@@ -482,20 +482,3 @@ def test_workers_fetch_every_page_though_one_is_killed(own_url: str, tmp_path: P
     assert {url.removeprefix(server.url) for url in urls + only} == asked.keys()
     assert [2, 2] == [asked["/bad"], asked["/cut"]]
     assert asked.total() <= 324 + 20
-
-
-def test_what_a_killed_consumer_had_added_is_lost(own_url: str, name: str) -> None:
-    """Without claims: it adds ten items before the work, and is killed at the fourth."""
-    script = f"""
-import time
-from tbloom import TimeBloom
-with TimeBloom.from_url({own_url!r}, {name!r}) as seen:
-    for number, is_new in enumerate(seen.add_many(map(str, range(10)))):
-        time.sleep(600 * (number == 3))
-        print(number, flush=True)
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as killed:
-        done = [int(killed.stdout.readline()) for _ in range(3)]
-        killed.kill()
-    with TimeBloom.from_url(own_url, name) as seen:
-        assert ([0, 1, 2], [False] * 10) == (done, seen.add_many(map(str, range(10))))

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 #: Each number is a test: 3 fails, 5 kills its process, 8 is interrupted by pytest-timeout, 9 warns.
 SUITE = """
 import os, signal, time, warnings
@@ -65,11 +63,3 @@ def test_each_test_runs_once_in_some_fork_whatever_ends_a_fork(tmp_path: Path) -
         assert words in said, said
     said, ran, _ = _run(tmp_path, "--forks=3", "--lf")
     assert [3, 5, 8] == sorted(ran)
-
-
-@pytest.mark.parametrize("forks", ["1", "2"])
-def test_no_test_begins_after_the_first_failure_is_known(tmp_path: Path, forks: str) -> None:
-    said, ran, _ = _run(tmp_path, f"--forks={forks}", "-x")
-    assert "1 failed" in said, said
-    assert len(ran) < 40
-    assert [*range(4)] == ran[:4] or forks == "2"
