@@ -33,6 +33,7 @@ parent's lock alive.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import secrets
@@ -49,11 +50,6 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.local.contents import Contents
 from tbloom.local.memory import Store
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 MAGIC = b"tbloom local 1 <" if sys.byteorder == "little" else b"tbloom local 1 >"
 #: Regions begin at multiples of this.
 GRID = 4096
@@ -69,8 +65,6 @@ class FileStore(Store):
     _first: os.stat_result | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
-        if fcntl is None:
-            raise ConfigError("path", path, "None: files need file locks, which this system lacks")
         if not isinstance(path, str | bytes | os.PathLike) or not os.fspath(path):
             raise ConfigError("path", path, "the path of a file, or None")
         self.path: str = str(Path(os.fsdecode(path)).absolute())
