@@ -208,10 +208,12 @@ class Archive:
             if getattr(error, "errno", None) is not None:  # of the disk, and not of FastWARC
                 yield from self._sound(held, offset)
                 raise
-            stop = at, f"{'behind the record ' if held else ''}at {at - self.begin}: {error}"
+            is_none = str(error) == _NO_RECORD
+            why = "no WARC record begins there" if is_none else error
+            stop = at, f"{'behind the record ' if held else ''}at {at - self.begin}: {why}"
             if held and held[0].is_whole:  # a record in its body is none of the file's
                 stop = max(at, source.where(reader.end) - 1), stop[1]
-            elif str(error) == _NO_RECORD:
+            elif is_none:
                 held.clear()
         yield from self._sound(held, offset)
         if stop:
