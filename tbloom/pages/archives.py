@@ -1,4 +1,7 @@
-"""Reads the records of WARC files of any tool with FastWARC. It stops at damage; here, reading goes on behind it."""
+"""Reads the records of WARC files of any tool with FastWARC. It stops at damage; here, reading goes on behind it.
+
+Where FastWARC ends without an error, its records must fill the file (see ``_Reader``): its word alone is not taken for the end.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,7 @@ _REPAIR = "repair it with zip -FF FILE --out NEW first"
 _ZIP_ERRORS = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError)
 #: The length in letters that FastWARC does not know: names may be small or large (ISO 28500).
 _LENGTH = re.compile(rb"(?im)^(?!(?-i:Content-Length))content-length(?=[ \t]*:)")
+_ZERO = re.compile(rb"\0")
 _ONCE = ("warc-record-id", "warc-target-uri", "warc-date", "content-length")
 #: Lengths have fewer digits; so many characters of a wrong value are shown.
 _DIGITS, _SHOWN = 19, 40
@@ -113,30 +117,54 @@ class Record(NamedTuple):
 
 
 class _Reader:
-    """FastWARC's records. Each is asked for where the one before it ends, and padding behind that: we say where the file ends."""
+    """FastWARC's records, each with the offset at which it begins, and what our account says of them.
+
+    The records must follow each other, and the last one must end where the input does, with nothing but padding in between.
+    """
 
     def __init__(self, source: Unpacked) -> None:
         self._source = source
+        self._records, self._base = _records_in(source), 0
         #: The offset at which the last record ends.
         self.end = 0
 
     def next(self) -> tuple[WarcRecord, int] | None:
         """Return the next record and its offset; None at the end. Raise Damaged or OSError if what follows can't be read."""
         source = self._source
-        begin = source.not_blank_behind(self.end)
-        if begin < 0:
-            return None
-        end = source.end_of_head(begin, MAX_FIELDS)
-        source.give_again(begin, max(begin, end), lambda head: _LENGTH.sub(b"Content-Length", head))
-        given = next(iter(ArchiveIterator(source, parse_http=False, max_header_len=MAX_FIELDS, stream_detect=False)), None)  # type: ignore[arg-type]  # fmt: skip
-        if given is None or given.stream_pos:
-            if source.damage and begin >= source.damage.begin:
+        try:
+            given = next(self._records, None)
+        except OSError:
+            begin = source.not_blank_behind(self.end)
+            if begin < 0:
                 return None
+            if source.search(_ZERO, self.end, begin) < 0:
+                raise
+            return self._again(begin, begin)  # FastWARC takes no zeros for padding
+        if given is None:
+            begin, damage = source.not_blank_behind(self.end), source.damage
+            if begin >= 0 and (damage is None or begin < damage.begin):
+                raise Damaged(_EARLY)
+            return None
+        begin = self._base + given.stream_pos
+        if source.not_blank(self.end, begin) >= 0:
             raise Damaged(_EARLY)
+        end = source.end_of_head(begin)
         if end < 0:
             raise Damaged("it is cut")
+        if not given.content_length and source.search(_LENGTH, begin, end) >= 0:
+            return self._again(begin, end)
         self.end = end + given.content_length
         return given, begin
+
+    def _again(self, begin: int, end: int) -> tuple[WarcRecord, int] | None:
+        """Let FastWARC begin again, with its name of the length between two offsets. Return the next record."""
+        self._source.give_again(begin, end, lambda head: _LENGTH.sub(b"Content-Length", head))
+        self._records, self._base, self.end = _records_in(self._source), begin, begin
+        return self.next()
+
+
+def _records_in(source: Unpacked) -> Iterator[WarcRecord]:
+    return iter(ArchiveIterator(source, parse_http=False, max_header_len=MAX_FIELDS, stream_detect=False))  # type: ignore[arg-type]  # fmt: skip
 
 
 class Archive:

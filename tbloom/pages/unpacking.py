@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from isal import igzip_lib
 
-from tbloom.pages.members import ERRORS, Damaged, zstd
+from tbloom.pages.members import ERRORS, zstd
 
 _GZIP = b"\x1f\x8b\x08"
 #: Frames of zstd (RFC 8878), of which some are to be skipped. The first one may be the dictionary of all others.
@@ -93,34 +93,42 @@ class Unpacked:
             self._members.popleft()
         return self._members[0][1]
 
-    def end_of_head(self, begin: int, most: int) -> int:
-        """Return the offset behind the empty line that ends the header of a record, of so many bytes at most; -1: there is none."""
-        while True:
-            start = self.given - len(self._kept)
-            if found := _END_OF_HEAD.search(self._kept, begin - start, begin - start + most):
-                return start + found.end()
-            if self.given - begin >= most or not self.read():
-                return -1
+    def end_of_head(self, begin: int) -> int:
+        """Return the offset behind the empty line that ends the header of a record; -1: there is none."""
+        found = _END_OF_HEAD.search(self._kept, begin - self._kept_from)
+        return self._kept_from + found.end() if found else -1
+
+    def search(self, pattern: re.Pattern[bytes], begin: int, end: int) -> int:
+        """Return the first offset between two at which a pattern is found, in what is kept; -1: nowhere."""
+        start = self._kept_from
+        found = pattern.search(self._kept, max(0, begin - start), max(0, end - start))
+        return start + found.start() if found else -1
 
     def give_again(self, begin: int, end: int, change: Callable[[bytes], bytes]) -> None:
         """Give what was given from an offset on again; up to another one changed, in the same length."""
-        start = self.given - len(self._kept)
+        start = self._kept_from
         head, rest = self._kept[begin - start : end - start], self._kept[end - start :]
         self._again = change(bytes(head)) + bytes(rest) + self._again
         del self._kept[begin - start :]
         self.given = begin
 
+    def not_blank(self, begin: int, end: int) -> int:
+        """Return the first offset between two at which there is no padding; -1: there is none."""
+        if begin < min(end, self._kept_from):  # what stands there is not known any more
+            return begin
+        return self.search(_NOT_BLANK, begin, end)
+
     def not_blank_behind(self, begin: int) -> int:
         """Return the first offset behind another one at which there is no padding, however far that is; -1: only padding follows."""
-        while True:
-            start = self.given - len(self._kept)
-            if begin < start:
-                raise Damaged("more was read than a record")
-            if found := _NOT_BLANK.search(self._kept, begin - start):
-                return start + found.start()
+        while (found := self.not_blank(begin, self.given)) < 0:
             begin = max(begin, self.given)
             if not self.read():
-                return -1
+                break
+        return found
+
+    @property
+    def _kept_from(self) -> int:
+        return self.given - len(self._kept)
 
     def _more(self, size: int) -> bytes:
         data = self._read_at(self.at, size)

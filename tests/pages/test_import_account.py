@@ -155,21 +155,42 @@ def test_zeros_between_records_are_padding(store: PageStore, form: Form) -> None
     assert bodies == [got(store, url(number)).body for number in range(3)]
 
 
+class EndsEarly:
+    """FastWARC's iterator, in a version that ends after some records of a file without an error."""
+
+    records = 2
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self._found = islice(ArchiveIterator(*given, **options), self.records)
+
+    def __iter__(self) -> Iterator[WarcRecord]:
+        return self._found
+
+
+class LeavesOut(EndsEarly):
+    """One that leaves out a record in between."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        found = enumerate(ArchiveIterator(*given, **options))
+        self._found = (one for number, one in found if number != self.records)  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize("records", [0, 1, 2, 5])
-@pytest.mark.parametrize("first", [1 << 20, 1], ids=["ends early", "leaves a record out"])
+@pytest.mark.parametrize("library", [EndsEarly, LeavesOut])
 @in_forms(*FORMS)
 def test_a_reader_that_ends_early_fails_the_import(
-    store: PageStore, form: Form, monkeypatch: pytest.MonkeyPatch, first: int, records: int
+    store: PageStore,
+    form: Form,
+    monkeypatch: pytest.MonkeyPatch,
+    library: type[EndsEarly],
+    records: int,
 ) -> None:
-    """As a version of FastWARC that passes over what follows some records, without an error. The place is named, in each form."""
-    left = iter([0] * records + [first])
-
-    def passing(*given: Any, **options: Any) -> Iterator[WarcRecord]:
-        return islice(ArchiveIterator(*given, **options), next(left, 0), None)
-
-    monkeypatch.setattr("tbloom.pages.archives.ArchiveIterator", passing)
+    """The place is named, in each form."""
+    monkeypatch.setattr("tbloom.pages.archives.ArchiveIterator", library)
+    monkeypatch.setattr(EndsEarly, "records", records)
     long = [*PAGES[:5], response(url(5), random.Random(7).randbytes(300_000))]
     done = taken(store, *long, form=form)
+    # A record that is left out in the end can't be told from the end; what is read before is stored.
     assert {url(number) for number in range(records)} <= set(store)
     assert "FastWARC ended there, and the file does not" in done.damaged[0]
     assert done.damaged[0].startswith("the file: ")
