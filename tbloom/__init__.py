@@ -19,7 +19,7 @@ from tbloom.version import __version__
 if TYPE_CHECKING:
     from tbloom.bloom.aio import AsyncTimeBloom
     from tbloom.bloom.claims.calls import Claim
-    from tbloom.bloom.claims.notes import History, Note
+    from tbloom.bloom.claims.notes import History, Note, Taken
     from tbloom.bloom.info import FilterInfo, SliceInfo
     from tbloom.bloom.sync import TimeBloom
     from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
@@ -43,6 +43,7 @@ __all__ = [
     "ServerTooOld",
     "SliceInfo",
     "TBloomError",
+    "Taken",
     "TimeBloom",
     "__version__",
 ]
@@ -62,6 +63,7 @@ _MODULES = {
     "Note": "bloom.claims.notes",
     "Period": "window",
     "SliceInfo": "bloom.info",
+    "Taken": "bloom.claims.notes",
     "TimeBloom": "bloom.sync",
 }
 

@@ -156,3 +156,27 @@ async def test_a_program_with_asyncio_tells_the_same(own_url: str) -> None:
             record = crawler.record
             assert (WORKS, 1, 1) == (crawler.state, record.claimed, record.done)
             assert {"status/503": 1} == record.failed
+
+
+def test_what_has_failed_stays_in_its_queue(open_one: Open) -> None:
+    """Though the program takes items of two queues."""
+    ours, other = open_one(), open_one()
+    other.push("p", *notes("p", queue="pdf"))
+    ours.take(10, "pdf")
+    ours.take(10, "html")
+    ours.fail("p", "status/503", queue="pdf")
+    ours.close()
+    assert [1, 0] == [other.fleet(queue).look().pages.failed for queue in ("pdf", "html")]
+    assert 1 == len(other.take(5, "pdf", failed=True).notes)
+
+
+def test_a_failure_of_what_others_have_is_not_counted(open_one: Open) -> None:
+    ours, other = open_one(), open_one()
+    ours.take(0)
+    ours.claim_many([*"ab"], notes=notes(*"ab"))
+    ours.fail("a", "status/503")
+    assert 1 == other.fleet().drop(other.fleet().kept([FAILED])).moved
+    ours.fail("a", "status/503")
+    ours.fail("c", "status/503")  # never claimed
+    ours._send_heartbeat()
+    assert {"status/503": 1} == other.fleet().look().crawlers[0].record.failed

@@ -246,7 +246,10 @@ class Claims(ResetsInChild):
 
     def note_history(self, histories: Mapping[bytes, History]) -> Flow[None]:
         """Change the histories of items that callers here have claimed. Claims without a note stay as they are."""
-        session = self.session
+        yield from self._note(self.session, histories)
+
+    def _note(self, session: Session, histories: Mapping[bytes, History]) -> Flow[dict[bytes, str]]:
+        """Do what ``note_history`` does; return "1" for each item whose history has changed."""
         call, digests = session.noting(histories)
 
         def call_for(batch: FilterBatch) -> Call:
@@ -254,12 +257,13 @@ class Claims(ResetsInChild):
 
         batches = self._dispatcher.batches(digests, 1)
         yield from self._dispatcher.send(batches, call_for, Knowledge.NONE, self._dispatcher.learn)
+        return _answers(batches)
 
     def fail(self, digest: bytes, history: History) -> Flow[None]:
         """Hold an item with its failure, if callers here have claimed it, until the session ends."""
         session = self.session
-        yield from self.note_history({digest: history})
-        if session.owns(digest):
+        answers = yield from self._note(session, {digest: history})
+        if answers.get(digest) == "1":
             session.fail(digest, history.reason)
 
     def push(

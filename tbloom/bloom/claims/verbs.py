@@ -204,20 +204,28 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def fail(
-        self, item: Item, reason: str, message: str = "", *, failures: int = 1, where: str = ""
+        self,
+        item: Item,
+        reason: str,
+        message: str = "",
+        *,
+        failures: int = 1,
+        where: str = "",
+        queue: str | None = None,
     ) -> Flow[None]:
         """Say that the work on a claimed item has failed, and so often in a row (``Note.failures`` of what was taken, and one).
 
         This session holds it until it ends. Then it is kept for ``take`` with ``failed``, for a person (``Fleet``, ``tbloom retry``), or
         until it is claimed. Failures are counted and listed by ``reason``, of a word or two, such as "status/503"; ``message`` is what the
         error said, and ``where`` the place (see ``History``). The note must be a JSON object to have them, and its "url" is
-        shown in lists. An item without a note is as any other claimed one.
+        shown in lists. An item without a note is as any other claimed one. ``queue`` is that of the item (None: the one that
+        this session takes items of).
         """
         if not (isinstance(reason, str) and reason):
             raise ConfigError("reason", reason, 'a text that says why, such as "status/503"')
         if not isinstance(failures, int) or isinstance(failures, bool) or failures < 1:
             raise ConfigError("failures", failures, "a whole number from 1 on")
-        queue = failed_queue_of(self._claims.session.queue_name)
+        queue = failed_queue_of(self._claims.session.queue_name if queue is None else queue)
         history = History(queue, 0, failures, reason, message=message, where=where)
         return self._claims.fail(self.config.digest(item), history)
 
