@@ -33,6 +33,7 @@ from tbloom.bloom.claims.fleet import (
     KeptPages,
     NewNote,
     Pages,
+    failed_queue_of,
     given_up_queue_of,
     kept_page,
     queue_in,
@@ -240,9 +241,11 @@ class CrawlLocal(LocalBloom):
             found = database.execute("SELECT DISTINCT queue FROM claims")
             return sorted({queue_in(name) for (name,) in found})
 
-    def take(self, limit: int, queue: str, *, idle: bool, main: bool = True) -> Taken:
-        """Claim requests of the queue that earlier processes have left; return their notes."""
-        if main:
+    def take(self, limit: int, queue: str, *, idle: bool, failed: bool = False) -> Taken:
+        """Claim requests of the queue that earlier processes have left, or that have ``failed``; return their notes."""
+        if failed:
+            queue = failed_queue_of(queue)
+        else:
             self._queue = queue
         with self.changing() as database:
             query = (

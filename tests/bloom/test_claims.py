@@ -12,7 +12,7 @@ import redis
 
 from tbloom import Claim, ConfigMismatch, FilterFull, TimeBloom
 from tests.helpers.clock import Clockwork
-from tests.helpers.making import in_child, needs_fork
+from tests.helpers.making import in_child
 from tests.helpers.proxy import Fault, Proxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -147,7 +147,6 @@ async def test_a_session_is_alive_while_it_sends_heartbeats(
     await ours.commit("a")
 
 
-@needs_fork
 def test_a_forked_process_is_another_session(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         assert NEW is seen.claim("a")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -41,21 +40,6 @@ FAILED_QUEUE, GIVEN_UP_QUEUE = failed_queue_of("shop"), given_up_queue_of("shop"
 Open = Callable[..., TimeBloom]
 
 
-@pytest.fixture(params=[1, 3])
-def open_one(
-    request: Any, client: Redis, name: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Open]:
-    """Opens clients of one filter, with one shard or three. Only a test sends heartbeats."""
-    monkeypatch.setattr(TimeBloom, "_keep_session", lambda _: None)
-    with ExitStack() as opened:
-
-        def open_one(**more: Any) -> TimeBloom:
-            size = {"capacity": 1000, "shards": request.param}
-            return opened.enter_context(TimeBloom(client, name, **size, **more))
-
-        yield open_one
-
-
 def claimed(seen: TimeBloom, *urls: str, **fields: Any) -> None:
     answers = seen.claim_many(urls, notes=[note_of(url, **fields) for url in urls])
     assert [Claim.NEW] * len(urls) == answers
@@ -74,8 +58,8 @@ def shown(fleet: Fleet, *states: str) -> list[tuple[str, str, str]]:
     return sorted((page.state, page.url, page.reason) for page in fleet.kept(states or fleets.KEPT))
 
 
-def test_each_kept_page_is_shown_with_its_state_and_reason(open_one: Open) -> None:
-    ours, looks = open_one(), Fleet(open_one(), "shop")
+def test_each_kept_page_is_shown_with_its_state_and_reason(open_client: Open) -> None:
+    ours, looks = open_client(), Fleet(open_client(), "shop")
     ours.take(0, "shop")
     claimed(ours, "http://a/1", "http://a/2", "http://b/3", "http://b/4", callback="parse_item")
     ours.note_history({"http://a/1": failed(), "http://b/3": failed("callback/KeyError", 3)})
@@ -93,9 +77,9 @@ def test_each_kept_page_is_shown_with_its_state_and_reason(open_one: Open) -> No
     assert Pages(left=2, failed=1, given_up=1) == counts(looks)
 
 
-def test_a_page_that_is_done_at_last_stands_in_no_list(open_one: Open) -> None:
+def test_a_page_that_is_done_at_last_stands_in_no_list(open_client: Open) -> None:
     """stormcrawler#415, bull-board#862: a stale error after a success."""
-    ours, other = open_one(), open_one()
+    ours, other = open_client(), open_client()
     looks = Fleet(other, "shop")
     urls = [f"http://a/{n}" for n in range(5)]
     claimed(ours, *urls)
@@ -114,9 +98,9 @@ def test_a_page_that_is_done_at_last_stands_in_no_list(open_one: Open) -> None:
 
 
 @pytest.mark.parametrize("written", ["plain", "{}", "[1]", '{"a": ', "x}", "{" * 300 + "}" * 300])
-def test_notes_that_are_no_pages_stay_as_they_are(open_one: Open, written: str) -> None:
+def test_notes_that_are_no_pages_stay_as_they_are(open_client: Open, written: str) -> None:
     """Or get the field, where they end as an object does; nothing breaks."""
-    ours = open_one()
+    ours = open_client()
     assert Claim.NEW is ours.claim("a", note=Note(written, "shop"))
     ours.note_history({"a": failed()})
     [page] = Fleet(ours, "shop").kept()
@@ -124,8 +108,8 @@ def test_notes_that_are_no_pages_stay_as_they_are(open_one: Open, written: str) 
     assert page.note.startswith(written[:-1])
 
 
-def test_a_reason_can_not_break_a_note(open_one: Open) -> None:
-    ours = open_one()
+def test_a_reason_can_not_break_a_note(open_client: Open) -> None:
+    ours = open_client()
     claimed(ours, "http://a/")
     odd = 'an "odd" \\ [reason], "_failed": [' + "\U0001f600" * 400
     kept = odd.replace("[", "(").replace("]", ")")
@@ -141,9 +125,9 @@ def test_a_reason_can_not_break_a_note(open_one: Open) -> None:
     assert note_of("http://a/").text == note.text
 
 
-def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> None:
+def test_retried_pages_are_left_as_if_they_had_never_failed(open_client: Open) -> None:
     """Also those that a crawler at work holds."""
-    ours, other = open_one(), open_one()
+    ours, other = open_client(), open_client()
     claimed(ours, "http://a/1", "http://a/2", "http://a/3", callback="old", meta={"a": 1})
     ours.note_history({"http://a/1": failed(), "http://a/2": failed(failures=4)})
     ours.leave_many(["http://a/2"])
@@ -162,10 +146,10 @@ def test_retried_pages_are_left_as_if_they_had_never_failed(open_one: Open) -> N
     assert [(LEFT, "http://a/3", "")] == shown(looks)
 
 
-def test_a_page_that_fails_again_while_all_are_retried_is_retried_once(open_one: Open) -> None:
+def test_a_page_that_fails_again_while_all_are_retried_is_retried_once(open_client: Open) -> None:
     """sidekiq#3436: jobs that failed again were retried again, for as long as "retry all" ran. resque#548: they stood twice in the
     list."""
-    ours, other = open_one(), open_one()
+    ours, other = open_client(), open_client()
     looks, urls = Fleet(other, "shop"), [f"http://a/{n}" for n in range(700)]
     claimed(ours, *urls)
     ours.note_history(dict.fromkeys(urls, failed()))
@@ -185,8 +169,8 @@ def test_a_page_that_fails_again_while_all_are_retried_is_retried_once(open_one:
     assert 700 == sum(counts(looks)[1:4]) == len([*looks.kept()])
 
 
-def test_a_link_that_came_first_wins(open_one: Open) -> None:
-    ours, other = open_one(), open_one()
+def test_a_link_that_came_first_wins(open_client: Open) -> None:
+    ours, other = open_client(), open_client()
     claimed(ours, "http://a/1", "http://a/2", "http://a/3")
     ours.note_history({f"http://a/{n}": failed() for n in (1, 2, 3)})
     ours.end_session()
@@ -209,9 +193,9 @@ def kill(seen: TimeBloom) -> None:
             seen.client.hset(key, seen.session, "1" + text(entry)[13:])
 
 
-def test_nobody_has_died_of_a_page_that_was_only_held(open_one: Open) -> None:
+def test_nobody_has_died_of_a_page_that_was_only_held(open_client: Open) -> None:
     """Its crawler was killed while it worked on another one."""
-    dies, then = open_one(), open_one()
+    dies, then = open_client(), open_client()
     claimed(dies, "http://a/held", "http://a/in work")
     dies.note_history({"http://a/held": failed()})
     kill(dies)
@@ -223,14 +207,14 @@ def test_nobody_has_died_of_a_page_that_was_only_held(open_one: Open) -> None:
 
 @pytest.mark.parametrize("failures", [0, 1])
 def test_a_failed_page_that_kills_the_next_crawl_counts_its_death(
-    open_one: Open, failures: int
+    open_client: Open, failures: int
 ) -> None:
     """While its queue is that of failed pages."""
-    first, dies, then = open_one(), open_one(), open_one()
+    first, dies, then = open_client(), open_client(), open_client()
     claimed(first, "http://a/")
     first.note_history({"http://a/": failed(failures=failures)})
     first.end_session()
-    assert 1 == len(dies.take(9, FAILED_QUEUE, main=False).notes)
+    assert 1 == len(dies.take(9, "shop", failed=True).notes)
     kill(dies)
     then.take(0, "shop")
     [page] = Fleet(then, "shop").kept()
@@ -238,10 +222,10 @@ def test_a_failed_page_that_kills_the_next_crawl_counts_its_death(
 
 
 def test_only_the_newest_given_up_pages_are_kept(
-    open_one: Open, monkeypatch: pytest.MonkeyPatch
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleets, "MOST_GIVEN_UP", 20)
-    ours = open_one()
+    ours = open_client()
     looks, urls = Fleet(ours, "shop"), [f"http://a/{n}" for n in range(22)]
     claimed(ours, *urls)
     for some, dropped in ((urls[:21], 0), (urls[21:], 2)):
@@ -251,8 +235,8 @@ def test_only_the_newest_given_up_pages_are_kept(
     assert {*urls[2:]} == {page.url for page in looks.kept()}
 
 
-def test_pages_are_found_by_what_is_known_of_them(open_one: Open) -> None:
-    ours = open_one()
+def test_pages_are_found_by_what_is_known_of_them(open_client: Open) -> None:
+    ours = open_client()
     reasons = "status/503", "status/503 from the cache", "status/404", "callback/KeyError"
     for n, reason in enumerate(reasons):
         claimed(ours, f"http://{n % 2}.example/{n}?a")
@@ -293,9 +277,9 @@ def told(seen: TimeBloom, **more: Any) -> None:
     seen._send_heartbeat()
 
 
-def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
-    ours, waits, old, other = (open_one() for _ in range(4))
-    looks = Fleet(open_one(), "shop")
+def test_crawlers_are_shown_as_they_have_told(open_client: Open) -> None:
+    ours, waits, old, other = (open_client() for _ in range(4))
+    looks = Fleet(open_client(), "shop")
     assert [] == looks.look().crawlers
     ours.take(0, "shop", idle=False)
     claimed(ours, "http://a/1", "http://a/2")
@@ -324,8 +308,8 @@ def test_crawlers_are_shown_as_they_have_told(open_one: Open) -> None:
     assert {"crawl-01:7": "ended", "crawl-01:8": "lost", old.session: "works"} == states
 
 
-def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: Open) -> None:
-    dies, looks = open_one(), Fleet(open_one(), "shop")
+def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_client: Open) -> None:
+    dies, looks = open_client(), Fleet(open_client(), "shop")
     dies.take(0, "shop", idle=False)
     claimed(dies, *(f"http://a/{n}" for n in range(20)))
     told(dies, ttl=2.0)
@@ -333,7 +317,7 @@ def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: O
     [dead] = looks.look().crawlers
     assert ("dead", 20) == (dead.state, dead.claimed)
     assert Pages(orphaned=20) == counts(looks)
-    open_one().take(0, "shop")
+    open_client().take(0, "shop")
     numbers = numbers_of(looks._store)
     assert numbers is not None
     assert "dead" not in numbers.states  # an alert would go on for a day
@@ -342,8 +326,8 @@ def test_a_dead_crawler_is_shown_with_its_pages_until_they_are_found(open_one: O
     assert Pages(left=20) == counts(looks)
 
 
-def test_the_first_project_is_kept(open_one: Open, client: Redis) -> None:
-    ours, theirs = open_one(), open_one()
+def test_the_first_project_is_kept(open_client: Open, client: Redis) -> None:
+    ours, theirs = open_client(), open_client()
     assert "" == project_of(ours)
     assert "first" == ours.run(ours._claims.first_project("first"))
     assert "first" == theirs.run(theirs._claims.first_project("second"))
@@ -351,8 +335,8 @@ def test_the_first_project_is_kept(open_one: Open, client: Redis) -> None:
     assert 0 < client.pttl(ours.config.keys.crawlers())
 
 
-def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, dead = open_one(), open_one()
+def test_old_records_are_forgotten(open_client: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, dead = open_client(), open_client()
     for one in ours, dead:
         one.take(0, "shop")
         told(one)
@@ -367,11 +351,11 @@ def test_old_records_are_forgotten(open_one: Open, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(
-    open_one: Open, monkeypatch: pytest.MonkeyPatch
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A spider with the day as its argument has a queue for each day. flower#1420: old workers that stay for ever."""
     monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
-    ours, other = open_one(), open_one()
+    ours, other = open_client(), open_client()
     ours.push("a", Note("a", "shop"))
     for one, queue in ((ours, "shop"), (other, "other")):
         one.take(0, queue)
@@ -386,8 +370,8 @@ def test_a_queue_is_named_as_long_as_it_has_crawlers_or_pages(
     assert [] == queues_of(ours)
 
 
-def test_the_kept_pages_of_items_are_found(open_one: Open) -> None:
-    ours = open_one()
+def test_the_kept_pages_of_items_are_found(open_client: Open) -> None:
+    ours = open_client()
     looks = Fleet(ours, "shop")
     claimed(ours, "http://a/claimed", "http://a/failed", "http://a/left")
     ours.note_history({"http://a/failed": failed()})
@@ -399,8 +383,8 @@ def test_the_kept_pages_of_items_are_found(open_one: Open) -> None:
     assert {"claimed": None, "failed": FAILED, "left": LEFT} == found
 
 
-def test_what_is_seen_can_be_pushed_again(open_one: Open) -> None:
-    ours = open_one()
+def test_what_is_seen_can_be_pushed_again(open_client: Open) -> None:
+    ours = open_client()
     ours.add("http://a/")
     digests = [ours.config.digest("http://a/")]
     notes = {digests[0]: note_of("http://a/").stored}
@@ -410,9 +394,9 @@ def test_what_is_seen_can_be_pushed_again(open_one: Open) -> None:
     assert 1 == len(ours.take(5, "shop").notes)
 
 
-def test_many_queues_are_counted(open_one: Open) -> None:
+def test_many_queues_are_counted(open_client: Open) -> None:
     """Also those with more pages than one call reads; suspects, and pages that crawlers at work hold, too."""
-    ours, queues = open_one(), [f"shop\n[('n', {n})]" for n in range(12)]
+    ours, queues = open_client(), [f"shop\n[('n', {n})]" for n in range(12)]
     expected = list[Pages]()
     for n, queue in enumerate(queues):
         pages = Counter[str]()
@@ -434,9 +418,9 @@ def test_many_queues_are_counted(open_one: Open) -> None:
     assert min(total.suspects, total.left - total.suspects, total.given_up) > 1000
 
 
-def test_the_index_of_kept_pages_never_lacks_a_ttl(open_one: Open, client: Redis) -> None:
+def test_the_index_of_kept_pages_never_lacks_a_ttl(open_client: Open, client: Redis) -> None:
     """Though the only page leaves it for a moment."""
-    ours = open_one()
+    ours = open_client()
     claimed(ours, "http://a/")
     looks, [digest] = Fleet(ours, "shop"), ours.config.digests_of(["http://a/"])
     ours.note_history({"http://a/": failed()})
@@ -448,8 +432,8 @@ def test_the_index_of_kept_pages_never_lacks_a_ttl(open_one: Open, client: Redis
     assert 0 < client.pttl(index)
 
 
-def test_owners_of_hosts_are_no_claimed_pages(open_one: Open) -> None:
-    ours = open_one()
+def test_owners_of_hosts_are_no_claimed_pages(open_client: Open) -> None:
+    ours = open_client()
     ours.take(0, "shop", idle=False)
     claimed(ours, "http://a/1", "http://a/2")
     for shard in range(ours.config.shards):
@@ -465,10 +449,10 @@ def test_owners_of_hosts_are_no_claimed_pages(open_one: Open) -> None:
 
 @pytest.mark.parametrize("meets", ["retry", "drop"])
 def test_a_member_of_the_index_that_no_claim_has_is_counted_until_it_is_met(
-    open_one: Open, client: Redis, meets: str
+    open_client: Open, client: Redis, meets: str
 ) -> None:
     """An older version leaves some, and so does a server that has lost the claims."""
-    ours = open_one()
+    ours = open_client()
     looks, urls = Fleet(ours, "shop"), [f"http://a/{n}" for n in range(250)]
     claimed(ours, *urls)
     ours.note_history(dict.fromkeys(urls, failed()))
@@ -481,9 +465,9 @@ def test_a_member_of_the_index_that_no_claim_has_is_counted_until_it_is_met(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_counts_and_lists_agree_whatever_is_done_with_pages(open_one: Open, seed: int) -> None:
+def test_counts_and_lists_agree_whatever_is_done_with_pages(open_client: Open, seed: int) -> None:
     """As ``queue``, ``metrics``, ``watch`` and ``failed`` show them."""
-    model, ours = Model(seed, str), [open_one(), open_one()]
+    model, ours = Model(seed, str), [open_client(), open_client()]
     for one in ours:
         one.take(0, "shop", idle=False)
         told(one)

@@ -402,9 +402,9 @@ def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> 
 def test_a_session_that_looks_into_another_queue_stays_of_its_own(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
-    """As for the pages that an earlier crawl has left."""
+    """As for the pages that have failed in an earlier crawl."""
     ours.take(10, "q", idle=False)
-    ours.take(10, "failed", idle=False, main=False)
+    ours.take(10, "other", failed=True)
     assert (False, 1, 1) == said(theirs.take(10, "q"))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,23 +17,12 @@ from tests.helpers.commands import tbloom
 Open = Callable[..., TimeBloom]
 
 
-@pytest.fixture(params=[1, 3])
-def open_one(
-    request: Any, client: Redis, name: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Open]:
-    """Opens clients of one filter, with one shard or three. Only a test sends heartbeats."""
-    monkeypatch.setattr(TimeBloom, "_keep_session", lambda _: None)
-    with ExitStack() as opened:
-        size = {"capacity": 1000, "shards": request.param}
-        yield lambda: opened.enter_context(TimeBloom(client, name, **size))
-
-
 def notes(*names: str, queue: str = "") -> list[Note]:
     return [Note(json.dumps({"url": f"http://a/{name}"}), queue) for name in names]
 
 
-def test_a_program_that_takes_work_tells_of_itself(open_one: Open) -> None:
-    ours, looks = open_one(), open_one().fleet()
+def test_a_program_that_takes_work_tells_of_itself(open_client: Open) -> None:
+    ours, looks = open_client(), open_client().fleet()
     ours.take(0)
     ours.claim_many([*"abcde"], notes=notes(*"abcde"))
     ours.commit_many(["a", "b"])
@@ -55,19 +43,19 @@ def test_a_program_that_takes_work_tells_of_itself(open_one: Open) -> None:
     assert Pages(left=2, failed=1) == pages
 
 
-def test_a_program_that_takes_no_work_tells_nothing(open_one: Open) -> None:
+def test_a_program_that_takes_no_work_tells_nothing(open_client: Open) -> None:
     """Each request of a web application may be a process: nobody watches these."""
-    ours, looks = open_one(), open_one().fleet()
+    ours, looks = open_client(), open_client().fleet()
     ours.claim("a")
     ours.close()
     assert [] == looks.look().crawlers
 
 
 def test_what_has_failed_is_listed_and_freed_though_no_program_has_taken_work(
-    open_one: Open, url: str
+    open_client: Open, url: str
 ) -> None:
     """Nobody has told of a queue. The page would be claimed, or kept, until the filter is forgotten."""
-    ours, looks = open_one(), open_one()
+    ours, looks = open_client(), open_client()
 
     def said(command: str, *words: str) -> str:
         return tbloom(command, ours.name, *words, "--url", url).stdout
@@ -86,12 +74,14 @@ def test_what_has_failed_is_listed_and_freed_though_no_program_has_taken_work(
     assert Claim.NEW is looks.claim("a")
 
 
-def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(open_one: Open) -> None:
-    first, looks = open_one(), open_one().fleet("news")
+def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(
+    open_client: Open,
+) -> None:
+    first, looks = open_client(), open_client().fleet("news")
     first.take(0, "news")
     first.claim_many([*"ab"], notes=notes(*"ab", queue="news"))
     first.fail("a", "download/ConnectTimeout")
-    second = open_one()
+    second = open_client()
     second.take(0, "news")
     assert [] == second.take(10, "news", failed=True).notes  # the first one holds it
     assert Claim.BUSY is second.claim("a", note="{}")
@@ -103,7 +93,7 @@ def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(open_o
     second.end_session()
     assert [2] == [page.tries for page in looks.kept([FAILED])]
     assert 1 == looks.retry(looks.kept([FAILED])).moved
-    third = open_one()
+    third = open_client()
     third.take(0, "news")
     urls = {json.loads(note.text)["url"] for note in third.take(10, "news").notes}
     assert urls == {"http://a/a", "http://a/b"}
@@ -111,8 +101,8 @@ def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(open_o
     assert Pages() == looks.look().pages
 
 
-def test_a_plain_note_is_shown_as_it_is(open_one: Open) -> None:
-    ours, looks = open_one(), open_one().fleet()
+def test_a_plain_note_is_shown_as_it_is(open_client: Open) -> None:
+    ours, looks = open_client(), open_client().fleet()
     ours.claim("a", note="http://a/")
     ours.fail("a", "status/500")  # without a place for the reason
     ours.leave_many(["a"])
@@ -121,17 +111,17 @@ def test_a_plain_note_is_shown_as_it_is(open_one: Open) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", None, 503])
-def test_a_failure_needs_a_reason(open_one: Open, wrong: Any) -> None:
+def test_a_failure_needs_a_reason(open_client: Open, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"reason.*such as \"status/503\""):
-        open_one().fail("a", wrong)
+        open_client().fail("a", wrong)
     with pytest.raises(ConfigError, match="failures"):
-        open_one().fail("a", "status/503", failures=0)
+        open_client().fail("a", "status/503", failures=0)
 
 
 def test_a_program_keeps_its_name_when_its_server_was_emptied(
-    client: Redis, open_one: Open
+    client: Redis, open_client: Open
 ) -> None:
-    ours, looks = open_one(), open_one().fleet("news")
+    ours, looks = open_client(), open_client().fleet("news")
     ours.take(0, "news")
     ours.claim_many([*"ab"], notes=notes(*"ab", queue="news"))
     ours._send_heartbeat()
@@ -158,9 +148,9 @@ async def test_a_program_with_asyncio_tells_the_same(own_url: str) -> None:
             assert {"status/503": 1} == record.failed
 
 
-def test_what_has_failed_stays_in_its_queue(open_one: Open) -> None:
+def test_what_has_failed_stays_in_its_queue(open_client: Open) -> None:
     """Though the program takes items of two queues."""
-    ours, other = open_one(), open_one()
+    ours, other = open_client(), open_client()
     other.push("p", *notes("p", queue="pdf"))
     ours.take(10, "pdf")
     ours.take(10, "html")
@@ -170,8 +160,8 @@ def test_what_has_failed_stays_in_its_queue(open_one: Open) -> None:
     assert 1 == len(other.take(5, "pdf", failed=True).notes)
 
 
-def test_a_failure_of_what_others_have_is_not_counted(open_one: Open) -> None:
-    ours, other = open_one(), open_one()
+def test_a_failure_of_what_others_have_is_not_counted(open_client: Open) -> None:
+    ours, other = open_client(), open_client()
     ours.take(0)
     ours.claim_many([*"ab"], notes=notes(*"ab"))
     ours.fail("a", "status/503")

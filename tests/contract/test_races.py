@@ -37,7 +37,7 @@ from tests.helpers.account import (
 )
 from tests.helpers.flows import flow_of, lose
 from tests.helpers.localredis import OLDEST, LocalRedis, again_and_again
-from tests.helpers.making import in_child, needed, needs_fork
+from tests.helpers.making import in_child, needed
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
@@ -61,7 +61,6 @@ def processes() -> Iterator[Pool]:
         yield processes
 
 
-@needs_fork
 def test_of_processes_that_add_the_same_items_one_gets_new(
     store: Store, processes: Pool, url: str, name: str
 ) -> None:
@@ -74,7 +73,6 @@ def test_of_processes_that_add_the_same_items_one_gets_new(
         assert len(items) == store.held(seen)
 
 
-@needs_fork
 def test_forks_that_go_on_with_one_object_are_clients_of_their_own(
     store: Store, url: str, name: str
 ) -> None:

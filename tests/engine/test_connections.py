@@ -16,7 +16,7 @@ from tbloom import TimeBloom
 from tbloom.engine.retries import Retries
 from tbloom.engine.scripts import Script
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import giving_up_soon, in_child, needs_fork, signal_once
+from tests.helpers.making import giving_up_soon, in_child, signal_once
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM
 
@@ -121,7 +121,6 @@ async def test_other_clients_wait_for_at_most_four_calls(
     assert max(together) == 4
 
 
-@needs_fork
 def test_a_forked_child_does_not_use_its_parents_connection(
     url: str, name: str, client: redis.Redis
 ) -> None:

@@ -20,7 +20,7 @@ from tbloom import AsyncExactFilter
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import Retries
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import awaited, in_child, needed, needs_fork, signal_once
+from tests.helpers.making import awaited, in_child, needed, signal_once
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 THREADS, CALLS = 20, 50
@@ -141,7 +141,6 @@ def test_ctrl_c_ends_the_wait_for_a_connection(url: str, name: str) -> None:
         assert _least_called(seen)
 
 
-@needs_fork
 def test_a_forked_child_does_not_wait_for_its_parents_threads(url: str, name: str) -> None:
     with _held(url, name) as seen:
         assert in_child(lambda: seen.contains("a"))

@@ -99,8 +99,8 @@ class Model:
                 self.known[url] = queue, None, False
 
     def _take(self, crawler: Any, _fleet: Any, _some: Any) -> None:
-        queue = self._chance.choice([*STATES])
-        notes = crawler.take(100, queue, idle=False, main=False).notes
+        queue = self._chance.choice([MAIN, FAILED])
+        notes = crawler.take(100, "shop", idle=False, failed=queue == FAILED).notes
         left = [
             url for url, (its, owner, _) in self.known.items() if its == queue and owner is None
         ]

@@ -136,9 +136,6 @@ def _wait_for(connections: Iterable[Any], timeouts: Iterable[float]) -> None:
 awaited = Awaited
 
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
-
-
 class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
     """A forked child that does some work. It is waited for, or killed at the end of the block."""
 

@@ -236,7 +236,6 @@ class ClaimVerbs(Verbs[Client]):
         queue: str = "",
         *,
         idle: bool = True,
-        main: bool = True,
         failed: bool = False,
     ) -> Flow[Taken]:
         """Claim at most ``limit`` left items whose notes are for the queue, and return the notes.
@@ -247,19 +246,20 @@ class ClaimVerbs(Verbs[Client]):
 
         If nothing is left, an idle session waits for items: call again after some time. (Each shard gives at most its share, and
         400.) All work is done if the answer ``is_over``: no session of the queue is at work any more. A session is of the queue
-        that it named last with ``main``: call ``take(0)`` before the work begins, so that the others wait for what you leave.
+        that it named last: call ``take(0)`` before the work begins, so that the others wait for what you leave.
 
-        With ``failed``, it claims instead those on which the work of sessions that have ended has failed (see ``fail``).
+        With ``failed``, it claims instead those on which the work of sessions that have ended has failed (see ``fail``). The
+        session stays of its queue, and waits for nothing.
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError("limit", limit, "a whole number from 0 on")
         if failed:
-            queue, idle, main = failed_queue_of(queue), False, False
-        elif main and not (self._claims.session.queue or self._claims.record):
+            queue, idle = failed_queue_of(queue), False
+        elif not (self._claims.session.queue or self._claims.record):
             # A crawl does so beside its first pages.
             yield from forget_old_records(self.config, self._dispatcher.clock.now())
-        return (yield from self._claims.take(limit, queue, idle=idle, main=main))
+        return (yield from self._claims.take(limit, queue, idle=idle, joins=not failed))
 
     @removing
     @verb

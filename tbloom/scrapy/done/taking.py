@@ -20,7 +20,6 @@ from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Note
-from tbloom.bloom.claims.fleet import failed_queue_of
 from tbloom.bloom.claims.notes import Taken
 from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done.committer import Committer
@@ -171,9 +170,8 @@ class Taking:
             found.taken = self._seen.take(limit, self._crawl.queue, idle=idle)
             self._sort(found, found.taken.notes)
         if self._more_failed and not found.taken.notes:
-            queue = failed_queue_of(self._crawl.queue)
             while len(found.pages) < _MOST_FAILED and (
-                failed := self._seen.take(_TAKES, queue, idle=False, main=False).notes
+                failed := self._seen.take(_TAKES, self._crawl.queue, idle=False, failed=True).notes
             ):
                 self._sort(found, failed)
             self._more_failed = len(found.pages) >= _MOST_FAILED
