@@ -7,35 +7,35 @@
 -- KEYS[2]    the mapping's layout
 -- KEYS[3]    the number of ids that the mapping has given
 -- KEYS[4]    the entries of the mapping's counters, by name
--- KEYS[5]    the former layout, whose buckets are to be deleted
--- KEYS[6]    the former entries, whose pieces are to be deleted
+-- KEYS[5]    the layout that is being cleared: its buckets are to be deleted
+-- KEYS[6]    the entries that are being cleared: their pieces are to be deleted
 --
 -- ARGV[1]    the mapping's parameters, as the client knows them
 -- ARGV[2]    the mapping's generation, as the client has read it
--- ARGV[3]    the generation of a former layout whose buckets and pieces the client has deleted; '-' for none
+-- ARGV[3]    the generation that is being cleared, whose buckets and pieces the client has deleted; '-' for none
 --
 -- Reply      {0, now}         the server's clock (ms). Done, or the mapping was forgotten before: its generation is another one
 --            {2, parameters}  the mapping is stored with other parameters; nothing changed
---            {9, now}         there is a former layout, or there are former entries: the client must delete what they name
+--            {9, now}         something is being cleared: the client must delete what the layout and the entries name
 -- Errors     WRONGTYPE, READONLY, each before anything is changed
 
 local mapping_key, layout_key, members_key, counters_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local former_layout, former_counters, LONGEST = KEYS[5], KEYS[6], 16 + 2 ^ 23
+local forgotten_layout, forgotten_counters, LONGEST = KEYS[5], KEYS[6], 16 + 2 ^ 23
 
 local refusal = disagreement(mapping_key, ARGV[1], true)
 if refusal then return refusal end
 redis.call('GET', members_key) -- raises WRONGTYPE, so that another program's key is not deleted
-local generation, entries, former = generation_of(layout_key), redis.call('HLEN', counters_key), generation_of(former_layout)
-local is_left = redis.call('HLEN', former_counters) > 0 or former ~= ''
-if is_left and former == ARGV[3] then
-  redis.call('UNLINK', former_layout, former_counters)
+local generation, entries, forgotten = generation_of(layout_key), redis.call('HLEN', counters_key), generation_of(forgotten_layout)
+local is_left = redis.call('HLEN', forgotten_counters) > 0 or forgotten ~= ''
+if is_left and forgotten == ARGV[3] then
+  redis.call('UNLINK', forgotten_layout, forgotten_counters)
   is_left = false
 end
 if is_left or generation ~= ARGV[2] then return {is_left and 9 or 0, server_time()} end
 
-if entries > 0 then redis.call('RENAME', counters_key, former_counters) end
+if entries > 0 then redis.call('RENAME', counters_key, forgotten_counters) end
 -- (A layout that is not tbloom's names no buckets.)
 local names_buckets = string.find(generation, '^%d+$') and redis.call('STRLEN', layout_key) <= LONGEST
-if names_buckets then redis.call('RENAME', layout_key, former_layout) end
+if names_buckets then redis.call('RENAME', layout_key, forgotten_layout) end
 redis.call('UNLINK', mapping_key, layout_key, members_key)
 return {(entries > 0 or names_buckets) and 9 or 0, server_time()}

@@ -17,17 +17,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import re
 import shutil
 import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from tbloom.bloom.config import LAYOUT, Config
+from tbloom.bloom.config import Config
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
@@ -35,8 +34,6 @@ from tbloom.errors import TBloomError
 
 FORMAT = 5
 MANIFEST = "manifest.json"
-#: Parameters of an older format of filters. It differs from this one in claims, which no archive has.
-_OLDER = re.compile('^{"layout":3,')
 _LEVEL = 1  # of gzip: higher levels hardly compress bits better
 #: The errors that wrong values in a manifest raise, and those of a file that is not whole.
 _WRONG = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
@@ -164,7 +161,6 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
     member = tar.extractfile(MANIFEST)
     values = json.load(member) if member else {}
     found = Manifest(**{name: values[name] for name in Manifest.__annotations__})
-    found = replace(found, parameters=_OLDER.sub(f'{{"layout":{LAYOUT},', found.parameters))
     texts = [found.name, found.parameters, found.fingerprinter, *found.layouts]
     if found.format != FORMAT or not all(isinstance(text, str) for text in texts):
         raise ValueError

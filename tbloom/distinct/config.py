@@ -46,7 +46,7 @@ class MappingKeys(Keys):
         return f"{self.tag_of(0)}:members"
 
     def forgotten(self) -> str:
-        """Return the key of the former layout, which exists until its buckets are deleted."""
+        """Return the key of the layout that is being cleared, until its buckets are deleted."""
         return f"{self.tag_of(0)}:forgotten"
 
     def counters(self) -> str:
@@ -54,7 +54,7 @@ class MappingKeys(Keys):
         return f"{self.tag_of(0)}:counters"
 
     def forgotten_counters(self) -> str:
-        """Return the key of the entries of former counters, which exists until their pieces are deleted."""
+        """Return the key of the entries of counters that are being cleared, until their pieces are deleted."""
         return f"{self.tag_of(0)}:forgotten:counters"
 
     def piece(self, counter: str, label: str, piece: int = 0) -> str:

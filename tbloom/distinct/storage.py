@@ -46,11 +46,11 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
     config, keys = dispatcher.config, dispatcher.config.keys
     dispatcher.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
-    former = keys.forgotten(), keys.forgotten_counters()
+    forgotten = keys.forgotten(), keys.forgotten_counters()
     [generation] = yield from request([Call(("GETRANGE", own[1], "0", "15"))])
     swept, is_done = "-", False
     while not is_done:
-        call = _FORGET.call((*own, *former), (config.stored_mapping, generation, swept))
+        call = _FORGET.call((*own, *forgotten), (config.stored_mapping, generation, swept))
         is_done = yield from _clear(dispatcher, call)
         if not is_done:
             swept = yield from _sweep_mapping(config, dispatcher.clock.now())
@@ -79,12 +79,12 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
 
 
 def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
-    """Delete the pieces of the mapping's former counters and the buckets of its former layout. Return this layout's generation."""
-    keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
-    directory = yield from read_directory(config.mapping or config.name, former[0])
-    [names] = yield from request([Call(("HKEYS", former[1]))])
+    """Delete the pieces of the mapping's counters that are being cleared, and the buckets. Return the generation of the buckets."""
+    keys, forgotten = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
+    directory = yield from read_directory(config.mapping or config.name, forgotten[0])
+    [names] = yield from request([Call(("HKEYS", forgotten[1]))])
     for name in names:
-        [entry] = yield from request([Call(("HGET", former[1], name))])
+        [entry] = yield from request([Call(("HGET", forgotten[1], name))])
         if counter := from_stored(name, config.mapping, entry or b"", config.prefix):
             yield from _sweep(counter, now)
     for some in bucket_keys(keys.ids(directory.generation), directory):

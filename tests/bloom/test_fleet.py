@@ -451,7 +451,7 @@ def test_owners_of_hosts_are_no_claimed_pages(open_client: Open) -> None:
 def test_a_member_of_the_index_that_no_claim_has_is_counted_until_it_is_met(
     open_client: Open, client: Redis, meets: str
 ) -> None:
-    """An older version leaves some, and so does a server that has lost the claims."""
+    """A server that has lost the claims leaves some."""
     ours = open_client()
     looks, urls = Fleet(ours, "shop"), [f"http://a/{n}" for n in range(250)]
     claimed(ours, *urls)

@@ -132,14 +132,6 @@ def test_a_filter_moves_to_another_server(
         assert seen.add("one more")
 
 
-def test_a_file_of_the_format_before_is_restored(url: str, name: str) -> None:
-    old = Path(__file__).parents[1] / "data" / "format3.tbloom"
-    tbloom("import", str(old), "--url", url, "--name", name)
-    with TimeBloom.open(url, name) as seen:
-        assert not any(seen.add_many(f"item {i}" for i in range(150)))
-        assert sum(seen.add_many(f"other {i}" for i in range(100))) > 98
-
-
 def test_the_file_has_all_items_added_before_the_export(url: str, name: str, file: str) -> None:
     """While a thread adds items, and slices grow."""
     added: list[str] = []

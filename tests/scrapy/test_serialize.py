@@ -30,7 +30,6 @@ from scrapy.http import HtmlResponse, JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
-from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
 from tbloom.bloom.claims.packed import pack, unpack
@@ -583,19 +582,6 @@ def test_a_page_of_a_rule_goes_to_the_rule_with_this_callback(
     except Unreadable as error:
         found = error.name
     assert expected == found
-
-
-def test_an_older_version_reads_a_rule_by_its_number_and_writes_no_more() -> None:
-    """It gives the text to Scrapy, which ignores a field that it does not know."""
-    text = kept_under(spider_of("parse_a", "parse_b"), 1)
-    spider = spider_of("parse_b", "parse_a")
-    fields = json.loads(text)
-    assert 1 == request_from_dict(fields, spider=spider).meta["rule"]
-    assert ["parse_b", None] == fields.pop("_rule")
-    assert 1 == request_from_text(json.dumps(fields), spider).meta["rule"]
-    with pytest.raises(Unreadable) as caught:
-        request_from_text(json.dumps(fields), spider_of("parse_a"))
-    assert "rule" == caught.value.name
 
 
 @pytest.mark.parametrize("meta", [{}, {"rule": "x"}, {"rule": 1}, {"rule": -1}])

@@ -468,7 +468,6 @@ SAME = ["x", b"x", 1, 1.5, None, True, (), (1,), [], {}, {"b": [(1, "<A at 0x12>
 
 @pytest.mark.parametrize("value", SAME)
 def test_arguments_whose_texts_stay_the_same_keep_their_queue(value: Any) -> None:
-    """Which an older version has named."""
     given = {"b": value, "a": "1"}
     assert f"news\n{sorted(given.items())!r}" == queue_of("news", given)
 

@@ -1,6 +1,6 @@
 -- requeue: give items to another queue, as if they were left for the first time; or end their claims. They are items that are left,
--- or that their sessions hold although the work has failed. A member of the index that no claim has leaves it: an older client, or
--- the loss of the claims, has left it there.
+-- or that their sessions hold although the work has failed. A member of the index that no claim has leaves it: the server has
+-- lost this claim.
 --
 -- Includes   claims, clock
 --

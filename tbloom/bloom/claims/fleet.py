@@ -85,7 +85,7 @@ def queues_by_state(queue: str) -> dict[str, str]:
 
 
 class Crawler(NamedTuple):
-    """A crawler, or a session of an older version of tbloom, which tells nothing of itself."""
+    """A crawler, or a session of which no record is known."""
 
     session: str
     state: str
@@ -136,7 +136,7 @@ class Numbers(NamedTuple):
 
     #: Those at work first.
     crawlers: list[Crawler]
-    #: Claimed is whatever is neither kept nor of a dead crawler: also what crawlers of an older version, and other programs, have.
+    #: Claimed is whatever is neither kept nor of a dead crawler: also what sessions without a record have.
     pages: Pages
     #: How many pages were done, and how many have failed, by kind of reason, since the filter began.
     done: int
@@ -548,7 +548,7 @@ def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:
     for name, stored in pairs(records).items():
         if known := Record.read(stored):
             found.append(_crawler(text(name), *known, sessions.pop(text(name), None), now))
-    # Sessions of an older version tell only the hash of their queue.
+    # Before its first heartbeat, and once its record is forgotten, only the hash of a session's queue is known.
     for name, session in sessions.items():
         if session.queue:
             found.append(_crawler(name, 0, Record(queue=session.queue), session, now))
@@ -631,6 +631,6 @@ def kept_page(state: str, shard: int, digest: bytes, claim: bytes) -> KeptPage:
                     message, where = [*map(str, more), "", ""][:2]
                     about: Any = {"reason": reason, "message": message, "where": where}
                     return page._replace(failed_at=at, **about)
-    # Of an older version of tbloom, or of a page that has not failed.
+    # A note that is no JSON object has no room for a failure.
     unknown = "" if state == LEFT else "unknown"
     return page._replace(reason="deaths" if page.deaths else unknown)

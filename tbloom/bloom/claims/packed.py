@@ -1,8 +1,7 @@
 """Notes as the server keeps them: that of a request is deflated.
 
 Such a note is a line, and a JSON object behind it. Packed, it is the line, the byte ``FORM``, and the object, deflated (RFC 1951)
-against a dictionary. The line stays as it is, so that a version of tbloom that knows no packed notes can still name the page. What
-``lua/bloom/claims/history.lua`` puts at the end of a note follows the deflated object.
+against a dictionary. What ``lua/bloom/claims/history.lua`` puts at the end of a note follows the deflated object.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _DICTIONARY = (
     b'"cookies": {"session": ", "Authorization"}, [{"!bytes": "Bearer "}]], "X-Requested-With"}, [{"!bytes": "XMLHttpRequest"}]], '
     b'"Accept"}, [{"!bytes": "text/html"}]], "User-Agent"}, [{"!bytes": "Mozilla/5.0 "Content-Type"}, [{"!bytes": "application/json"}]], '
     b'"application/x-www-form-urlencoded"}]], "method": "POST", "body": {"!bytes": "", "priority": 1, "dont_filter": true, "cb_kwargs": '
-    b'{"item": {"title": ", "name": ", "price": ", "date": ", "id": ", "category": ", "page": 1, "_rule": ["parse_item", null]}'
+    b'{"item": {"title": ", "name": ", "price": ", "date": ", "id": ", "category": ", "page": 1, "_rule": "parse_item"}'
     b', "rule": 0, "link_text": ", "download_timeout": 180.0, .php?id=&page=/category/products/articles/news/index.html", "callback": '
     b'"parse", {"url": "http://www.{"url": "https://www..com/.org/", "callback": "parse_item", "errback": ", "headers": {"!dict": '
     b'[[{"!bytes": "Referer"}, [{"!bytes": "https://www..html"}]]]}, "meta": {"depth": 1}}'
@@ -45,10 +44,7 @@ def pack(text: str) -> bytes:
     note = FAILURE.sub("}", text[line.end() :])
     deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, _TABLE, zdict=_DICTIONARY)
     packed = deflate.compress(note.encode()) + deflate.flush()
-    if failure:
-        return f"{line[0]}{FORM}".encode() + packed + failure[0].encode()
-    # An older version takes a note that ends so for an object, and would put a failure into it.
-    return f"{line[0]}{FORM}".encode() + packed + b"\0" * packed.endswith(b"}")
+    return f"{line[0]}{FORM}".encode() + packed + (failure[0].encode() if failure else b"")
 
 
 def unpack(stored: bytes) -> str:

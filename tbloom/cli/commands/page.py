@@ -205,7 +205,6 @@ def html_of(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # An older version of tbloom tells only a hash of its queue.
     now = look.now if isinstance(look, Look) else time.time()
     environment.filters |= {
         "number": "{:,}".format,

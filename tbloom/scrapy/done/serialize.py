@@ -12,8 +12,7 @@ Who can write to Redis can't run code here. A text names only classes that are i
 (``_is_item``); it restores the fields of an item without calling ``__init__``, ``__setattr__`` or ``__setstate__``. Its
 callbacks are methods of the spider.
 
-A CrawlSpider keeps the number of a rule. So the text has the name of the rule's callback as well, in ``_rule``: a list, in which older
-versions have that of its errback, too.
+A CrawlSpider keeps the number of a rule. So the text has the name of the rule's callback as well, in ``_rule``.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _to_text(request: Request, spider: Spider) -> str:
         _check(request, fields, spider)
     rules, number = rules_of(spider, fields.get("callback")), request.meta.get("rule")
     if rules and type(number) is int and number in range(len(rules)):
-        fields["_rule"] = [_name_of(rules[number].callback), None]
+        fields["_rule"] = _name_of(rules[number].callback)
     text = _JSON.encode(_Writer().write_fields(fields, "{}"))
     if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
         raise NotSerializable(_TOO_LONG)
@@ -198,17 +197,13 @@ def _from_text(text: str, spider: Spider) -> Request:
     return request_from_dict(fields, spider=spider)
 
 
-def _find_rule(rules: list[Any], number: int, names: Any) -> int:
-    """Return the number of the rule that has the kept callback: the kept number, or else the first.
-
-    ``names``: that of the kept rule's callback first; None: an older version has kept the number only.
-    """
-    callback, _ = names or (None, None)
-    fit = [n for n, rule in enumerate(rules) if not names or callback == _name_of(rule.callback)]
+def _find_rule(rules: list[Any], number: int, callback: str | None) -> int:
+    """Return the number of the rule that has the kept callback: the kept number, or else the first."""
+    fit = [n for n, rule in enumerate(rules) if callback == _name_of(rule.callback)]
     if number in fit:
         return number
     # Of a lambda, the name does not say which one it is.
-    if not (fit and names and str(callback).isidentifier()):
+    if not (fit and str(callback).isidentifier()):
         raise Unreadable(callback or "rule", f"no rule of the spider has the callback {callback!r}")
     return fit[0]
 

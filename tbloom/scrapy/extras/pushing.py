@@ -347,7 +347,7 @@ def with_callback(page: KeptPage, name: str, spider: Spider | None = None) -> st
         meta = fields.get("meta", {})
         if "rule" in meta:
             meta["rule"] = numbers[0]
-        return page.note_with({**fields, _RULE: [name, None]})
+        return page.note_with({**fields, _RULE: name})
     if fields.get("callback") == "_callback":  # of a CrawlSpider, which would look for the rule
         fields = {key: value for key, value in fields.items() if key not in (_RULE, "errback")}
     return page.note_with({**fields, "callback": name})
