@@ -1,4 +1,4 @@
-"""The index: where each page is. It is the SQLite database ``index-v3.sqlite`` of a store.
+"""The index: where each page is. It is the SQLite database ``index.sqlite`` of a store.
 
 ::
 
@@ -30,7 +30,7 @@ from tbloom.errors import TBloomError
 from tbloom.pages.segments import Segment
 
 #: The index, with the files that SQLite and a rebuild make beside it.
-NAME = "index-v3.sqlite"
+NAME = "index.sqlite"
 ANY_NAME = re.compile(rf"{re.escape(NAME)}(\.new)?(-wal|-shm|-journal)?")
 _SCHEMA = (
     "CREATE TABLE meta (parameters TEXT NOT NULL)",

@@ -154,7 +154,7 @@ def test_a_change_that_is_killed_is_made_or_not(
         pages = {url(number): body(number) for number in range(12) if number % 3 < 2}
     changed = {address: data for address, data in {**pages, **new}.items() if data is not None}
     for copy in killed_at_each_step(path, work, every):
-        if what == "rebuild" and not [*copy.glob("index-v3.sqlite")]:
+        if what == "rebuild" and not (copy / "index.sqlite").exists():
             for readonly in (False, True):
                 with pytest.raises(TBloomError, match=r"has no index.*tbloom pages rebuild"):
                     PageStore(copy, readonly=readonly)
@@ -165,8 +165,8 @@ def test_a_change_that_is_killed_is_made_or_not(
         there = check(copy, granularity="d", slices=3)
         for address in {**pages, **new}:
             assert there.get(address) in (pages.get(address), changed.get(address))
-        assert {"index-v3.sqlite", "index-v3.sqlite-shm", "index-v3.sqlite-wal"} == {
-            file.name for file in copy.glob("index-*")
+        assert {"index.sqlite", "index.sqlite-shm", "index.sqlite-wal"} == {
+            file.name for file in copy.glob("index.sqlite*")
         }
         if there:
             PageStore.rebuild(copy)
@@ -210,7 +210,7 @@ def test_flushed_pages_are_on_the_disk(
         _fill(store)
         assert 24 == len(files(path))
         how(store)
-        log = path / "index-v3.sqlite-wal"
+        log = path / "index.sqlite-wal"
         assert {each.stat().st_ino for each in (path, log, *files(path))} <= synced
     synced.clear()
     with PageStore(path, segment_bytes=1) as store:

@@ -182,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.close()
         if is_lost:
             self.reader.close()
-            for path in Path(self.folder.name).glob("index-*"):
+            for path in Path(self.folder.name).glob("index.sqlite*"):
                 path.unlink()
         PageStore.rebuild(self.folder.name)
         self.store = PageStore(self.folder.name, **self.arguments)

@@ -171,7 +171,7 @@ def test_a_reader_goes_on_after_a_rebuild(path: Path) -> None:
     with PageStore(path, readonly=True) as reader:
         listing = iter(reader.pages())
         assert b"0" == next(listing).body
-        index = path / "index-v3.sqlite"
+        index = path / "index.sqlite"
         index.rename(path / "moved")
         with pytest.raises(TBloomError, match="has no index any more: it is being rebuilt"):
             reader.get(url(0))

@@ -199,7 +199,7 @@ def test_an_index_that_can_t_be_read(tmp_path: Path, statement: str) -> None:
     """Another program has changed it, or it is none: the error names the rebuild, and no page is lost."""
     with PageStore(tmp_path) as store:
         store.put_many(_pages(range(300)))
-    index = tmp_path / "index-v3.sqlite"
+    index = tmp_path / "index.sqlite"
     with closing(sqlite3.connect(index)) as tool, tool:
         tool.execute(statement)
     if not statement:
@@ -296,7 +296,7 @@ def test_the_first_put_of_a_period_passes_over_the_pages_that_leave(
 
 
 def _rows(path: Path) -> int:
-    [index] = path.glob("index-*.sqlite")
+    [index] = path.glob("index.sqlite")
     with closing(sqlite3.connect(index)) as tool:
         [(count,)] = tool.execute("SELECT count(*) FROM pages")
     return int(count)
