@@ -56,8 +56,8 @@ class ConfigError(TBloomError, ValueError):
 class ConfigMismatch(TBloomError):
     """A store of this name exists with other parameters; nothing was changed.
 
-    ``differences`` maps the name of each parameter that differs to the pair (stored, given);
-    ``stored`` is the text of all stored parameters; ``remedy`` ends the message.
+    ``differences`` maps the name of each parameter that differs to the pair (stored, given); the number of the format is
+    ``layout``. ``stored`` is the text of all stored parameters; ``remedy`` ends the message, unless the format differs.
     """
 
     def __init__(
@@ -75,15 +75,18 @@ class ConfigMismatch(TBloomError):
         self.remedy = remedy
 
     def __str__(self) -> str:
+        found, known = self.differences.get("layout", (None, None))
+        if type(found) is int:  # then the other parameters may mean something else
+            return (
+                f"{self.name!r} has format {shown(found)}, and this version of tbloom reads format {known}; "
+                "use the version that wrote it"
+            )
         derived = _SIZE if self.differences.keys() & _SIZED_BY else ()
         details = ", ".join(
             f"{parameter} is {shown(stored)} there and {shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
             if parameter not in derived
         )
-        layouts = self.differences.get("layout", (0, 0))
-        if all(type(layout) is int for layout in layouts) and layouts[0] < layouts[1]:
-            return f"{self.name!r} was written by an earlier version of tbloom: {details}"
         return f"{self.name!r} is stored with other parameters: {details}; {self.remedy}"
 
 

@@ -3,7 +3,7 @@
 The file is a tar, compressed with gzip. Its members are the filter's parts, each under ``SHARD/LABEL/NUMBER`` with the
 bytes of Redis' string, and at the end ``manifest.json``::
 
-    {"format": 5, "name": "news", "parameters": "{...}", "fingerprinter": "", "layouts": [""],
+    {"format": 1, "name": "news", "parameters": "{...}", "fingerprinter": "", "layouts": [""],
      "items": {"0/20190508/0": 1}}
 
 ``parameters`` are the text on the server. ``layouts`` are too, except for their versions, one for each shard; so servers of
@@ -30,9 +30,9 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigMismatch, TBloomError
 
-FORMAT = 5
+FORMAT = 1
 MANIFEST = "manifest.json"
 _LEVEL = 1  # of gzip: higher levels hardly compress bits better
 #: The errors that wrong values in a manifest raise, and those of a file that is not whole.
@@ -100,7 +100,7 @@ class Archive:
     def __init__(self, name: str, tar: tarfile.TarFile) -> None:
         self._name = name
         self._tar = tar
-        self.manifest: Manifest = _manifest(tar)
+        self.manifest: Manifest = _manifest(name, tar)
         self._members = {member.name: member for member in tar if member.name != MANIFEST}
 
     def __len__(self) -> int:
@@ -138,7 +138,7 @@ class Archive:
 
 @contextmanager
 def reading(file: BinaryIO | str) -> Iterator[Archive]:
-    """Yield the archive in a file. Raise TBloomError if it is not whole."""
+    """Yield the archive in a file. Raise TBloomError if it is not whole, ConfigMismatch if it has another format."""
     name = file if isinstance(file, str) else str(file.name)
     with tempfile.TemporaryFile() as copy:
         try:
@@ -152,17 +152,18 @@ def reading(file: BinaryIO | str) -> Iterator[Archive]:
 
 
 def _damaged(name: str) -> TBloomError:
-    return TBloomError(
-        f"{name}: damaged, or not a file by 'tbloom export' in format {FORMAT}; nothing was imported"
-    )
+    return TBloomError(f"{name}: damaged, or not a file by 'tbloom export'; nothing was imported")
 
 
-def _manifest(tar: tarfile.TarFile) -> Manifest:
+def _manifest(name: str, tar: tarfile.TarFile) -> Manifest:
     member = tar.extractfile(MANIFEST)
     values = json.load(member) if member else {}
-    found = Manifest(**{name: values[name] for name in Manifest.__annotations__})
+    number = values["format"]
+    if type(number) is int and number != FORMAT:
+        raise ConfigMismatch(name, {"layout": (number, FORMAT)})
+    found = Manifest(**{field: values[field] for field in Manifest.__annotations__})
     texts = [found.name, found.parameters, found.fingerprinter, *found.layouts]
-    if found.format != FORMAT or not all(isinstance(text, str) for text in texts):
+    if type(number) is not int or not all(isinstance(text, str) for text in texts):
         raise ValueError
     if not all(type(count) is int and count >= 0 for count in found.items.values()):
         raise ValueError

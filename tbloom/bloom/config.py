@@ -14,11 +14,12 @@ from tbloom.arguments import Item
 from tbloom.bloom import sizing
 from tbloom.bloom.hasher import HASH_NAME, SECRET_HASH_NAME, Secret, digest, digests_of
 from tbloom.engine.keys import Keys, root_of
-from tbloom.engine.parameters import differences, read_stored
+from tbloom.engine.parameters import check_format, differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.window import ALWAYS, Window, window_of
 
-LAYOUT = 4
+#: The number of the stored format (docs/format.md).
+LAYOUT = 1
 #: The capacity of a filter's first slice, unless one is given.
 FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4
@@ -238,7 +239,8 @@ def shard_expiry(config: Config, expires: int, shard: int | None) -> int:
 
 
 def from_stored(name: str, stored: str, key: str = "", prefix: str = "") -> Config:
-    """Return the parameters of a stored filter. Raise ConfigError if this version can't read them.
+    """Return the parameters of a stored filter. Raise ConfigError if this version can't read them, ConfigMismatch if they have
+    another format.
 
     ``key`` is the key in which they are stored, for the error. By default, it is the root key.
     """
@@ -251,6 +253,7 @@ def from_stored(name: str, stored: str, key: str = "", prefix: str = "") -> Conf
     if kind := values.get("kind"):
         expected = f"the name of a filter with slices (a store of the kind {kind!r} has it)"
         raise ConfigError("name", name, expected)
+    check_format(name, stored, LAYOUT)
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)

@@ -19,7 +19,7 @@ from tbloom.window import Window
 KIND = "mapping"
 #: The kind of a counter without a mapping.
 INTEGERS = "integers"
-LAYOUT = 2
+LAYOUT = 1
 #: The limit of ids in a mapping.
 MAX_MEMBERS = 1 << 32
 #: The parameters of a counter's slices.

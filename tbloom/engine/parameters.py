@@ -33,6 +33,13 @@ def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
     return differing
 
 
+def check_format(name: str, stored: str, known: int) -> None:
+    """Raise ConfigMismatch if the parameters of a store, at this name or path, have another number of the format."""
+    found = read_stored(stored).get("layout")
+    if type(found) is int and found != known:
+        raise ConfigMismatch(name, {"layout": (found, known)}, stored)
+
+
 class StoreConfig(Protocol):
     """The parameters of a store."""
 

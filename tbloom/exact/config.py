@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tbloom.arguments import FINGERPRINT_NAME
 from tbloom.engine.keys import SLOTS, Keys
-from tbloom.engine.parameters import read_stored
+from tbloom.engine.parameters import check_format, read_stored
 from tbloom.errors import ConfigError
 
 KIND = "exact"
@@ -40,10 +40,12 @@ class ExactConfig:
 
 
 def from_stored(name: str, stored: str, prefix: str = "") -> ExactConfig | None:
-    """Return the parameters of a stored exact filter, or None if the text is not an exact filter's."""
-    shards = read_stored(stored).get("shards")
+    """Return the parameters of a stored exact filter, or None if the text is not an exact filter's. Raise ConfigMismatch if it has another format."""
+    values = read_stored(stored)
+    if values.get("kind") == KIND:
+        check_format(name, stored, LAYOUT)
     try:
-        config = ExactConfig(name, shards, prefix)  # type: ignore[arg-type]
+        config = ExactConfig(name, values.get("shards"), prefix)  # type: ignore[arg-type]
     except ConfigError:
         return None
     return config if config.stored == stored else None

@@ -2,7 +2,7 @@
 
 ::
 
-    0     16 bytes "tbloom local 1", and the byte order
+    0     16 bytes: "tbloom local ", the number of the format, and the byte order
     16    a sequence number, 64 bits: the number of changes of the directory
     32    two slots, for even and odd sequence numbers, of 3 x 64 bits each:
           where a directory begins, its length, and its CRC-32
@@ -36,6 +36,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import re
 import secrets
 import stat
 import struct
@@ -46,11 +47,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.local.contents import Contents
 from tbloom.local.memory import Store
 
-MAGIC = b"tbloom local 1 <" if sys.byteorder == "little" else b"tbloom local 1 >"
+FORMAT = 1
+MAGIC = b"tbloom local %d %c" % (FORMAT, b"<" if sys.byteorder == "little" else b">")
 #: Regions begin at multiples of this.
 GRID = 4096
 _SEQUENCE_AT, _SLOTS_AT = 16, 32
@@ -232,13 +234,16 @@ class FileStore(Store):
         )
 
     def _check_head(self) -> None:
-        """Raise ConfigError if the file is another program's, or empty."""
-        size = os.fstat(self._fd).st_size
-        if size < GRID or os.pread(self._fd, len(MAGIC), 0) != MAGIC:
+        """Raise ConfigError if the file is another program's, or empty; ConfigMismatch if it has another format."""
+        size, head = os.fstat(self._fd).st_size, os.pread(self._fd, len(MAGIC), 0)
+        number = re.match(rb"tbloom local (\d+)", head)
+        if number and int(number[1]) != FORMAT:
+            raise ConfigMismatch(self.path, {"layout": (int(number[1]), FORMAT)})
+        if size < GRID or head != MAGIC:
             remedy = "choose another path, or delete the file"
             if not size:
                 remedy = "this one is empty: put back a copy, or delete it to make a new filter"
-            expected = f"a file of tbloom's LocalBloom, of this version and byte order ({remedy})"
+            expected = f"a file of tbloom's LocalBloom, of this machine's byte order ({remedy})"
             raise ConfigError("path", self.path, expected)
 
     def _map(self) -> None:

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tbloom.arguments import FINGERPRINT_NAME
-from tbloom.engine.parameters import differences, read_stored
+from tbloom.engine.parameters import check_format, differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.pages import clock
 from tbloom.window import ALWAYS, NoWindow, Slice, Window, from_ms, to_ms, window_of
 
-LAYOUT = 2
+LAYOUT = 1
 _NAMES = ("granularity", "slices", "tz")
 
 
@@ -65,7 +65,8 @@ def from_arguments(
 
 
 def from_stored(path: str, stored: str, wanted: PagesConfig | None) -> PagesConfig:
-    """Return the parameters that a store has as text. Raise ConfigMismatch if others are wanted."""
+    """Return the parameters that a store has as text. Raise ConfigMismatch if others are wanted, or if they have another format."""
+    check_format(path, stored, LAYOUT)
     values, config = read_stored(stored), None
     with suppress(ConfigError, KeyError):
         config = PagesConfig(window_of(*(values[name] for name in _NAMES)))

@@ -140,7 +140,7 @@ def test_any_parameters_that_are_not_refused_keep_the_error_rate(
     [
         "", "nonsense", "[1]", "{}",
         *(stored_with(**{name: value}) for name, value in [
-            ("layout", 1), ("hash", "md5"), ("shards", 0), ("growth", True), ("bits", None),
+            ("layout", "1"), ("hash", "md5"), ("shards", 0), ("growth", True), ("bits", None),
             ("bits", 0), ("bits", -1), ("bits", 7 * 2**18 + 1), ("bits", 2**43), ("hashes", 0), ("hashes", 10**9), ("hashes", "7"),
             ("capacity", 0), ("capacity", 10**7), ("capacity", 10**400), ("error_rate", 1), ("error_rate", None), ("error_rate", "0.0001"), ("slices", 0), ("granularity", 5), ("tz", "x"),
         ]),

@@ -4,15 +4,13 @@ answers, and not for too long.
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, TimeBloom
 from tbloom.bloom import base
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, lose, replies_to
@@ -63,25 +61,6 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
     with pytest.raises(ConfigMismatch):
         await make(**other).info()
     assert before == snapshot(client, name)
-
-
-@pytest.mark.parametrize("layout", [3, 5])
-def test_a_filter_of_another_format_is_refused_and_stays(
-    client: redis.Redis, name: str, layout: int
-) -> None:
-    """An error says so; also clear() does not know what there is."""
-    with TimeBloom(client, name, capacity=1000) as seen:
-        stored = {**json.loads(seen.config.stored), "layout": layout}
-        client.set(f"{{{name}}}:config", json.dumps(stored), ex=600)
-        before = snapshot(client, name)
-        for verb in (partial(seen.add, "a"), seen.info):
-            with pytest.raises(ConfigMismatch, match=f"layout is {layout} there"):
-                verb()
-        with pytest.raises(ConfigError, match="can read in"):
-            seen.clear()
-        with pytest.raises(ConfigError, match="label: expected that of a live slice: "):
-            seen.import_many(["a"], "19990101")
-        assert before == snapshot(client, name)
 
 
 @pytest.mark.parametrize("stored", [1, 4])

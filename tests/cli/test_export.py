@@ -37,7 +37,7 @@ from tests.helpers.making import needed
 LEFT_OUT = re.compile(r":claims$|:sessions$")
 MB = 1 << 20
 ITEMS = [f"item {i}" for i in range(3000)]
-DAMAGED = "damaged, or not a file by 'tbloom export' in format 5; nothing was imported"
+DAMAGED = "damaged, or not a file by 'tbloom export'; nothing was imported"
 
 
 def test_an_exported_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
@@ -205,7 +205,14 @@ def test_a_forged_file_reaches_no_other_keys(
     # A slice that has left, or of times to come, makes no key either.
     names += ["0/20190508/0", "0/29990508/0", "../../etc/passwd"]
     fields: list[tuple[str, Any]] = [
-        *(("format", 4), ("name", 7), ("name", "a{b}"), ("parameters", None), ("parameters", "{}")),
+        *(
+            ("format", 2),
+            ("format", "1"),
+            ("name", 7),
+            ("name", "a{b}"),
+            ("parameters", None),
+            ("parameters", "{}"),
+        ),
         *(("layouts", layouts) for layouts in ([1], ["", ""], [], ["nonsense"])),
         *(("items", {"a": "1"}), ("items", []), ("fingerprinter", "a \x1b")),
     ]
