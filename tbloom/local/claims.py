@@ -43,7 +43,7 @@ from tbloom.bloom.claims.notes import History, Note, Taken, with_failure
 from tbloom.bloom.claims.packed import FAILURE
 from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.local.sync import LocalBloom
 
 try:
@@ -55,13 +55,15 @@ except ImportError:  # some builds of Python lack it, and no other store of a cr
 _LEAST_MS = 3_600_000
 #: How long to wait for the lock (seconds): two processes that start in the same moment may each find it taken.
 _TIMEOUT = 0.1
+#: The number of the format is SQLite's ``user_version``.
+_FORMAT = 1
 #: ``owner`` is 0: this process; -1: this process, which holds it although the work has failed; 1: nobody, a process has left it;
 #: 2: nobody, its process has died, which adds 1 to ``deaths``.
 _SCHEMA = """
-PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
+PRAGMA user_version = 1;
 CREATE TABLE IF NOT EXISTS claims (
     item BLOB PRIMARY KEY,
     expires INTEGER NOT NULL, -- ms: if nobody has it, when the slice in which it was left leaves the window, or later
@@ -454,7 +456,10 @@ class LocalFleet(KeptPages):
 
 
 def _open(path: str | None) -> sqlite3.Connection:
-    """Return the database beside a filter's file, and lock it. Raise ClaimsLocked, OSError or an error of SQLite."""
+    """Return the database beside a filter's file, and lock it.
+
+    Raise ClaimsLocked; ConfigMismatch if its format is another one; OSError or an error of SQLite.
+    """
     file = f"{path}.claims"
     if path is not None:
         # Requests may have passwords in their headers. A file that exists is not opened: to close it would unlock it.
@@ -462,6 +467,11 @@ def _open(path: str | None) -> sqlite3.Connection:
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     database = sqlite3.connect(":memory:" if path is None else file, timeout=_TIMEOUT)
     try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        query = "SELECT user_version, EXISTS (SELECT * FROM sqlite_master) FROM pragma_user_version"
+        [(found, has_tables)] = database.execute(query)
+        if has_tables and found != _FORMAT:
+            raise ConfigMismatch(file, {"layout": (found, _FORMAT)})  # noqa: TRY301 - the database is closed below
         database.executescript(_SCHEMA)
     except BaseException as error:
         database.close()

@@ -17,6 +17,7 @@ import redis
 from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import archive
 from tbloom.distinct import DistinctCounter
+from tbloom.local.claims import CrawlLocal
 from tbloom.pages import PageStore
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.contents import snapshot
@@ -122,6 +123,18 @@ def _local_filter(place: Place, number: object) -> Made:
     return str(place.path), calls, []
 
 
+def _claims(place: Place, number: object) -> Made:
+    """The claims that a crawl without a server keeps beside its filter."""
+    with CrawlLocal(path=place.path) as seen:
+        seen.open_claims()
+        seen.claim_many([b"a" * 20], notes=["a"])
+    path = f"{place.path}.claims"
+    with closing(sqlite3.connect(path)) as claims, claims:
+        assert [(1,)] == claims.execute("PRAGMA user_version").fetchall()
+        claims.execute(f"PRAGMA user_version = {number}")
+    return path, [CrawlLocal(path=place.path).open_claims], []
+
+
 def _archive(place: Place, number: object) -> Made:
     """Without a field, as another format may be: it is not called damaged (powsybl-core#3553)."""
     with TimeBloom(place.client, place.name, capacity=1000) as seen:
@@ -154,6 +167,7 @@ KINDS = {
     "page store without its index": _segments,
     "local file": _local,
     "filter in a local file": _local_filter,
+    "claims beside a local file": _claims,
     "archive": _archive,
 }
 
