@@ -139,13 +139,6 @@ local function host_field(queue, host)
   if string.sub(host, 1, 1) == '=' then return 'h' .. queue .. host end
 end
 
--- Returns true if the session owns the host, or the host is free. `parted`: also if the session parts with it.
-local function may_own(claims, sessions, field, session, now, parted)
-  local owner = redis.call('HGET', claims, field) or ''
-  local name = string.sub(owner, 1, 16)
-  return owner == session or name == session and parted or name ~= session and not is_alive(sessions, name, now)
-end
-
 -- Returns true if a client that believes in its session, with this entry, has lost it: the entry is missing, or it has expired and a
 -- burial is under way. But if there are claims of sessions (which a look at some claims says) and no sessions, the server has lost
 -- these (perhaps it has evicted the key), and the living ones come back. (If the look misses the claims, the session leaves its items as
@@ -173,11 +166,20 @@ local function bury_if_dead(sessions, session, now)
   if has_died and not redis.call('HGET', sessions, 'burial') then begin_burial(sessions, now) end
 end
 
--- Makes a session the owner of a host, which it may own.
-local function own_host(claims, sessions, field, session, now)
-  local before = string.sub(redis.call('HGET', claims, field) or '', 1, 16)
-  if before ~= session then bury_if_dead(sessions, before, now) end
+-- Makes a session the owner of a host that is free. `parted`: also of one with which the session parts. Returns true if it is the
+-- owner now.
+local function own_host(claims, sessions, field, session, now, parted)
+  local owner = redis.call('HGET', claims, field) or ''
+  local name = string.sub(owner, 1, 16)
+  if owner == session then return true end
+  if name ~= session then
+    if is_alive(sessions, name, now) then return false end
+    bury_if_dead(sessions, name, now)
+  elseif not parted then
+    return false
+  end
   redis.call('HSET', claims, field, session)
+  return true
 end
 
 -- Extends the TTLs of the claims, the sessions and the index. They are kept longer than a short window, because a session may

@@ -80,7 +80,7 @@ local function claim_one(digest, note, replaces)
 
   local note_queue, _, note_host = place_parts(note)
   local field = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
-  local is_others = field and not may_own(claims, sessions, field, session, now)
+  local is_others = field and not own_host(claims, sessions, field, session, now)
   -- It is left in the queue already, for the owner of the host.
   if is_others and is_left(owner) and place_parts(place) == queue then return '2' end
 
@@ -91,7 +91,6 @@ local function claim_one(digest, note, replaces)
     leave(claims, index, digest, LEFT, call, note)
   else
     made[#made + 1], made[#made + 2] = digest, session .. call .. note
-    if field then own_host(claims, sessions, field, session, now) end
   end
   return is_others and '2' or '1'
 end

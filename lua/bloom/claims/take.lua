@@ -111,12 +111,11 @@ local function take_some(first, after, most)
       local field = is_valid and host_field(own_queue, select(3, place_parts(place)))
       of_host = field == field_before and of_host + 1 or 0
       field_before = field
-      if field and (of_host == EACH or not may_own(claims, sessions, field, session, now, true)) then
+      if field and (of_host == EACH or not own_host(claims, sessions, field, session, now, true)) then
         from = '(' .. string.sub(member, 1, -17) .. string.rep('\255', 17) -- the next host
         break
       end
       if is_valid then take_one(digest, owner, place, note) end
-      if field then own_host(claims, sessions, field, session, now) end
       gone[#gone + 1] = member
     end
     if #gone > 0 then redis.call('ZREM', index, unpack(gone)) end
