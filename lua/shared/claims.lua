@@ -17,9 +17,9 @@
 --   'w' QUEUE -> COUNTED_AT WAITING OTHERS how many sessions of the queue waited, and how many others lived (take.lua)
 --   'burial' -> CURSOR BEGAN_AT            dead sessions are being buried (bury.lua)
 --
--- The owners of hosts are fields of the claims, known by their length, because a hash of their own would be one key more of each call,
--- in which older clients would not look. What counts claims by HLEN counts them, too. A burial deletes any other field of these two
--- hashes.
+-- The owners of hosts are fields of the claims, known by their length. A hash of their own would be a key more of most calls, need a
+-- clean-up beside the burial, and be slower to read (a server keeps a small hash as a list). What counts claims by HLEN counts the
+-- owners, too. A burial deletes any other field of these two hashes.
 --
 -- index      a sorted set whose scores are all 0, so that its members are in the order of their bytes
 --   QUEUE DEATHS HOST DIGEST               a left item. Those of one queue are together, those with the fewest deaths first
