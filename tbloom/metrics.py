@@ -28,6 +28,8 @@ except ModuleNotFoundError as error:
     message: str = f"tbloom.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
+__all__ = ["FilterCollector"]
+
 
 class Reading(NamedTuple):
     """What is read of a filter."""

@@ -11,6 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import tbloom.distinct
+import tbloom.metrics
+import tbloom.pages
 import tbloom.scrapy
 from tests.helpers.browser import in_browser
 from tests.helpers.making import made_once
@@ -76,10 +79,10 @@ def test_the_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:
 
 def test_every_public_name_is_in_the_reference(pages: dict[Path, str]) -> None:
     """With all that is public in it."""
-    public = {
-        f"tbloom.scrapy.{name}"
-        for name in [*tbloom.scrapy.__all__, "PageCacheStorage", "SitemapSpider"]
-    }
+    packages = tbloom.distinct, tbloom.metrics, tbloom.pages, tbloom.scrapy
+    public = {f"{package.__name__}.{name}" for package in packages for name in package.__all__}
+    more = "PageCacheStorage", "ScrapyRedisFingerprinter", "SitemapSpider"
+    public |= {f"tbloom.scrapy.{name}" for name in more}
     for name in {*tbloom.__all__} - {"__version__"}:
         verbs = [verb for verb in vars(getattr(tbloom, name)) if not verb.startswith("_")]
         public |= {f"tbloom.{name}", *(f"tbloom.{name}.{verb}" for verb in verbs)}
