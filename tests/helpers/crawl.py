@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -26,6 +27,13 @@ from twisted.internet.defer import DeferredList
 
 from tbloom import Claim, TimeBloom
 from tests.helpers.forked import Forked
+
+_GUIDE = (Path(__file__).parents[2] / "docs" / "scrapy.md").read_text(encoding="utf-8")
+#: The names of stats that its guide has, as patterns; what it says of URLs holds of hosts.
+_STATS = [
+    re.compile(name.replace("{reason}", ".+").replace("/urls", "/(urls|hosts)"))
+    for name in re.findall(r"`(tbloom/\S+)`", _GUIDE[_GUIDE.index("\n## Stats") :])
+]
 
 
 class Part:
@@ -273,6 +281,10 @@ def run(
         )
     else:
         process.start()
+    stats = {name for crawler, _ in crawls for name in crawler.stats.get_stats()}
+    ours = {name for name in stats if name.startswith("tbloom/")}
+    unknown = [name for name in ours if not any(stat.fullmatch(name) for stat in _STATS)]
+    assert [] == unknown, "docs/scrapy.md lacks these stats"
     return [
         {
             "stats": {
