@@ -103,7 +103,9 @@ def pytest_collection() -> None:
 
 #: The rooms whose tests need no more than wheels, which are the same on each machine (the simulation's server, too), unless they
 #: have one of these fixtures, or their module imports what starts a server of the machine.
-_FROM_WHEELS = tuple(f"tests/{room}" for room in ("local", "pages", "simulation", "test_window.py"))
+_FROM_WHEELS = tuple(
+    f"tests/{room}" for room in ("local", "pages", "simulation", "contract/test_window.py")
+)
 _FIXTURES = {"url", "own_server", "cluster", "started"}
 _HELPERS = {"Cluster", "LocalRedis", "local", "needed", "replica", "sentinel", "servers"}
 

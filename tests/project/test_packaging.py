@@ -12,6 +12,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from functools import partial
@@ -114,8 +115,12 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "dist", build)
 
 
-def test_the_wheel_holds_the_package(dist: Path) -> None:
-    """It was made from the sdist, which so holds all that a build needs."""
+def test_sdist_and_wheel_hold_the_package(dist: Path) -> None:
+    """The wheel was made from the sdist, which so holds all that a build needs."""
+    [sdist] = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as tar:
+        folders = {name.split("/")[1] for name in tar.getnames() if name.count("/") > 1}
+    assert {"lua", "tbloom", "tbloom.egg-info"} == folders
     [wheel] = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert PYTHON == {name for name in names if name.startswith("tbloom/") and name.endswith(".py")}

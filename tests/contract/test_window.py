@@ -195,7 +195,7 @@ LEAST = {
 }
 ROWS = re.findall(
     r'^\| (\d+) (\w+) \| `granularity="(\w+)", slices=(\d+)` \|$',
-    (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8"),
+    (Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8"),
     re.MULTILINE,
 )
 assert len(ROWS) == 6
