@@ -135,6 +135,22 @@ def test_a_crash_of_the_server_is_an_error_and_loses_nothing_that_is_on_disk(
         assert not add(port)
 
 
+def test_a_killed_commands_server_has_the_folder_until_it_has_written_all(tmp_path: Path) -> None:
+    """It is told to end, not killed: here, once its script has ended."""
+    folder, port = tmp_path / "data", free_port()
+    with serving(folder, port) as server, redis.Redis.from_url(url_of(port)) as client:
+        client.config_set("busy-reply-threshold", 1)
+        busy = client.connection_pool.get_connection()
+        busy.send_command("EVAL", "while true do end", 0)
+        server.kill()
+        server.wait()
+        try:
+            assert "a folder that no other server uses" in refused(folder, free_port())
+        finally:
+            client.script_kill()
+    wait_until_unlocked(folder)
+
+
 def test_a_client_can_end_it(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path / "data", port) as server, redis.Redis.from_url(url_of(port)) as client:
