@@ -153,7 +153,9 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         yield from self._ask_layout(shard, calls.open_(view, shard, store=True, known=known))
         if not view.layout(shard).generation:  # it was refused, and is asked again
             return
-        if self._stored.pop(shard, None) and known:  # else another thread has begun it, too
+        if self._stored.get(shard, ("",))[0] != generation:
+            return  # another thread has begun it, too, and has stored items in it since
+        if self._stored.pop(shard, None) and known:
             [lost] = yield from request([Call(("HGET", self.config.keys.state(shard), "lost"))])
             self.lost += lost is not None
 

@@ -13,6 +13,7 @@ from tbloom.engine.pending import now_ms
 from tbloom.metrics import FilterCollector
 from tests.helpers.clock import Clockwork
 from tests.helpers.commands import tbloom
+from tests.helpers.flows import flow_of, replies_to, run, script_of
 
 
 @pytest.fixture(params=[1, 3], ids="{} shards".format)
@@ -53,6 +54,20 @@ def test_a_client_that_began_after_the_loss_opens_the_filter_first(opened: Any, 
         assert (0, False) == losses(other)  # it knows no older one
         seen.add_many([f"later {n}" for n in range(50)])
         assert (1, True) == losses(other)
+
+
+def test_two_threads_that_meet_a_loss_count_it_once(opened: Any, own: Any) -> None:
+    """Also if the other one has stored items again before this one goes on."""
+    with opened() as seen:
+        seen.add("a")
+        own.flushall()
+        flow = flow_of(seen, "add", "a")
+        calls = next(flow)
+        while ("bloom/open", 2) != (script_of(calls[0]), int(calls[0].command[2])):
+            calls = flow.send(replies_to(own, calls))
+        seen.add("a")
+        run(own, flow, replies_to(own, calls))
+        assert 1 == seen._dispatcher.lost
 
 
 def test_evicted_keys_are_a_loss(opened: Any, own: Any) -> None:
