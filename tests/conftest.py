@@ -24,7 +24,7 @@ from tbloom.engine.flow import Call
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import servers, website
 from tests.helpers.clock import Clockwork
-from tests.helpers.localredis import FORK, MAIN, OLDEST, LocalRedis
+from tests.helpers.localredis import MAIN, OLDEST, LocalRedis
 from tests.helpers.making import awaited, clock_needed, missing, needed
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.
@@ -73,10 +73,10 @@ def _opened(stack: ExitStack) -> tuple[str, str]:
 
 
 @contextmanager
-def pytest_fork(config: pytest.Config) -> Iterator[None]:
+def pytest_fork(config: pytest.Config, number: int) -> Iterator[None]:
     """A server, and a folder for temporary files, of each fork's own."""
     files = config._tmp_path_factory
-    files._basetemp = files.getbasetemp() / f"fork{os.environ[FORK]}"
+    files._basetemp = files.getbasetemp() / f"fork{number}"
     files._basetemp.mkdir(exist_ok=True)
     with ExitStack() as stack:
         config.stash[_main] = _opened(stack)

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from tests.helpers import guard
-from tests.helpers.localredis import FORK, MOST_FORKS
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -30,8 +29,8 @@ LEAST = 6
 class Hooks:
     """What a conftest may do in a fork before its first test."""
 
-    def pytest_fork(self, config: pytest.Config) -> Any:
-        """Return a context in which this fork runs its tests."""
+    def pytest_fork(self, config: pytest.Config, number: int) -> Any:
+        """Return a context in which the fork of this number runs its tests."""
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -48,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     forks, option = session.config.option.forks, session.config.option
     count = max(LEAST, os.cpu_count() or 1) if forks == "auto" else int(forks)
-    count = min(count, MOST_FORKS, len(session.items))
+    count = min(count, len(session.items))
     if count < 1 or option.collectonly or option.usepdb or session.testsfailed:
         return None
     Run(session, count).play()
@@ -184,7 +183,6 @@ def _work(session: pytest.Session, number: int, pipe: Connection) -> None:
     """Run tests in a fork."""
     config = session.config
     random.seed()  # each fork has random numbers of its own
-    os.environ[FORK] = str(number)
     if capture := config.pluginmanager.get_plugin("capturemanager"):
         capture.stop_global_capturing()  # its files are those of all forks
         capture.start_global_capturing()
@@ -194,7 +192,7 @@ def _work(session: pytest.Session, number: int, pipe: Connection) -> None:
         config.pluginmanager.register(terminal, "terminalreporter")
     config.pluginmanager.register(Messages(config, pipe))
     with suppress(KeyboardInterrupt), ExitStack() as stack:
-        for context in config.hook.pytest_fork(config=config):
+        for context in config.hook.pytest_fork(config=config, number=number):
             stack.enter_context(context)
         this = pipe.recv()
         while this is not None:

@@ -22,13 +22,11 @@ from tbloom.demo.localredis import VALKEY, in_wheel
 from tests.helpers import guard
 
 _READY_SECONDS = 60.0
-#: The setting that has a fork's number (`forks.py`), of at most so many.
-FORK = "TBLOOM_TEST_FORK"
-MOST_FORKS = 16
-#: Ports for each fork: none takes another's between the look and the start. Long faults have the upper half, because they run
-#: beside other tests (`make check`).
-_PORTS = 5_000 // MOST_FORKS
-_offsets = itertools.count(random.SystemRandom().randrange(_PORTS))
+#: The lowest ports of the blocks that processes take. Those from 20,000 on are for clusters' own traffic, and no outgoing
+#: connection takes any of them.
+_BLOCKS = [*range(10_000, 20_000, 100)]
+#: The process that has a block, the socket that is bound to its lowest port for as long as the process lives, and the others.
+_block: tuple[int, socket.socket, Iterator[int]] | None = None
 
 
 #: The program of each kind of server that this machine has. The first is the one that most tests use.
@@ -139,15 +137,27 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 def free_port() -> int:
-    """A free port that no outgoing connection takes; the one 10,000 further on, for a cluster's own traffic, is free too."""
-    first = 15_000 if "TBLOOM_FAULTS" in os.environ else 10_000
-    first += _PORTS * int(os.environ.get(FORK, "0"))
-    while True:
-        port = first + next(_offsets) % _PORTS
+    """A free port of this process's own block, so that no other one takes it between this look and the start of a server. The one
+    10,000 further on, for a cluster's own traffic, is free too."""
+    global _block  # noqa: PLW0603
+    if _block is None or _block[0] != os.getpid():  # a forked child takes another block
+        _block = (os.getpid(), *_take_block())
+    for port in _block[2]:
         with suppress(OSError):
             for number in (port, port + 10_000):
                 socket.create_server(("127.0.0.1", number)).close()
             return port
+    raise AssertionError
+
+
+def _take_block() -> tuple[socket.socket, Iterator[int]]:
+    for first in random.SystemRandom().sample(_BLOCKS, len(_BLOCKS)):
+        lock = socket.socket()
+        with suppress(OSError):
+            lock.bind(("127.0.0.1", first))
+            return lock, itertools.cycle(range(first + 1, first + 100))
+        lock.close()
+    raise RuntimeError(f"Other processes have all ports from {_BLOCKS[0]} on.")
 
 
 def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
