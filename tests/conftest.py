@@ -5,6 +5,7 @@ import gc
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -119,6 +120,9 @@ def pytest_itemcollected(item: Any) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     session.config._tmp_path_factory.getbasetemp()  # one for all forks
+    forked = sys.modules.get("tests.helpers.forked")
+    if forked and not session.config.option.collectonly:
+        forked.server()  # as well
     gc.freeze()
     gc.enable()
 

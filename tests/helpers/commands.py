@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -126,10 +125,11 @@ class Serving:
     """A command that serves at a port of its own until a signal ends it, in a process that has imported what it needs already."""
 
     def __init__(self, *words: str) -> None:
-        reader, said = Pipe(duplex=False)
-        self._running = Forked(_serve, said, [*words, "--port", "0"])
-        said.close()
-        self._said = os.fdopen(os.dup(reader.fileno()))
+        with TemporaryDirectory() as folder:
+            said = Path(folder) / "said"
+            os.mkfifo(said)
+            self._running = Forked(_serve, said, [*words, "--port", "0"])
+            self._said = said.open()
         [port] = re.findall(r"^Serving http://.+:(\d+)/", self._said.readline())
         self.port = int(port)
 
@@ -146,8 +146,9 @@ class Serving:
         self._said.close()
 
 
-def _serve(said: Connection, words: list[str]) -> int:
-    os.dup2(said.fileno(), sys.stderr.fileno())
+def _serve(said: Path, words: list[str]) -> int:
+    with said.open("w") as pipe:
+        os.dup2(pipe.fileno(), sys.stderr.fileno())
     sys.argv[1:] = words
     return main()
 

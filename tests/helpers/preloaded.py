@@ -1,8 +1,11 @@
-"""Imports all that a crawl or a command imports, also when it begins, and sizes filters: that takes longer than a small crawl."""
+"""The program of ``forked.server``. It imports all that a crawl or a command imports, also when it begins, and sizes filters: that
+takes longer than a small crawl."""
 
 from __future__ import annotations
 
 import gc
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -11,6 +14,7 @@ from typing import Any
 from scrapy.settings import default_settings
 
 from tbloom.bloom.config import configure
+from tests.helpers import forked
 
 
 def modules(setting: Any) -> Iterator[str]:
@@ -42,3 +46,5 @@ for rate in (1e-4, 1e-9):
 # The garbage collector of a fork looks at none of these, so that the memory that they are in stays shared.
 gc.collect()
 gc.freeze()
+
+forked.serve(socket.socket(fileno=int(sys.argv[1])))
