@@ -21,7 +21,6 @@ from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.bloom.claims.fleet import Fleet
 from tbloom.demo.localredis import product
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
-from tbloom.engine.flow import Call
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import servers, website
 from tests.helpers.clock import Clockwork
@@ -37,17 +36,6 @@ hypothesis.settings.load_profile("few")
 SEED = "TBLOOM_SIMULATION_SEED"
 
 pytest_plugins = ["tests.helpers.forks"]
-
-_make_call = Call.__init__
-
-
-def _made_of_text(call: Call, words: tuple[Any, ...], *more: Any, **given: Any) -> None:
-    """Looks at each call that a test makes, and finds no number in it: see ``Call.command``."""
-    assert not [word for word in words if isinstance(word, int | float)], words
-    _make_call(call, words, *more, **given)
-
-
-Call.__init__ = _made_of_text  # type: ignore[method-assign]
 
 _main = pytest.StashKey[tuple[str, str]]()
 _stack = pytest.StashKey[ExitStack]()

@@ -80,7 +80,7 @@ class Call:
 
     #: The command and its arguments, in text or bytes. A number would make hiredis crash the interpreter if a signal handler
     #: raises an error, as Ctrl-C does, while hiredis makes the number's text.
-    command: tuple[Any, ...]
+    command: tuple[str | bytes, ...]
     #: A key on the node that executes the call; empty: the call's first key selects the node.
     routing_key: Any = ""
     #: The ``Script`` (``engine/scripts``); None for a command.
