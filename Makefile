@@ -18,11 +18,6 @@ export PYTHONDONTWRITEBYTECODE :=
 # Processes, each with a Redis of its own: as many as cores, and at least six, because tests often wait.
 FORKS := --forks auto
 
-# Tests of the core: the command line, Redis and Scrapy.
-core = $1/bin/python -m pytest $(FORKS) -m "not check" tests/engine tests/contract tests/cli/test_recorded.py \
-    $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
-    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
-
 .PHONY: help demo test check accounts others oldest newest $(SUPPORTED:%=python-%) peers faults docs lint format dist bench clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
@@ -43,16 +38,18 @@ accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed;
 others: $(VENV)/.check
 	$(MAKE) --no-print-directory oldest
 	$(MAKE) --no-print-directory newest
-	$(BIN)/python -m pytest $(FORKS) -m "check or hypothesis" --hypothesis-profile many $(ARGS)
+	$(BIN)/python -m pytest $(FORKS) -m check --hypothesis-profile many $(ARGS)
 
 oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
-	$(call core,$(OLDEST))
+	$(OLDEST)/bin/python -m pytest $(FORKS) -m "not check" tests/engine tests/contract tests/cli/test_recorded.py \
+	    $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
+	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
-newest: | $(BIN)/uv ## The same tests with the newest supported Python that uv finds; python-3.12: with that one.
-	@$(if $(NEWEST),$(MAKE) --no-print-directory python-$(NEWEST),echo "Of Python $(SUPPORTED), none newer than $(VERSION) is here.")
+newest: | $(BIN)/uv ## All fast tests, of many examples, with the newest supported Python that uv finds; python-3.12: with that one.
+	$(MAKE) --no-print-directory $(if $(NEWEST),python-$(NEWEST),test) ARGS="--hypothesis-profile many $(ARGS)"
 
 $(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
-	$(call core,$(VENV)-$*)
+	$(VENV)-$*/bin/python -m pytest $(FORKS) -m "not check" $(ARGS)
 
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)

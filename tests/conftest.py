@@ -90,22 +90,6 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-#: The rooms whose tests need no more than wheels, which are the same on each machine (the simulation's server, too), unless they
-#: have one of these fixtures, or their module imports what starts a server of the machine.
-_FROM_WHEELS = tuple(
-    f"tests/{room}" for room in ("local", "pages", "simulation", "contract/test_window.py")
-)
-_FIXTURES = {"url", "own_server", "cluster", "started"}
-_HELPERS = {"Cluster", "LocalRedis", "local", "needed", "replica", "sentinel", "servers"}
-
-
-def pytest_itemcollected(item: Any) -> None:
-    """Marks all other tests: CI runs them again once it has installed servers and programs."""
-    own, imported = _FIXTURES & {*item.fixturenames}, _HELPERS & vars(item.module).keys()
-    if own or imported or not item.nodeid.startswith(_FROM_WHEELS):
-        item.add_marker("machine")
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     session.config._tmp_path_factory.getbasetemp()  # one for all forks
     forked = sys.modules.get("tests.helpers.forked")

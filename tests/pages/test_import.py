@@ -153,7 +153,6 @@ def by_wget(folder: Path, names: Iterable[str], *options: str) -> tuple[str, Pat
     return site.url, file
 
 
-@pytest.mark.machine
 @pytest.mark.parametrize("compression", [[], ["--no-warc-compression"]])
 def test_pages_that_wget_fetched_are_as_the_server_sent_them(
     tmp_path: Path, path: Path, compression: list[str]
