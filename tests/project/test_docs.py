@@ -146,6 +146,7 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     return [*own, type(seen), MARK.value(read_from), FLUSH.value(read_from)]
 
 
+@pytest.mark.check
 def test_each_report_that_the_documents_name_has_a_test() -> None:
     """Whose docstring names it, as ``project#number``."""
     link = re.compile(r"\[(([\w.-]+)#(\d+))\]\(https://github\.com/[\w-]+/\2/(?:issues|pull)/\3\)")

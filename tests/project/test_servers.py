@@ -18,6 +18,8 @@ import pytest
 from tests.helpers.commands import started
 from tests.helpers.making import needed
 
+pytestmark = pytest.mark.check
+ENDS = pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 #: Start a server, print its port, and wait. A forked child waits, too; it must not keep the guard's pipe open.
 RUN = """
 import os, time
@@ -41,7 +43,7 @@ def _wait_until_refused(address: Any) -> None:
             time.sleep(0.01)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@ENDS
 def test_a_server_ends_with_the_run_however_that_ends(number: signal.Signals) -> None:
     needed()
     words = [sys.executable, "-c", RUN]
@@ -55,7 +57,7 @@ def test_a_server_ends_with_the_run_however_that_ends(number: signal.Signals) ->
             os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@ENDS
 def test_nothing_of_the_demo_runs_on_however_it_ends(number: signal.Signals) -> None:
     """The crawlers have its output, which ends with the last of them."""
     environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
