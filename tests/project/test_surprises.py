@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cachetools import LRUCache
-from scrapy.utils.misc import load_object
 from scrapy_redis.spiders import RedisSpider
 from w3lib.url import url_query_cleaner
-
-from tbloom import LocalBloom
 
 pytestmark = pytest.mark.check
 URL = "https://example.com/"
@@ -44,7 +40,7 @@ def test_crawlee_takes_urls_in_small_and_capital_letters_for_one() -> None:
 
 
 @pytest.mark.parametrize(("name", "kept"), [("", 0), ("shop", 1)])
-def test_crawlee_empties_a_queue_without_a_name_at_the_next_start(
+def test_crawlee_empties_a_queue_without_a_name_at_a_start(
     tmp_path: Path, name: str, kept: int
 ) -> None:
     code = """
@@ -64,45 +60,3 @@ asyncio.run(main(*sys.argv[1:]))
     command = [sys.executable, "-c", code, name, str(tmp_path)]
     found = [int(subprocess.check_output(command)) for _ in range(2)]
     assert [0, kept] == found
-
-
-def test_an_lru_cache_that_is_asked_by_in_forgets_the_page_that_all_link_to() -> None:
-    cache, seen, new = LRUCache[str, bool](100), LocalBloom(slices=7), [0, 0]
-    for page in map(str, range(1_000)):
-        for url in ("home", page):
-            new[0] += url == "home" and url not in cache
-            if url not in cache:
-                cache[url] = True
-            new[1] += seen.add(url) and url == "home"
-    assert [10, 1] == new
-
-
-@pytest.mark.parametrize("kind", ["moka_py.Moka", "theine.Cache"])
-def test_a_tinylfu_cache_that_is_full_does_not_take_new_urls(kind: str) -> None:
-    """spiceai#12938. Whose URLs are all set once: nearly all of the last ones are missing, and would be fetched again."""
-    cache, seen, last = load_object(kind)(1_000), LocalBloom(slices=7), range(9_500, 10_000)
-    for page in map(str, range(10_000)):
-        cache.set(page, "seen")
-        seen.add(page)
-    # theine gives a pair.
-    assert sum(cache.get(str(page)) in ("seen", ("seen", True)) for page in last) < 100
-    assert all(str(page) in seen for page in last)
-
-
-def test_a_rocksdb_with_a_ttl_drops_all_once_it_is_opened_again(tmp_path: Path) -> None:
-    """RocksDict#56. However young it is, at a compaction, which comes by itself."""
-    import rocksdict  # noqa: PLC0415 - only needed here
-
-    def compacted(name: str, openings: int) -> bool:
-        ttl = rocksdict.AccessType.with_ttl(604_800)
-        for opening in range(openings):
-            database = rocksdict.Rdict(str(tmp_path / name), access_type=ttl)
-            if not opening:
-                database[URL] = "seen"
-            if opening == openings - 1:
-                database.compact_range(None, None)
-            found = URL in database
-            database.close()
-        return found
-
-    assert [True, False] == [compacted("once", 1), compacted("again", 3)]
