@@ -57,7 +57,7 @@ def _at_line(number: int, work: Callable[[], Any], reached: list[Thread]) -> Any
     ("capacity", "every"),
     [(None, 3), *(pytest.param(capacity, 1, marks=pytest.mark.check) for capacity in (None, 10))],
 )
-def test_no_item_is_lost_whenever_another_thread_goes_on_while_a_slice_begins(
+def test_no_item_is_lost_between_threads_while_a_slice_begins(
     clockwork: Any, open_one: Callable[..., TimeBloom], capacity: int | None, every: int
 ) -> None:
     """Two threads of an object add to a new slice. One waits before a line, each in its turn, until the other has its answers."""
@@ -87,7 +87,7 @@ def test_no_item_is_lost_whenever_another_thread_goes_on_while_a_slice_begins(
 @pytest.mark.parametrize(
     ("before", "now"), [("03 00:00", "04 00:00"), ("04 12:00", "03 12:00")], ids=["behind", "ahead"]
 )
-def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
+def test_an_item_goes_into_the_servers_current_slice(
     clockwork: Any, open_one: Callable[..., TimeBloom], verb: str, before: str, now: str
 ) -> None:
     """The client believes that another slice is current, because a slice begins just now, or the clock was set back."""
@@ -101,7 +101,7 @@ def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
     assert f"201906{now[:2]}" == found.label
 
 
-def test_a_late_reply_does_not_set_the_estimate_of_the_servers_clock_back() -> None:
+def test_a_late_reply_does_not_set_the_servers_clock_back() -> None:
     """Otherwise the local cache would go on answering for a slice that has ended."""
     clock, asked = ServerClock(), time.monotonic_ns() // 1_000_000
     told = clock.now()
@@ -114,7 +114,7 @@ def test_a_late_reply_does_not_set_the_estimate_of_the_servers_clock_back() -> N
 
 
 @pytest.mark.parametrize("moved", [["time_ns"], ["time_ns", "monotonic_ns"]])
-def test_the_first_call_of_a_process_that_was_frozen_over_midnight_is_right(
+def test_a_process_that_was_frozen_over_midnight_answers_right(
     clockwork: Any,
     open_one: Callable[..., TimeBloom],
     monkeypatch: pytest.MonkeyPatch,
@@ -131,7 +131,7 @@ def test_the_first_call_of_a_process_that_was_frozen_over_midnight_is_right(
     assert seen.add("a")
 
 
-def test_a_clock_that_is_set_back_leaves_the_estimate_of_the_servers_clock_as_it_is(
+def test_a_client_whose_clock_goes_back_knows_the_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, earlier = ServerClock(), time.time_ns() - 10**12
@@ -154,7 +154,7 @@ def test_the_oldest_of_many_slices_is_looked_at(
     assert found.label == "20190603T000000"
 
 
-def test_the_state_drops_counts_of_parts_that_have_left_the_window(
+def test_the_state_drops_counts_of_slices_that_have_left(
     clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
     seen = open_one(slices=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import re
@@ -11,8 +10,8 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
@@ -25,7 +24,6 @@ import redis
 from tbloom import AsyncTimeBloom, TBloomError
 from tests.helpers.documents import ROOT
 from tests.helpers.localredis import free_port
-from tests.helpers.making import missing
 from tests.helpers.website import Handler, served
 
 pytestmark = pytest.mark.check
@@ -103,7 +101,7 @@ def test_a_graph_is_traversed_once(own_url: str) -> None:
     assert len(visited) - 20 <= int(line.rpartition(" ")[2]) <= len(visited)
 
 
-def test_pages_at_their_own_pace_are_fresher_than_at_one_interval() -> None:
+def test_pages_at_their_own_pace_are_fresher() -> None:
     """With as many fetches, and half as many changes again are seen or nearly so. The simulation's figures are the recipe's."""
     recipe = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     figures = [re.findall(r"\d[\d.]*%?", line) for line in output(start("revisit.py"))]
@@ -137,7 +135,7 @@ class Pages(Handler):
         self.answer(200, "".join(f'<a href="{link}#top">{link}</a>' for link in links).encode())
 
 
-def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
+def test_crawlers_fetch_every_page_though_some_are_ended(own_url: str) -> None:
     requests: list[int] = []
     with served(Pages, requests=requests, broken=()) as server:
         address = f"{server.url}/start"
@@ -244,9 +242,7 @@ def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: 
         assert {"/c.html"} == crawl()
 
 
-def test_each_article_is_fetched_by_one_crawler_also_after_a_restart(
-    own_url: str, tmp_path: Path
-) -> None:
+def test_each_article_is_fetched_by_one_crawler(own_url: str, tmp_path: Path) -> None:
     port = str(free_port())
     site = {"PORT": port, "SITE_URL": f"http://127.0.0.1:{port}/", "REDIS_URL": own_url}
     env = {**os.environ, **site}
@@ -269,11 +265,6 @@ def test_each_article_is_fetched_by_one_crawler_also_after_a_restart(
     assert len({*pages}) == len(pages) > 20
 
 
-def needs(library: str) -> None:
-    if importlib.util.find_spec(library) is None:
-        missing(library)
-
-
 class Flaky(Handler):
     """Pages that link to each other; ``/bad`` has an answer from its fifth request on."""
 
@@ -286,7 +277,6 @@ class Flaky(Handler):
 
 def test_crawlee_fetches_each_page_once(own_url: str) -> None:
     """In whichever crawl it is met; and again if it could not be fetched."""
-    needs("crawlee")
     with served(Flaky, asked=Counter[str]()) as server:
 
         def crawl(page: str) -> set[str]:
@@ -301,73 +291,63 @@ def test_crawlee_fetches_each_page_once(own_url: str) -> None:
     assert {"/": 1, "/a": 1, "/bad": 5} == server.asked
 
 
-def test_a_celery_task_is_done_once_though_a_worker_is_killed(
-    own: redis.Redis, own_url: str
-) -> None:
+def killed_once(url: str, *words: str, ends: Callable[[], Any]) -> None:
+    """Run a worker until something is so, and kill it with its children."""
+    with subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=EXAMPLES, start_new_session=True,
+        env={**os.environ, "REDIS_URL": url, "SESSION_TTL": "2"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as worker:  # fmt: skip
+        while not ends():
+            sleep(0.05)
+        os.killpg(worker.pid, signal.SIGKILL)
+
+
+def test_a_celery_task_is_done_once_though_workers_die(own: redis.Redis, own_url: str) -> None:
     """In the middle of its tasks. Calls that are made twice, or come later, do nothing."""
-    needs("celery")
     own.flushall()
     orders = [f"order {i}" for i in range(4)]
     output(start("celery_once.py", *orders, *orders, url=own_url))
-    command = [sys.executable, "-m", "celery", "-A", "celery_once", "worker", "--concurrency", "2"]
-    worker = partial(
-        subprocess.Popen, command, cwd=EXAMPLES, start_new_session=True,
-        env={**os.environ, "REDIS_URL": own_url, "SESSION_TTL": "2"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    with worker() as killed:
-        while not own.llen("asked"):
-            time.sleep(0.05)
-        os.killpg(killed.pid, signal.SIGKILL)
-    with worker() as other:
-        while own.llen("paid") < len(orders) or own.llen("celery") or own.hlen("unacked"):
-            time.sleep(0.2)
-        os.killpg(other.pid, signal.SIGKILL)
+    words = ("celery", "-A", "celery_once", "worker", "--concurrency", "2")
+    killed_once(own_url, *words, ends=lambda: own.llen("asked"))
+    killed_once(
+        own_url,
+        *words,
+        ends=lambda: (
+            not (own.llen("paid") < len(orders) or own.llen("celery") or own.hlen("unacked"))
+        ),
+    )
     assert sorted(map(str.encode, orders)) == sorted(own.lrange("paid", 0, -1))
     # The killed one was at work on two at most.
     assert len(orders) < own.llen("asked") <= len(orders) + 2
 
 
-def test_an_rq_job_is_done_once_though_it_fails_or_its_worker_is_killed(
-    own: redis.Redis, own_url: str
-) -> None:
+def test_an_rq_job_is_done_once_though_workers_die(own: redis.Redis, own_url: str) -> None:
     """django-rq#517, arq#167. Enqueued twice, and once more after each of the two; a failure does not refuse its key, as ``unique=True`` does."""
-    needs("rq")
     from rq import Queue  # noqa: PLC0415 - as below
     from rq.exceptions import DuplicateJobError  # noqa: PLC0415
 
     own.flushall()
     enqueue = partial(start, "rq_once.py", url=own_url)
-    worker = partial(
-        subprocess.Popen,
-        [sys.executable, "-m", "rq.cli", "worker", "--with-scheduler", "--url", own_url],
-        cwd=EXAMPLES, start_new_session=True, env={**os.environ, "REDIS_URL": own_url, "SESSION_TTL": "2"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    work = partial(killed_once, own_url, "rq.cli", "worker", "--with-scheduler", "--url", own_url)
     orders = [f"order {i}" for i in range(3)]
     own.set("closed", "")
     output(enqueue(*orders, *orders))
-    with worker() as killed:
-        while own.llen("asked") < len(orders):
-            time.sleep(0.05)
-        own.delete("closed")
-        while not own.llen("paid"):
-            time.sleep(0.05)
-        os.killpg(killed.pid, signal.SIGKILL)
+
+    def has_paid() -> bool:
+        if own.llen("asked") >= len(orders):
+            own.delete("closed")
+        return bool(own.llen("paid"))
+
+    work(ends=has_paid)
     output(enqueue(*orders))
-    with worker() as other:
-        while own.llen("paid") < len(orders) or own.llen("rq:queue:default"):
-            time.sleep(0.2)
-        os.killpg(other.pid, signal.SIGKILL)
+    work(ends=lambda: own.llen("paid") >= len(orders) and not own.llen("rq:queue:default"))
     assert sorted(map(str.encode, orders)) == sorted(own.lrange("paid", 0, -1))
     own.set("closed", "")
     jobs = Queue(connection=own)
     unique = partial(jobs.enqueue, "rq_once.charge", "other", job_id="other", unique=True)
     unique()
-    with worker() as other:
-        while own.zscore("rq:failed:default", "other") is None:
-            time.sleep(0.2)
-        os.killpg(other.pid, signal.SIGKILL)
+    work(ends=lambda: own.zscore("rq:failed:default", "other") is not None)
     with pytest.raises(DuplicateJobError):
         unique()
 
@@ -407,7 +387,7 @@ async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str
 
 
 @pytest.mark.filterwarnings("ignore:Using `httpx` with")
-def test_a_filter_of_an_application_is_made_in_its_event_loop(
+def test_an_application_makes_its_filter_in_its_event_loop(
     own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each TestClient has an event loop of its own; a filter that two use refuses the second one, and says why."""
@@ -436,7 +416,7 @@ def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -
         own.xadd("events", {"id": event})
     killed, *others = [start("stream_consumer.py", f"{i}", url=own_url) for i in range(3)]
     while own.llen("acted") < 300:
-        time.sleep(0.005)
+        sleep(0.005)
     killed.kill()
     killed.communicate()
     for process in others:
