@@ -97,11 +97,13 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
-        self._wait()
+        self._end()
 
-    def _wait(self) -> None:
+    def _end(self) -> None:
+        """Make no more calls, and wait for the end of the process."""
         if not self.has_ended:
             with suppress(EOFError, ConnectionError):
+                self._calls.send(None)
                 while True:
                     self._calls.recv_bytes()
             self._calls.close()
@@ -109,13 +111,12 @@ class Forked:
 
     def answer(self) -> Any:
         """What the call answers, or None where the process was killed."""
-        if self.has_ended:
-            return None
+        answer = None
         try:
-            answer = self._calls.recv()
+            if not self.has_ended:
+                answer = self._calls.recv()
         except (EOFError, ConnectionError):
-            answer = None
-            self._wait()
+            self._end()
         except BaseException:  # pytest-timeout's
             self.kill()
             raise
@@ -127,9 +128,7 @@ class Forked:
     def result(self) -> Any:
         """The same, once the process has ended."""
         answer = self.answer()
-        if not self.has_ended:
-            self._calls.send(None)
-            self._wait()
+        self._end()
         return answer
 
 
