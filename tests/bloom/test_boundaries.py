@@ -55,7 +55,7 @@ def _at_line(number: int, work: Callable[[], Any], reached: list[Thread]) -> Any
 
 @pytest.mark.parametrize(
     ("capacity", "every"),
-    [(None, 3), *(pytest.param(capacity, 1, marks=pytest.mark.check) for capacity in (None, 10))],
+    [(None, 12), *(pytest.param(capacity, 1, marks=pytest.mark.check) for capacity in (None, 10))],
 )
 def test_no_item_is_lost_between_threads_while_a_slice_begins(
     clockwork: Any, open_one: Callable[..., TimeBloom], capacity: int | None, every: int
