@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Processes, each with a Redis of its own: as many as cores, and at least six, because tests often wait.
 FORKS := --forks auto
 
-.PHONY: help demo test check accounts others oldest newest $(SUPPORTED:%=python-%) peers faults docs lint format dist bench clean
+.PHONY: help demo test check accounts others oldest newest $(SUPPORTED:%=python-%) peers docs lint format dist bench clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,8 +32,8 @@ test: $(VENV)/.test ## Every promise once; two to four minutes on two cores. ARG
 check: $(VENV)/.test $(VENV)/.check ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 	$(MAKE) --no-print-directory -j2 --output-sync accounts others
 
-accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed; in `make check`, beside its other tests.
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest --forks 2 tests/contract/test_races.py tests/scrapy/test_soak.py -k the_accounts $(ARGS)
+accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed; in `make check`, beside its other tests. MINUTES=60: longer.
+	TBLOOM_FAULTS=$(or $(MINUTES),10) $(BIN)/python -m pytest --forks 2 -m check tests/contract/test_races.py tests/scrapy/test_soak.py $(ARGS)
 
 others: $(VENV)/.check
 	$(MAKE) --no-print-directory oldest
@@ -53,9 +53,6 @@ $(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
 
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)
-
-faults: $(VENV)/.test ## All of the contract, long; a quarter of an hour. ARGS="-k the_accounts": its three minutes of chaos.
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/contract $(ARGS)
 
 docs: $(VENV)/.docs ## The site, for build/docs/index.html in a browser; a warning is an error.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build $(ARGS)

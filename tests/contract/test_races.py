@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import product
 from multiprocessing.pool import Pool
@@ -20,28 +20,18 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-import redis
 
 from tbloom import Claim
 from tbloom.engine.flow import chunks
-from tests.helpers.account import (
-    FULL,
-    NO_ANSWER,
-    PARAMETERS,
-    Account,
-    Hasty,
-    insist,
-    names,
-    new_seed,
-    pieces,
-)
+from tests.helpers.account import NO_ANSWER, PARAMETERS, Account, names, pieces
 from tests.helpers.flows import flow_of, lose
+from tests.helpers.harm import CUTS, FORGETS, HARM, KILLED, MINUTES, STANDS, new_seed
 from tests.helpers.localredis import OLDEST, LocalRedis, again_and_again
 from tests.helpers.making import in_child, needed
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
-NUMBER = 20_000 if FULL else 4500  # 4,097 make a distinct counter's bitmap
+NUMBER = 4500  # 4,097 make a distinct counter's bitmap
 
 
 def _added_by_a_process(kind: str, url: str, name: str, items: list[str], seed: int) -> list[str]:
@@ -73,7 +63,7 @@ def test_of_processes_that_add_the_same_items_one_gets_new(
         assert len(items) == store.held(seen)
 
 
-def test_forks_that_go_on_with_one_object_are_clients_of_their_own(
+def test_forks_that_share_an_object_are_clients_of_their_own(
     store: Store, url: str, name: str
 ) -> None:
     """Also of answers that were lost: these are the parent's."""
@@ -91,8 +81,10 @@ def test_forks_that_go_on_with_one_object_are_clients_of_their_own(
     assert 6000 == store.held(seen)
 
 
-#: In full three minutes. Each round has stores of its own.
-ROUNDS, SECONDS = (8, 20.0) if FULL else (4, 3.0)
+#: Each round has stores of its own.
+ROUNDS, SECONDS = max(4, round(0.8 * MINUTES)), min(20.0, 6 * MINUTES)
+#: What happens to the server, and how often.
+HARMS = {KILLED: 2, STANDS: 1, FORGETS: 6, CUTS: 11}
 #: So small that the filter grows.
 CAPACITY = 1000
 TIMEOUT, LATE = "?socket_timeout=0.4", 0.8
@@ -102,6 +94,24 @@ RETRY_FOR = 60.0
 TASKS_ASK_AGAIN = *NO_ANSWER, TimeoutError
 #: New items a second, and how many of them are offered at the same time.
 RATE, AT_ONCE = 200, 400
+
+
+def _insist(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Makes a call until it is answered."""
+    while True:
+        with suppress(*NO_ANSWER):
+            return call(*arguments)
+
+
+class _Hasty:
+    """An asyncio store some of whose calls are cancelled after a moment."""
+
+    def __init__(self, seen: Any, rng: random.Random) -> None:
+        self._seen, self._rng = seen, rng
+
+    def __getattr__(self, verb: str) -> Callable[[Any], Any]:
+        limit = self._rng.choice((0.001, 0.01, *[None] * 8))
+        return lambda items: asyncio.wait_for(getattr(self._seen, verb)(items), limit)
 
 
 def _parameters(store: Store) -> dict[str, Any]:
@@ -134,9 +144,7 @@ async def _add_from_tasks(
             await account.offer_async(seen, items, repeat_on=TASKS_ASK_AGAIN)
 
     async with open_one(driver="async", retry_for=0) as seen:
-        rng = random.Random(seed)
-        limits = 0.001, 0.01, *[None] * 8
-        hasty = Hasty(seen, lambda: rng.choice(limits))
+        hasty = _Hasty(seen, random.Random(seed))
         await asyncio.gather(*(add(hasty, _offers(seed + i, began)) for i in range(6)))
         # What is pending; in pieces, because no call of many would end between two faults.
         await add(seen, chunks([*account.offered], 300))
@@ -147,11 +155,11 @@ def _claim(seen: Any, account: Account, seed: int, began: float) -> None:
     rng = random.Random(seed)
     for item, *_ in _offers(seed, began):
         claimed = item.replace("item", "claimed")
-        match insist(seen.claim, claimed):
+        match _insist(seen.claim, claimed):
             case Claim.NEW if rng.random() < 0.2:
-                insist(seen.release, claimed)
+                _insist(seen.release, claimed)
             case Claim.NEW:
-                insist(seen.commit, claimed)
+                _insist(seen.commit, claimed)
                 account.note([claimed], [True])
             case Claim.SEEN:
                 account.note([claimed], [False])
@@ -181,15 +189,8 @@ def _crowd(url: str, name: str, seed: int, accounts: dict[Store, Account]) -> No
 def _disturb(server: LocalRedis, rng: random.Random) -> None:
     """Waits a moment, and then harms all clients."""
     sleep(rng.uniform(0.05, 0.5))
-    with redis.Redis.from_url(server.url) as admin:
-        match rng.randrange(10):
-            case 0:
-                server.kill()
-                server.restart()
-            case 1 | 2 | 3:
-                admin.script_flush()
-            case _:
-                admin.client_kill_filter(_type="normal", skipme=True)
+    [what] = rng.choices([*HARMS], [*HARMS.values()])
+    HARM[what](server, rng.uniform(0, 0.5))
 
 
 def _check(store: Store, account: Account, url: str, name: str) -> None:

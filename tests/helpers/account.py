@@ -1,13 +1,11 @@
-"""The exact account in which every test of this folder ends."""
+"""The exact account in which tests of faults end."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,19 +13,10 @@ import redis
 
 from tbloom import TimeBloom
 
-#: `make faults`; else the short form.
-FULL = os.environ.get("TBLOOM_FAULTS") == "full"
 #: (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 200_000, "error_rate": 1e-9, "slices": 2}
 #: What a client raises when its resends were in vain, or when it has none.
 NO_ANSWER = (redis.ConnectionError, redis.TimeoutError)
-
-
-def new_seed() -> int:
-    """One to be printed with a failure; TBLOOM_SEED gives the same again."""
-    seed = int(os.environ.get("TBLOOM_SEED") or random.randrange(1 << 32))
-    print(f"TBLOOM_SEED={seed}")
-    return seed
 
 
 def names(number: int, kind: str = "item") -> list[str]:
@@ -43,23 +32,6 @@ def pieces(items: list[str], seed: int) -> list[list[str]]:
         for start in range(0, len(items), 300)
         for piece in ([shuffled[start]], shuffled[start + 1 : start + 300])
     ]
-
-
-def insist(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Makes a call until it is answered."""
-    while True:
-        with suppress(*NO_ANSWER):
-            return call(*arguments)
-
-
-class Hasty:
-    """An asyncio store whose calls are cancelled after the time (s) that ``limit`` gives, or, for None, are not."""
-
-    def __init__(self, seen: Any, limit: Callable[[], float | None]) -> None:
-        self._seen, self._limit = seen, limit
-
-    def __getattr__(self, verb: str) -> Callable[[Any], Any]:
-        return lambda items: asyncio.wait_for(getattr(self._seen, verb)(items), self._limit())
 
 
 class Account:

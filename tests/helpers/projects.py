@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -23,9 +24,10 @@ SHARED = "scrapy_redis.scheduler.Scheduler"
 #: A crawl that would spin ends by these. (On a busy machine, a good one may need a minute.)
 LIMITS = {"CLOSESPIDER_PAGECOUNT": 300, "CLOSESPIDER_TIMEOUT": 300}
 
-#: What a path is answered with, time after time, and then as the last time: a status, a body (with SITE for its address), the path
-#: that it redirects to, or None, where the connection is cut. Without an entry: 200.
-Answers = Mapping[str, Sequence[int | str | bytes | None]]
+#: What a path is answered with, time after time, and then as the last time: a status, a body (with SITE for its address), the URL
+#: that it redirects to (with PORT for the site's), or None, where the connection is cut; in a tuple behind the seconds that it takes.
+#: Without an entry, as the path "": 200.
+Answers = Mapping[str, Sequence[Any]]
 
 
 class Site(Handler):
@@ -40,12 +42,16 @@ class Site(Handler):
         before = sum(asked == path for _, asked in self.server.asked)
         number = self.server.number
         self.server.asked.append((self.headers["User-Agent"] if number is None else number, path))
-        answers = self.server.answers.get(path) or [200]
+        answers = self.server.answers.get(path) or self.server.answers.get("") or [200]
         answer = answers[min(before, len(answers) - 1)]
+        if isinstance(answer, tuple):
+            time.sleep(answer[0])
+            answer = answer[1]
         if answer is None:
             self.close_connection = True
         elif isinstance(answer, str):
-            self.answer(308 if length else 302, Location=answer)  # a body goes along
+            url = answer.replace("PORT", str(self.server.server_port))
+            self.answer(308 if length else 302, Location=url)  # a body goes along
         elif isinstance(answer, bytes):
             is_xml = answer.startswith(b"<?xml")
             answer = answer.replace(b"SITE", self.server.url.encode())

@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import warnings
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import scrapy
@@ -19,14 +18,96 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
-from scrapy.http import HtmlResponse, Response
+from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.pipelines.files import FilesPipeline
 
-from tests.helpers import crawl
 from tests.helpers.crawl import Part
-from tests.helpers.setupcrawl import SHARED, TARGET, Follows, Setup
+from tests.helpers.projects import SHARED, Answers, Project, crawl_in_turn
 
 Output = Iterator[Any]
+#: The page that something befalls.
+TARGET = "/p/3"
+#: "done, local": without a server.
+MARKS = ("scheduled", "done", "done, local")
+
+
+class Follows(Project):
+    """Follows all links from page 0 on; each page is an item. A set-up changes what is done with the target."""
+
+    #: The errback of all requests.
+    failed: Any = None
+    #: How often the target has been parsed.
+    visits = 0
+
+    def links(self) -> Output:
+        yield self.request("/p/0")
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        return super().request(path[1:], errback=self.failed, **more)
+
+    def parse(self, response: Response) -> Any:
+        if not is_target(response):
+            return self.page(response)
+        self.visits += 1
+        return self.target(response)
+
+    def page(self, response: Response) -> Output:
+        yield {"page": urlsplit(response.url).path}
+        yield from self.follow(response)
+
+    def follow(self, response: Response) -> Iterator[scrapy.Request]:
+        if isinstance(response, TextResponse):
+            yield from map(self.request, response.css("a::attr(href)").getall())
+
+    def target(self, response: Response) -> Any:
+        return self.page(response)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a project may have, and what becomes of the pages of a small site."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    spider: type[Follows] = Follows
+    #: What the site answers paths with; 200 stands for a page with links.
+    surprises: Answers = field(default_factory=dict)
+    pages: int = 12
+    #: How long an answer takes (seconds).
+    seconds: float = 0.0
+    #: The pages that are left to the next crawl.
+    left: Iterable[str] = ()
+    #: How many crawlers there are at a time.
+    crawlers: int = 1
+    #: How often a page may be asked for beyond what Scrapy's own filter does.
+    again: int = 0
+
+    def paths(self) -> list[str]:
+        """The pages that links lead to."""
+        return [f"/p/{number}" for number in range(self.pages)]
+
+    def answers(self) -> Answers:
+        """Those of its site: page 0 has links to all pages, and each other page to the first 12."""
+
+        def links(paths: Iterable[str]) -> bytes:
+            return "".join(f"<a href='{path}'>a page</a>\n" for path in paths).encode()
+
+        usual, all_ = links(self.paths()[:12]), links(self.paths())
+        rules = f"User-agent: *\nDisallow: {TARGET}\n".encode()
+        answers = {"": [200], "/p/0": [all_], "/robots.txt": [rules], **self.surprises}
+        return {
+            path: [(self.seconds, usual if answer == 200 else answer) for answer in some]
+            for path, some in answers.items()
+        }
+
+    def works_with(self, mark: str) -> bool:
+        """Whether the mark works with it: "done, local" is for one process at a time, and "done" needs no queue in Redis."""
+        if mark == "done, local" and self.crawlers > 1:
+            return False
+        return mark == "scheduled" or self.settings.get("SCHEDULER") != SHARED
+
+    def not_marked(self, mark: str) -> set[str]:
+        """The pages that are not marked, because they or their items failed."""
+        return set() if mark == "scheduled" else {*self.left}
 
 
 async def download(crawler: Crawler, request: scrapy.Request) -> Any:
@@ -143,6 +224,11 @@ def ignores(_: Part, request: Any) -> None:
         raise IgnoreRequest
 
 
+def sets_cookie(_: Part, request: Any, response: Any) -> Response:
+    """As sites do."""
+    return response.replace(headers={**response.headers, "Set-Cookie": "visit=1"})  # type: ignore[no-any-return]
+
+
 def through_dead_proxy(_: Part, request: Any) -> Any:
     """Each attempt has a proxy of its own, and a request."""
     if "proxy" not in request.meta:
@@ -235,8 +321,7 @@ def starts_of_old(_: Part, start_requests: Any, spider: Any) -> Any:
 
 
 def old_start(of: Follows) -> Output:
-    of.noting.errors = of.errors
-    yield of.request("/p/0")
+    yield from of.links()
 
 
 def raises_at_input(_: Part, response: Any) -> None:
@@ -282,27 +367,27 @@ def yields_another(of: Follows, response: Response) -> Output:
 # What spiders do with every page.
 def links_with(meta: Callable[[Response], dict[str, Any]]) -> Callable[..., Output]:
     def links(of: Follows, response: Response) -> Output:
-        for link in Follows.links(of, response):
+        for link in Follows.follow(of, response):
             yield link.replace(meta=meta(response))
 
     return links
 
 
 def links_twice(of: Follows, response: Response) -> Output:
-    for link in Follows.links(of, response):
+    for link in Follows.follow(of, response):
         yield from (link, link)
 
 
 def links_offsite(of: Follows, response: Response) -> Output:
-    for link in Follows.links(of, response):
+    for link in Follows.follow(of, response):
         yield link
         yield link.replace(url=link.url.replace("127.0.0.1", "localhost"))
 
 
 def with_files(of: Follows, response: Response) -> Output:
-    path = response.url.removeprefix(of.site)
-    yield {"page": path, "file_urls": [f"{of.site}/file{path}"]}
-    yield from of.links(response)
+    path = urlsplit(response.url).path
+    yield {"page": path, "file_urls": [response.urljoin(f"/file{path}")]}
+    yield from of.follow(response)
 
 
 async def parses_later(of: Follows, response: Response) -> AsyncIterator[Any]:
@@ -373,7 +458,7 @@ async def hands_on_another(part: Part, item: Any) -> Any:
 
 async def downloads(part: Part, item: Any) -> Any:
     crawler = part.crawler
-    media = scrapy.Request(f"{crawler.spider.site}/media{item['page']}", meta=item["meta"])
+    media = scrapy.Request(f"{crawler.spider.site}media{item['page']}", meta=item["meta"])
     await download(crawler, media)
     return item
 
@@ -385,9 +470,9 @@ async def is_cancelled(_: Part, item: Any) -> Any:
 
 
 def with_meta(of: Follows, response: Response) -> Output:
-    page = response.url.removeprefix(of.site)
+    page = urlsplit(response.url).path
     yield {"page": page, "meta": dict(response.meta), "response": response}
-    yield from of.links(response)
+    yield from of.follow(response)
 
 
 COPIES = links_with(lambda response: dict(response.meta))
@@ -422,10 +507,10 @@ HTTP = {
     "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=("/p/4",)),
     # Both count as done, each because of the other one.
     "redirect in a circle": Setup(surprises={TARGET: ["/p/4"], "/p/4": [TARGET]}),
-    "redirect to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"]), surprises={TARGET: ["http://localhost:{port}/q"]}),
-    "links to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"], links=links_offsite)),
+    "redirect to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"]), surprises={TARGET: ["http://localhost:PORT/q"]}),
+    "links to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"], follow=links_offsite)),
     "robots.txt": Setup({"ROBOTSTXT_OBEY": True}),
-    "cookies": Setup(spider=spider(links=COOKIES), surprises={TARGET: [500, 200]}),
+    "cookies": Setup(downloader(900, process_response=sets_cookie), spider=spider(follow=COOKIES), surprises={TARGET: [500, 200]}),
     "HTTP cache": Setup(CACHED, surprises={TARGET: [500, 200]}),
     "AutoThrottle": Setup(THROTTLED),
 }  # fmt: skip
@@ -455,8 +540,8 @@ SPIDERS = {
     "asks again by get_retry_request": at_target(retries),
     "asks again by replace": at_target(retries_by_hand),
     "asks again and yields an item, which fails": at_target(retries_with_item, settings=pipeline(raises_for_target), left=T),
-    "copies meta, past the filter": Setup(spider=spider(links=COPIES, target=yields_another)),
-    "each link twice": Setup(spider=spider(links=links_twice)),
+    "copies meta, past the filter": Setup(spider=spider(follow=COPIES, target=yields_another)),
+    "each link twice": Setup(spider=spider(follow=links_twice)),
     "async callback raises": Setup(spider=spider(parse=raises_later), left=T),
     "async callback downloads": Setup(spider=spider(parse=downloads_inline)),
 }  # fmt: skip
@@ -485,51 +570,30 @@ _SETTINGS = {
     "REDIRECT_MAX_TIMES": 3,
     "RETRY_ENABLED": True,
     "RETRY_TIMES": 1,
-    # An endless crawl ends, and so does one that hangs.
     "CLOSESPIDER_PAGECOUNT": 1000,
-    "CLOSESPIDER_TIMEOUT": 60,
 }
 
 
-class Keep(Part):
-    """The last pipeline: writes each item's page to a file at once, so that it is there whatever becomes of the crawl."""
+class Result(NamedTuple):
+    """What has become of a set-up's crawls."""
 
-    def process_item(self, item: Any) -> Any:
-        with Path(self.crawler.spider.items).open("a", encoding="utf-8") as file:
-            file.write(f"{item['page']}\n")
-        return item
-
-
-class _Log(logging.Handler):
-    """Notes errors, for the crawl that runs."""
-
-    errors: list[str]
-
-    def emit(self, record: logging.LogRecord) -> None:
-        kind = record.exc_info[0] if record.exc_info else None
-        what = kind.__name__ if kind else ""
-        is_ours = record.name.startswith("tbloom.")
-        self.errors.append(f"{record.name}: {record.getMessage() if is_ours else what}")
+    requests: list[str]
+    items: list[str]
+    #: How crawls ended; what the log has with the level ERROR: tbloom's lines, and others' loggers; and the exceptions of callbacks.
+    ends: list[str]
 
 
-def crawl_all(jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Crawls in this process, one after the other; how each ended, as ``crawl.run`` tells it, and with its errors."""
-    warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
-    log = _Log(logging.ERROR)
-    logging.getLogger().addHandler(log)
-    rounds = []
-    for job in jobs:
-        setup = SETUPS[job["name"]]
-        settings = {**_SETTINGS, **setup.settings, **job["settings"]}
-        for name, value in settings.items():
-            if isinstance(value, str):
-                settings[name] = value.replace("FOLDER", job["folder"])
-        settings["ITEM_PIPELINES"] = {**settings.get("ITEM_PIPELINES", {}), Keep: 900}
-        spider = type("OfSetup", (setup.spider,), {"custom_settings": settings})
-        arguments = {"site": job["site"], "items": job["items"], "noting": log, "errors": []}
-        rounds.append([(spider, arguments)])
-    ends = crawl.run(rounds)
-    return [
-        {**end, "errors": arguments["errors"]}
-        for end, [(_, arguments)] in zip(ends, rounds, strict=True)
-    ]
+def crawl(name: str, settings: dict[str, Any], folder: str, port: int) -> Result:
+    """The crawls of this set-up, with these settings besides."""
+    setup = SETUPS[name]
+    known = {**_SETTINGS, **setup.settings, **settings}
+    for key, value in known.items():
+        if isinstance(value, str):
+            known[key] = value.replace("FOLDER", folder)
+    crawls = crawl_in_turn([(setup.spider,) * setup.crawlers], setup.answers(), known, port)
+    errors = [line for line in crawls[0].log if line.startswith("ERROR")]
+    ends = [error if error.startswith("ERROR tbloom") else error.partition(":")[0] for error in errors]
+    for end in crawls:
+        ends += [end.reason, *(stat for stat in end.stats if stat.startswith("spider_exceptions/"))]
+    fetched = [path for end in crawls for path in end.fetched]
+    return Result(fetched, [item["page"] for end in crawls for item in end.items], sorted(ends))
