@@ -592,7 +592,9 @@ def crawl(name: str, settings: dict[str, Any], folder: str, port: int) -> Result
             known[key] = value.replace("FOLDER", folder)
     crawls = crawl_in_turn([(setup.spider,) * setup.crawlers], setup.answers(), known, port)
     errors = [line for line in crawls[0].log if line.startswith("ERROR")]
-    ends = [error if error.startswith("ERROR tbloom") else error.partition(":")[0] for error in errors]
+    ends = [
+        error if error.startswith("ERROR tbloom") else error.partition(":")[0] for error in errors
+    ]
     for end in crawls:
         ends += [end.reason, *(stat for stat in end.stats if stat.startswith("spider_exceptions/"))]
     fetched = [path for end in crawls for path in end.fetched]

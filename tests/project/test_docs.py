@@ -30,7 +30,7 @@ from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 from tests.helpers.website import served
-from tests.simulation.playing import PLAYED
+from tests.simulation.cases import PLAYED
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 

@@ -128,97 +128,77 @@ class Caller:
             self.question = None
 
 
-def ask(verb: str, item: str, **how: Any) -> Question:
-    """A verb of one item that answers something, or nothing."""
+def ask(
+    verb: str, item: str, *more: Any, told: Any = None, read: Any = lambda got: got, **how: Any
+) -> Question:
+    """A verb of one item. ``told``: what the model is told, if it is not ``how``; ``read``: its answer, from what the verb returned."""
     return Question(
-        verb, {item: how}, lambda s: getattr(s, verb)(item, **how), lambda got: {item: got}
+        verb,
+        {item: how if told is None else told},
+        lambda s: getattr(s, verb)(item, *more, **how),
+        lambda got: {item: read(got)},
     )
 
 
-def ask_many(verb: str, items: Iterable[str], **how: Any) -> Question:
+def ask_many(verb: str, items: Iterable[str], *more: Any, told: Any = None, **how: Any) -> Question:
     """A verb of several items, in one call that answers something of each."""
     all_ = [*items]
     return Question(
         verb,
-        dict.fromkeys(all_, how),
-        lambda s: getattr(s, verb)(all_, **how),
+        dict.fromkeys(all_, how if told is None else told),
+        lambda s: getattr(s, verb)(all_, *more, **how),
         lambda got: dict(zip(all_, got, strict=True)),
     )
 
 
-def of_all(verb: str, items: Iterable[str], *arguments: Any) -> Question:
+def of_all(verb: str, items: Iterable[str], *arguments: Any, **told: Any) -> Question:
     """A verb that is about all items, and answers nothing."""
-    all_ = {item: dict[str, Any]() for item in items}
+    all_ = dict.fromkeys(items, told)
     return Question(
         verb, all_, lambda s: getattr(s, verb)(*arguments), lambda _: dict.fromkeys(all_)
     )
 
 
-#: Is the item new? Is it remembered?
+def _slice_of(interval: Any) -> int | None:
+    return interval and round(interval.start.timestamp() * 1000) // LENGTH
+
+
+#: Is the item new? Is it remembered, and in which slice?
 add, contains = partial(ask, "add"), partial(ask, "contains")
 add_many, contains_many = partial(ask_many, "add_many"), partial(ask_many, "contains_many")
+last_seen = partial(ask, "last_seen", read=_slice_of)
 #: Forgets everything. Keeps the session alive, and repeats what has failed.
 clear, heartbeat = partial(of_all, "clear"), partial(of_all, "_send_heartbeat")
-
-
-def last_seen(item: str) -> Question:
-    """In which slice is it remembered?"""
-    return Question(
-        "last_seen",
-        {item: {}},
-        lambda s: s.last_seen(item),
-        lambda got: {item: got and round(got.start.timestamp() * 1000) // LENGTH},
-    )
 
 
 def import_many(items: Iterable[str], age: int = 0) -> Question:
     """Remembers the items in the slice that was current so many slices before the schedule began."""
     all_, number = [*items], START_MS // LENGTH - age
-    return Question(
-        "import_many",
-        {item: {"slice_": number if age else None} for item in all_},
-        lambda s: s.import_many(all_, label_of(number) if age else None),
-        lambda _: dict.fromkeys(all_),
-    )
+    given = (all_, label_of(number)) if age else (all_,)
+    return of_all("import_many", all_, *given, slice_=number if age else None)
 
 
 def claim(item: str, *, note: bool = False) -> Question:
     """May I work on the item?"""
     how = {"note": item} if note else {}
-    return Question(
-        "claim",
-        {item: {"deaths": 0 if note else None}},
-        lambda s: s.claim(item, **how),
-        lambda got: {item: got},
-    )
+    return ask("claim", item, told={"deaths": 0 if note else None}, **how)
 
 
 def note_history(note: Note) -> Question:
     """Work on the item begins, so that who dies now has died of it."""
-    item = note.text
-    return Question(
-        "note_history",
-        {item: {"deaths": note.deaths}},
-        lambda s: s.note_history({item: History(deaths=note.deaths)}),
-        lambda _: {item: None},
-    )
+    deaths = note.deaths
+    return of_all("note_history", [note.text], {note.text: History(deaths=deaths)}, deaths=deaths)
 
 
 def push(item: str) -> Question:
     """Leaves the item to who takes it. (Its note is the item.)"""
-    return Question("push", {item: {}}, lambda s: s.push(item, item), lambda got: {item: got})
+    return ask("push", item, item)
 
 
 def push_many(items: Iterable[str], *, deaths: int = 0) -> Question:
     """The same of several items, in one call."""
-    all_ = [*items]
-    notes = [Note(item, deaths=deaths) for item in all_]
-    return Question(
-        "push_many",
-        {item: {"deaths": deaths} for item in all_},
-        lambda s: s.push_many(all_, notes),
-        lambda got: dict(zip(all_, got, strict=True)),
-    )
+    notes = [Note(item, deaths=deaths) for item in items]
+    return ask_many("push_many", items, notes, told={"deaths": deaths})
 
 
 def leave(item: str) -> Question:

@@ -10,8 +10,7 @@ from tests.simulation.accounts import LENGTH, SLICES, Account, WindowAccount
 from tests.simulation.callers import add, claim, contains_many, label_of, take
 
 if TYPE_CHECKING:
-    from tests.simulation.cases import Case
-    from tests.simulation.world import World
+    from tests.simulation.world import Case, World
 
 
 def ask_for_pending_answers(world: World) -> None:

@@ -27,8 +27,7 @@ from tests.simulation.callers import Caller, add_many, clear
 from tests.simulation.network import LOST, Link
 
 if TYPE_CHECKING:
-    from tests.simulation.cases import Case
-    from tests.simulation.world import World
+    from tests.simulation.world import Case, World
 
 Moves = dict[str, Callable[[], None]]
 #: Error replies of a server that executes nothing. (A cluster's client asks another node after MOVED, and tells of it only if

@@ -136,10 +136,15 @@ class Player:
         self.network: Network
         self.clients: dict[tuple[str, int], Any] = {}
         self.loop = asyncio.new_event_loop()
-        #: How many schedules were played.
-        self.played = 0
-        #: How many of them were not judged, because too much was possible in them.
+        #: How many schedules were not judged, because too much was possible in them.
         self.undecided = 0
+
+    def client_of(self, number: int, *, is_async: bool) -> Any:
+        """The client of the object with this number, which is kept from schedule to schedule."""
+        key = ("async" if is_async else "sync", number)
+        if key not in self.clients:
+            self.clients[key] = (AsyncPlayedClient if is_async else PlayedClient)(self)
+        return self.clients[key]
 
 
 class Abandoned(BaseException):

@@ -1,25 +1,31 @@
-"""One schedule: what is played, and by whom."""
+"""One schedule: what is played, and by whom; and the cases, of which schedules are played."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import itertools
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from tests.simulation.accounts import Account
+from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.distinct import dispatcher as distinct_calls
+from tbloom.exact import AsyncExactFilter, ExactFilter
+from tbloom.exact import dispatcher as exact_calls
+from tests.simulation import ends
+from tests.simulation.accounts import SLICES, Account, ExactAccount, WindowAccount
 from tests.simulation.callers import Caller, Question, asking, heartbeat
-from tests.simulation.faults import Moves, possible_faults
-from tests.simulation.network import Abandoned, Link, Network, Request
-from tests.simulation.schedules import Choose
-
-if TYPE_CHECKING:
-    from tests.simulation.network import Player
+from tests.simulation.faults import CODES, Moves, add_event, possible_faults
+from tests.simulation.histories import Undecided
+from tests.simulation.network import Abandoned, Link, Network, Player, Request
+from tests.simulation.playing import Choose
 
 #: More moves are no schedule: somebody asks without end.
 _MOST_MOVES = 2_000
@@ -35,7 +41,7 @@ class World:
         self.server = player.server
         self.network = player.network = Network(self._park, self._user)
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.name = ""
+        self.name = "played"
         #: What the server has saved.
         self.saved: Any = None
         #: The objects that callers use, and others.
@@ -239,3 +245,136 @@ def _unwind(thread: greenlet) -> None:
     """Ends a thread, whatever it still tries."""
     while thread:
         thread.throw(Abandoned)
+
+
+class Played:
+    """A store whose driver asks the player how long it may try again, and whose heartbeats are moves."""
+
+    world: World
+
+    def retry_seconds(self) -> float:
+        return 3600.0 if self.world.tries_again else 0.0
+
+    def _keep_session(self) -> None:
+        """Nothing."""
+
+
+class Kind:
+    """A kind of store, for threads and for tasks; what each has for arguments; its promises, and what is looked at in the end."""
+
+    def __init__(
+        self,
+        sync: type,
+        aio: type,
+        account: Callable[..., Account],
+        end: Callable[[World, Case], None],
+        *,
+        has_mapping: bool = False,
+        **arguments: Any,
+    ) -> None:
+        self.sync, self.aio = (type("Played", (Played, made), {}) for made in (sync, aio))
+        self.account, self.end = account, end
+        self.has_mapping, self.arguments = has_mapping, arguments
+
+
+#: A filter of minutes, an exact filter, and a counter of distinct members.
+BLOOM = Kind(
+    TimeBloom,
+    AsyncTimeBloom,
+    WindowAccount,
+    ends.of_window,
+    granularity="60s",
+    slices=SLICES,
+    capacity=1000,
+    session_ttl=150,
+    shards=1,
+)
+EXACT = Kind(ExactFilter, AsyncExactFilter, ExactAccount, ends.of_exact, ttl=1000)
+DISTINCT = Kind(
+    DistinctCounter, AsyncDistinctCounter, ExactAccount, ends.of_distinct, has_mapping=True
+)
+
+
+#: Kinds of faults (see ``World``).
+CUTS = frozenset({"lost", "late", "again", "error"})
+ALL = CUTS | {"slow", "interrupt", "go on", *CODES}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is played: ``callers``: of each the number of its object, and what it asks; ``arguments``: of each object (``is_kept``: it
+    makes its own connections)."""
+
+    name: str
+    items: str
+    callers: Iterable[tuple[Any, ...]]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    faults: int = 1
+    kinds: frozenset[str] = CUTS
+    events: tuple[str, ...] = ()
+    kind: Kind = BLOOM
+    #: How its schedules end, if not as those of its kind.
+    end: Callable[[World, Case], None] | None = None
+    is_async: bool = False
+    #: Objects claim items: heartbeats are sent while time passes.
+    has_sessions: bool = False
+    #: False: only schedules in found.txt are played of it.
+    is_played: bool = True
+    #: All schedules are played, if there is time.
+    exhaustive: bool = False
+    #: So many items fill a bucket of a store that has some.
+    in_bucket: int = 80
+    #: What is in the store at the beginning.
+    before: Callable[[World, Case], None] | None = None
+
+    def store(self, world: World, number: int) -> Any:
+        """An object of the case's store."""
+        given = {**self.kind.arguments, **self.arguments}
+        is_kept = given.pop("is_kept", False)
+        names = [world.name, f"{world.name}-ids"][: 1 + self.kind.has_mapping]
+        client = world.player.client_of(number, is_async=self.is_async)
+        made: Any = self.kind.aio if self.is_async else self.kind.sync
+        store = made(client, *names, **given, retry_for=1)
+        store.world = world
+        if is_kept:
+            store._own_client()
+        return store
+
+    def play(self, player: Player, choose: Choose) -> World:
+        """Plays one schedule. Raises Broken, with its moves, where a promise is broken."""
+        clock = player.server.clock
+        player.server.begin()
+        random.seed(1)  # the library's choices by chance are the same when it is played again
+        world = World(player, self.kind.account(clock, self.items.split()), self.faults, self.kinds)
+        for module in exact_calls, distinct_calls:
+            module._MAX_ENTRIES = self.in_bucket
+        if self.is_async:
+            world.loop = player.loop
+        try:
+            numbers = range(1 + max(number for number, *_ in self.callers))
+            world.stores = [self.store(world, number) for number in numbers]
+            if self.before:
+                self.before(world, self)
+            world.callers = [
+                Caller(world, chr(ord("A") + at), number, parts)
+                for at, (number, *parts) in enumerate(self.callers)
+            ]
+            for event in self.events:
+                add_event(world, self, event)
+            world.play(choose)
+            (self.end or self.kind.end)(world, self)
+        except Undecided:
+            player.undecided += 1
+        except Exception as error:
+            raise Broken(self, world.log, error) from error
+        finally:
+            world.end()
+        return world
+
+
+class Broken(AssertionError):
+    """A schedule in which a promise is broken."""
+
+    def __init__(self, case: Case, moves: list[str], error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.case, self.moves = case, moves
