@@ -209,7 +209,7 @@ def _check(store: Store, account: Account, url: str, name: str) -> None:
 
 
 @pytest.mark.check
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(60 * MINUTES + 1800)
 def test_the_accounts_are_exact_whatever_happens_at_once(name: str) -> None:
     """Threads and cancelled tasks; a bad network, killed connections, forgotten scripts, a server that dies."""
     binary, options = needed(OLDEST), ("--appendonly", "yes", "--appendfsync", "always")

@@ -312,7 +312,7 @@ def play(server: LocalRedis, folder: Path, dice: random.Random, until: float) ->
 
 
 @pytest.mark.check
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(60 * MINUTES + 1800)
 def test_each_page_is_stored_once_whatever_is_killed(tmp_path: Path) -> None:
     """Again only where a kill or a long outage came between storing and marking it."""
     needed()
