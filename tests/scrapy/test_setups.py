@@ -21,11 +21,16 @@ from tests.helpers.setups import MARKS, SETUPS, Result, Setup
 #: Scrapy's own duplicate filter, in place of the add-on's with a TBLOOM_MARK; and scrapy-redis'.
 OWN, SHARED_FILTER = "own", "scrapy_redis.dupefilter.RFPDupeFilter"
 ERROR_RATE = 1e-9
-IN_ONE_PROCESS = [pair for pair in SETUPS.items() if pair[1].crawlers == 1]
-#: For `make test` and `make oldest`: every sixth of those that one crawler crawls, and where versions of Scrapy differ.
+SINGLE = [name for name, setup in SETUPS.items() if setup.crawlers == 1]
+#: For `make test` and `make oldest`: every sixth of those that one crawler crawls, a pipeline's exception, and where versions of
+#: Scrapy differ.
 SOME = {
-    **dict(IN_ONE_PROCESS[::6]),
-    **{name: one for name, one in IN_ONE_PROCESS if "recover" in name or "start_req" in name},
+    *SINGLE[::6],
+    *(
+        name
+        for name in SINGLE
+        if "pipeline raises" in name or "recover" in name or "start_req" in name
+    ),
 }
 
 
