@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tbloom.pages import PageStore
 from tests.helpers.pagestores import NOON
 
 #: A folder in memory (Linux).
@@ -30,6 +31,12 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[PageStore]:
+    with PageStore(path) as store:
+        yield store
 
 
 @pytest.fixture

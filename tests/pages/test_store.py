@@ -24,12 +24,6 @@ URL = "https://example.com/a"
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=UTC)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[PageStore]:
-    with PageStore(tmp_path / "store") as store:
-        yield store
-
-
 def files(folder: Path) -> dict[str, bytes]:
     """All files of a folder, but the one by which SQLite's processes speak to each other."""
     return {
