@@ -27,6 +27,7 @@ import redis
 from tbloom import ConfigMismatch, TBloomError, TimeBloom
 from tbloom.bloom import transfer
 from tbloom.cli import main
+from tests.cli.test_rights import added, rights
 from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 from tests.helpers.contents import keys_of
@@ -40,7 +41,7 @@ ITEMS = [f"item {i}" for i in range(3000)]
 DAMAGED = "damaged, or not a file by 'tbloom export'; nothing was imported"
 
 
-def test_an_exported_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
+def test_an_export_is_on_the_disk_before_it_replaces_another(
     url: str, filled: TimeBloom, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a crash of the machine may leave neither: the name is written before the bytes."""
@@ -298,23 +299,6 @@ def test_a_restore_that_ends_in_the_middle_installs_nothing(
     client.delete(*left)
 
 
-@pytest.mark.parametrize("pauses", [1, pytest.param(8, marks=pytest.mark.check)])
-def test_ctrl_c_ends_a_restore_at_any_moment(
-    url: str, client: redis.Redis, large: str, pauses: int
-) -> None:
-    """It crashed the interpreter, often while hiredis made the text of a lifetime in ms, after a megabyte: see ``Call.command``."""
-    for pause in range(pauses):
-        words = ["import", "--url", url, large, "--replace", "--quiet"]
-        running = started(*words, text=True)
-        while not client.keys("*:incoming:*") and running.poll() is None:
-            time.sleep(0.001)
-        time.sleep(0.003 * pause)
-        running.send_signal(signal.SIGINT)
-        ended = running.communicate()[1], running.returncode
-        # On a busy machine, it may have ended before.
-        assert ended in {("tbloom: interrupted\n", 130), ("", 0)}
-
-
 @pytest.mark.parametrize(
     "end", ["full disk", pytest.param("Ctrl-C", marks=pytest.mark.check), "kill"]
 )
@@ -342,29 +326,20 @@ def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str)
     assert target.read_bytes() != b"before"
 
 
-def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, file: str) -> None:
+def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, file: str) -> None:
     """The documented ACL with its documented additions, each of which is necessary."""
-    text = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
-    line, *_others = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
-    [extra] = re.findall(r"`tbloom import` needs `(.*?)` too", text)
-    for_restore = extra.split()
-    words = line.replace("NAME", name).replace("PASSWORD", "pw").split()
-
-    def user(more: list[str]) -> str:
-        own.execute_command(*words[:3], "reset", *words[3:], *more)
-        return f"redis://crawler:pw@127.0.0.1:{own.get_connection_kwargs()['port']}"
-
-    with TimeBloom(own, name, capacity=500, shards=2) as seen:
-        seen.add_many(ITEMS)
-    assert main(["export", "--url", user([]), name, file]) == 0
-    for left_out in for_restore:
+    more, given = added("`tbloom import`"), {"capacity": 500, "shards": 2}
+    own.flushall()
+    TimeBloom(own, "news", **given).add_many(ITEMS)
+    assert main(["export", "--url", rights(own, "crawler"), "news", file]) == 0
+    for left_out in more:
         own.flushall()
-        url = user([word for word in for_restore if word != left_out])
+        url = rights(own, "crawler", [word for word in more if word != left_out])
         error = refused(tbloom("import", "--url", url, file, "--quiet"))
         assert re.search(r"permission|can't run", error), error
     own.flushall()
-    assert main(["import", "--url", user(for_restore), file]) == 0
-    assert all(TimeBloom(own, name, capacity=500, shards=2).contains_many(ITEMS))
+    assert main(["import", "--url", rights(own, "crawler", more), file]) == 0
+    assert all(TimeBloom(own, "news", **given).contains_many(ITEMS))
 
 
 def test_what_is_cleared_meanwhile_is_no_export(url: str, name: str) -> None:

@@ -21,11 +21,12 @@ from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit import filters
 from tbloom.metrics import FilterCollector, read_filter
 from tests.bloom.test_fleet import claimed, failed, kill, told
+from tests.cli.test_rights import rights
 from tests.helpers.commands import Serving
+from tests.helpers.documents import ROOT
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import missing, needed
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 DASHBOARD = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
 #: The metrics of the page's table.
@@ -258,9 +259,7 @@ def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
     own.flushall()
     with TimeBloom(own, "news", capacity=1000, shards=3) as seen:
         seen.add_many(map(str, range(3000)))
-    rules = re.search(r"^ACL SETUSER metrics (.*)$", PAGE, re.MULTILINE)[1].replace("PASSWORD", "p")
-    own.execute_command("ACL", "SETUSER", "metrics", *rules.split())
-    url = f"redis://metrics:p@127.0.0.1:{own.get_connection_kwargs()['port']}/0"
+    url = rights(own, "metrics", page="docs/operating.md")
     with Exporter("--url", url) as exporter:
         assert exporter.scrape()[("tbloom_window_items", "news")] == 3000
         assert exporter.end() == (0, [])

@@ -1,4 +1,4 @@
-"""``tbloom watch``: a page of a fleet and its filter, as a program gets it, and as a browser shows it."""
+"""``tbloom queue`` and ``failed`` on terminals of several widths; ``tbloom watch``: a page of a fleet and its filter, as a program gets it, and as a browser shows it."""
 
 from __future__ import annotations
 
@@ -6,48 +6,32 @@ import json
 import re
 import shlex
 import signal
-import struct
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from html import escape, unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from shutil import which
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import redis
 
-from bench import watch_picture
-from tbloom import ExactFilter, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom.claims.fleet import Fleet
-from tbloom.cli.commands.page import Looks
-from tbloom.cli.commands.targets import Target
 from tbloom.cli.kit import formats
 from tests.bloom.test_fleet import claimed, failed, kill, told
+from tests.cli.test_rights import added, rights
 from tests.helpers.browser import in_browser
 from tests.helpers.commands import Serving, refused, screen, tbloom
 from tests.helpers.localredis import OLDEST, LocalRedis
-from tests.helpers.making import missing, needed
+from tests.helpers.making import needed
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = """<img src=x onerror="alert('1')">&amp;"""
 SCRIPT = "<script>document.title='changed'</script>"
 #: What only the request has, and the page must not show.
 SECRET = "hunter2"  # noqa: S105 - it is none
-#: Shows the page in a frame of a phone's width, and measures it.
-PHONE = """<!DOCTYPE html><meta charset="utf-8"><iframe src="page.html" style="border: 0; height: 800px; width: 390px"></iframe><script>
-const frame = document.querySelector("iframe")
-frame.onload = () => {
-    const page = frame.contentDocument
-    const boxes = [...page.querySelectorAll(".scroll")].map((each) => each.scrollWidth > each.clientWidth)
-    const found = {title: page.title, width: page.documentElement.scrollWidth, boxes}
-    document.body.append(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(found)}))
-}
-</script>"""
 
 
 class Page(Serving):
@@ -152,9 +136,7 @@ def test_the_fleet_is_shown(url: str, fleet: TimeBloom) -> None:
     assert html.replace("\n", "").isprintable()
 
 
-def test_all_fleets_of_a_server_are_shown_where_none_is_named(
-    own: redis.Redis, own_url: str
-) -> None:
+def test_all_fleets_of_a_server_are_shown_without_a_name(own: redis.Redis, own_url: str) -> None:
     """What works comes first, on the page and in a terminal; a filter without crawlers is left out. sidekiq#2760: failed pages and
     those that are given up have a number each."""
     own.flushall()
@@ -325,16 +307,10 @@ def test_a_filter_without_a_fleet_has_its_slices(url: str, name: str) -> None:
         fixed.add_many(map(str, range(100)))
     assert "100 % full, and doesn't grow" in text_of(once(url, fixed.name))
     assert not re.search(r"<script|<img|href=|url\(|@import|http-equiv=.refresh", html)
-
-
-def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
-    url: str, name: str
-) -> None:
-    with TimeBloom.from_url(url, name, granularity=None) as seen:
-        seen.add("a")
-    text = text_of(once(url, name))
-    assert f"{name}: never forgets items remembered 1" in text
-    assert "capacity of a slice grows" in text
+    with TimeBloom.from_url(url, f"{name}-3", granularity=None) as endless:
+        endless.add("a")
+    text = text_of(once(url, endless.name))
+    assert "never forgets items remembered 1 " in text
     assert "None" not in text
 
 
@@ -406,19 +382,7 @@ def test_viewers_share_a_look(own: redis.Redis, own_url: str) -> None:
         assert {"cmdstat_config|resetstat", "cmdstat_info"} >= own.info("commandstats").keys()
 
 
-def test_viewers_share_a_page(fleet: TimeBloom) -> None:
-    """Those who ask for the same get the page that was made first, until the next look."""
-    looks = Looks(Target(fleet.name, fleet, "", "shop"), every=3600)
-    with ThreadPoolExecutor(10) as viewers:
-        made = [*viewers.map(looks.page, [{}] * 10)]
-    assert 1 == len({*map(id, made)})
-    failed = looks.page({"state": "failed"})
-    assert failed is looks.page({"state": "failed"}) is not made[0]
-    looks = Looks(looks.watched, every=0)
-    assert looks.page({}) is not looks.page({})
-
-
-def test_a_redis_that_goes_away_is_said_until_it_is_back() -> None:
+def test_a_redis_that_is_away_is_said() -> None:
     with LocalRedis(needed(OLDEST)) as server:
         TimeBloom.from_url(server.url, "news").add("a")
         with Page("news", "--url", server.url, "--every", "0.001") as page:
@@ -434,11 +398,8 @@ def test_a_redis_that_goes_away_is_said_until_it_is_back() -> None:
             assert (0, []) == page.end(signal.SIGINT)
 
 
-def test_what_can_not_be_served_is_an_error_at_the_start(own: redis.Redis, own_url: str) -> None:
+def test_what_can_t_be_served_is_an_error_at_once(own: redis.Redis, own_url: str) -> None:
     TimeBloom(own, "news").add("a")
-    ExactFilter(own, "exact").add("a")
-    refused(tbloom("watch", "exact", "--url", own_url), "'exact'", "is an exact filter")
-    refused(tbloom("watch", "none", "--url", own_url), "no filter 'none:tbloom' or 'none'")
     own.set("{news}:crawlers", "another program's")
     refused(tbloom("watch", "news", "--url", own_url), "another program has written to a key")
     own.delete("{news}:crawlers")
@@ -452,15 +413,12 @@ def test_what_can_not_be_served_is_an_error_at_the_start(own: redis.Redis, own_u
 def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
     """The ACL SETUSER line of docs/operating.md for the exporter, with what the page says that this one needs too."""
     own.flushall()
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-    rules = re.search(r"^ACL SETUSER metrics (.*)$", page, re.MULTILINE)[1].replace("PASSWORD", "p")
-    [more] = re.findall(r"`tbloom watch` needs `(.*?)`", page)
-    own.execute_command("ACL", "SETUSER", "viewer", "reset", *rules.split(), *more.split())
+    page = "docs/operating.md"
+    url = rights(own, "metrics", added("`tbloom watch`", page), page)
     with TimeBloom(own, "news", capacity=1000, shards=3) as seen:
         claimed(seen, *(f"http://a/{n}" for n in range(20)))
         seen.note_history({f"http://a/{n}": failed() for n in range(10)})
         told(seen)
-        url = f"redis://viewer:p@127.0.0.1:{own.get_connection_kwargs()['port']}/0"
         assert "The newest 10 of 10" in text_of(once(url, "news"))
 
 
@@ -475,27 +433,83 @@ def test_a_browser_runs_no_strangers_text(url: str, fleet: TimeBloom, tmp_path: 
     assert escape(f"http://x{SCRIPT}.example/?q={SCRIPT}", quote=False) in html
 
 
-@pytest.mark.check
-def test_the_page_fits_a_phone(url: str, fleet: TimeBloom, tmp_path: Path) -> None:
-    """Tables are scrolled in their boxes."""
-    (tmp_path / "page.html").write_text(once(url, fleet.name))
-    host = tmp_path / "host.html"
-    host.write_text(PHONE)
-    options = ["--hide-scrollbars", "--allow-file-access-from-files"]
-    html = in_browser(host.as_uri(), tmp_path / "profile", *options)
-    found = json.loads(unescape(re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)[0]))
-    assert (390, f"{fleet.name}: 2 crawlers, 5 failed") == (found["width"], found["title"])
-    assert [True] * 4 == found["boxes"]
+# In a terminal
+
+LONG = "http://a-host-with-a-long-name.example.com/" + "a/path/of/many/words/" * 9
+REASONS = {
+    "download/DownloadConnectionRefusedError": 4120,
+    "callback/KeyError": 13,
+    "status/503": 7,
+}
 
 
-@pytest.mark.check
-def test_the_picture_of_the_documents_can_be_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def large(url: str, name: str) -> Iterator[TimeBloom]:
+    """Twelve crawlers that work, with other arguments each, two that wait, and five that have ended, two of them by errors."""
+    with ExitStack() as stack:
+        own: dict[str, Any] = {"capacity": 1000, "session_ttl": 3600}
+        for n in range(19):
+            seen = stack.enter_context(TimeBloom.from_url(url, f"{name}:tbloom", **own))
+            seen._keep_session = lambda: None  # type: ignore[method-assign]
+            queue = f"{name}\n[('country', 'c{n % 12}')]"
+            waits = 12 <= n < 14
+            seen.take(1 if waits else 0, queue, idle=waits)
+            if n < 12:
+                claimed(seen, page := f"{LONG}{n}")
+                why = "download/DownloadConnectionRefusedError"
+                history = failed(why, at=int(time.time()))._replace(queue=f"{queue}\nfailed")
+                seen.note_history({page: history})
+            about: dict[str, Any] = {"queue": queue, "host": "crawl-a.example.com", "pid": 9990 + n}
+            about |= {"done": 123_456, "per_minute": 1218, "taken": 84_000, "given": 91_200}
+            reasons = [
+                "finished",
+                "shutdown",
+                "closespider_errorcount",
+                "tbloom_error",
+                "cancelled",
+            ]
+            if n >= 14:
+                about["ended"] = reasons[n - 14]
+            told(seen, **about, up=7300, ttl=3600, failed=REASONS)
+        yield seen
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    ("width", "headings"),
+    [(100, 8), *(pytest.param(*each, marks=pytest.mark.check) for each in ((80, 6), (140, 10)))],
+)
+def test_no_line_is_longer_than_the_terminal(
+    url: str, name: str, width: int, headings: int
 ) -> None:
-    if which("chromium") is None:
-        missing("Debian's package chromium")
-    monkeypatch.setattr(watch_picture, "PICTURE", tmp_path / "watch.png")
-    watch_picture.main()
-    size = struct.pack(">II", *watch_picture.SIZE)
-    for picture in (tmp_path / "watch.png", ROOT / "docs" / "watch.png"):
-        assert size == picture.read_bytes()[16:24]
+    """Each line is one of those in a pipe, less some columns, and no word is folded; what is cut off says so. A wide terminal loses nothing that fits."""
+    for words in ["queue"], ["queue", "--all"], ["failed"]:
+        wide = {*re.findall(r"\S+", tbloom(words[0], name, *words[1:], "--url", url).stdout)}
+        lines = screen(*words, name, "--url", url, width=width)
+        assert max(map(len, lines)) <= width
+        # (Ages differ.)
+        words_of = (word for line in lines for word in line.split() if not word.isdigit())
+        assert [] == [word for word in words_of if word not in wide and word[-1] != "…"]
+        crawlers = [line.split() for line in lines if line.startswith("crawl-a")]
+        assert len(crawlers) == {"queue": 14, "queue --all": 19}.get(" ".join(words), 0)
+    assert any(re.search("  URL *$", line) for line in lines)
+    lines = screen("queue", name, "--url", url, width=width)
+    [heading] = [line for line in lines if "crawler " in line]
+    assert headings <= len(re.split("  +", heading))
+
+
+@pytest.mark.usefixtures("large")
+def test_what_works_comes_first_then_what_has_ended_last(url: str, name: str) -> None:
+    """And numbers are sorted as numbers. Of those that have ended, a line says how many, and how many by errors."""
+    shown = tbloom("queue", name, "--url", url).stdout
+    assert shown.endswith("\n\n5 ended, 2 of them by errors (--all shows them)\n")
+    assert "1,234 done" not in shown
+    done = f"{12 * 1218:,} done a minute; {19 * 123_456:,} done in the whole filter"
+    assert f"\n12 claimed or left, {done}\n" in shown
+    pids = [int(pid) for pid in re.findall(r"^crawl-a\S+:(\d+)", shown, re.MULTILINE)]
+    assert [*range(9990, 10_004)] == pids
+    shown = tbloom("queue", name, "--all", "--url", url).stdout
+    pids = [int(pid) for pid in re.findall(r"^crawl-a\S+:(\d+)", shown, re.MULTILINE)]
+    assert [*range(9990, 10_004), *range(10_008, 10_003, -1)] == pids
+    sets = re.findall(r"^-a country=c(\d+) ", shown, re.MULTILINE)
+    assert [*map(str, range(12))] == sorted(sets, key=int)

@@ -70,7 +70,7 @@ async def test_a_full_mapping_still_counts_members_that_have_ids(
         assert [is_new] * 500 == await other.add_many(known)
 
 
-def test_the_default_mapping_s_name_is_no_filter_s_and_no_counter_s(own: redis.Redis) -> None:
+def test_the_default_mapping_s_name_is_no_other_store_s(own: redis.Redis) -> None:
     """Its keys are in no other store's place, and no other store is taken for it."""
     own.flushall()
     default = DistinctCounter(own, "users")
@@ -118,7 +118,7 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
     assert 7000 == one.count_xor(other)
 
 
-def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(
+def test_a_replica_that_takes_over_is_of_one_moment(
     server: LocalRedis, binary: str, name: str
 ) -> None:
     """It has missed what came last. The clients, which know of that, go on with it: no id is given twice."""
@@ -218,7 +218,7 @@ def test_midnight_between_two_calls_is_met_by_all(clockwork: Any, name: str) -> 
 
 
 @pytest.mark.parametrize("mapping", [False, True], ids=["the counter", "the mapping"])
-def test_clear_leaves_nothing_of_slices_that_a_wrong_clock_has_begun(
+def test_clear_leaves_nothing_of_a_wrong_clock_s_slices(
     clockwork: Any, name: str, *, mapping: bool
 ) -> None:
     """The server's clock was ahead, and has been set back before this client came."""

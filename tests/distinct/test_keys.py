@@ -87,7 +87,7 @@ _DAMAGES: dict[str, tuple[Callable[[redis.Redis], None], set[str]]] = {
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)
-def test_a_reader_of_a_damaged_or_lost_key_gets_an_error(own: redis.Redis, damage: str) -> None:
+def test_a_damaged_or_lost_key_is_an_error(own: redis.Redis, damage: str) -> None:
     """It is tbloom's own, and changes nothing; and ``clear(mapping=True)`` mends it."""
     do, expected = _DAMAGES[damage]
     answered = set()
@@ -129,10 +129,8 @@ def test_members_of_a_lost_bucket_or_entry_are_counted_anew(
     assert after == (one.count(), two.count())
 
 
-def test_each_change_has_a_later_version_though_the_clock_is_set_back(
-    clockwork: Clockwork, name: str
-) -> None:
-    """Else a reader may take two states for one."""
+def test_each_change_has_a_later_version(clockwork: Clockwork, name: str) -> None:
+    """Though the clock is set back: else a reader may take two states for one."""
     versions = []
     with DistinctCounter.from_url(clockwork.server.url, "one", name) as one:
         for member in range(3):
@@ -143,9 +141,7 @@ def test_each_change_has_a_later_version_though_the_clock_is_set_back(
     assert versions == sorted({*versions})
 
 
-def test_every_key_of_a_call_is_declared_and_in_the_mapping_s_slot(
-    own: redis.Redis, name: str
-) -> None:
+def test_every_key_of_a_call_is_declared(own: redis.Redis, name: str) -> None:
     """What MONITOR says that scripts touch is among their KEYS; and all scripts are called. (So none makes a global:
     servers refuse that.)"""
     own.flushall()

@@ -43,6 +43,7 @@ def test_the_stored_format_has_a_number() -> None:
     assert stored == ExactConfig("a", 3).stored
 
 
+@pytest.mark.check
 async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> None:
     """16 of them are its fingerprint; expiry, listpack and key take the others. (Large buckets would take more.)"""
     seen = make_exact()
@@ -143,7 +144,7 @@ def test_parameters_outlive_the_items_of_every_client(
     ("size", "rounds"),
     [(1, 2), *(pytest.param(size, 10, marks=pytest.mark.check) for size in (1, 150))],
 )
-def test_at_most_a_tenth_of_the_entries_are_expired_while_items_are_added(
+def test_at_most_a_tenth_of_the_entries_are_expired(
     clockwork: Clockwork, seen: ExactFilter, size: int, rounds: int
 ) -> None:
     """The filter held ten times as many items before, so it has many buckets with few items each."""

@@ -110,12 +110,6 @@ def test_no_answered_item_is_lost_when_writers_are_killed(path: Path) -> None:
         assert len(answered) == len(set(answered)) > run
 
 
-def test_an_empty_path_is_shown_as_it_is() -> None:
-    """It would be the current folder."""
-    with pytest.raises(ConfigError, match=r"^path: expected the path of a file, or None, got ''$"):
-        LocalBloom(path="")
-
-
 def test_other_parameters_are_refused(path: Path) -> None:
     """They are refused, until all slices have left the window or the filter is cleared. A new slice may have the label of an old one."""
     opened = partial(at, START, path, slices=1)
@@ -159,7 +153,7 @@ _FOREIGN, _DAMAGED = (
         (lambda path: _change(path, lambda data: data[:32] + b"\xff" * 48 + data[80:]), _DAMAGED),
     ],
 )
-def test_a_damaged_file_is_an_error_that_says_how_to_go_on(
+def test_a_damaged_file_is_an_error_with_a_remedy(
     path: Path, make: Callable[[Path], object], error: str
 ) -> None:
     """So is one of another program; it stays as it is."""
@@ -174,7 +168,7 @@ def test_a_damaged_file_is_an_error_that_says_how_to_go_on(
     assert before is None or before == path.read_bytes()
 
 
-def test_a_count_that_can_t_be_right_is_an_error_until_the_filter_is_cleared(path: Path) -> None:
+def test_a_wrong_count_is_an_error_until_a_clear(path: Path) -> None:
     with at(START, path) as seen, at(START, path) as other:
         seen.add("a")
         [part] = seen._store.contents.parts
@@ -205,7 +199,7 @@ def _replace(path: Path, make: Callable[[Path], object]) -> None:
 
 
 @pytest.mark.parametrize(("lose", "error"), LOSSES)
-def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call(
+def test_a_lost_file_is_an_error_of_the_next_call(
     path: Path, lose: Callable[[Path], object], error: str
 ) -> None:
     """As by rm, rsync or logrotate; and of the end, where it was the last call. Nobody adds into nothing."""
@@ -236,7 +230,7 @@ def test_a_file_that_is_lost_while_it_is_open_is_an_error_of_the_next_call(
         assert 0 == child.wait()
 
 
-def test_a_file_that_is_cut_within_a_call_kills_the_process(
+def test_a_file_cut_within_a_call_kills_the_process(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """toolong#9: the kernel has no page for the bits, and sends SIGBUS. The next process is told that the file is damaged."""
@@ -370,7 +364,7 @@ class Disk:
             return version
 
 
-def test_a_crash_of_the_machine_leaves_a_file_that_can_be_read(
+def test_a_crash_of_the_machine_leaves_a_readable_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The directory of before the change or that of after it, whichever writes the kernel has done; and once the call has its answer,
@@ -383,7 +377,7 @@ def test_a_crash_of_the_machine_leaves_a_file_that_can_be_read(
         assert seen._store.version > 3
 
 
-def test_a_crash_while_a_slice_begins_leaves_what_the_directory_names(
+def test_a_crash_while_a_slice_begins_loses_no_slice(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also a part that has left the window: the clock may be set back. The change after it takes its room."""
@@ -473,10 +467,17 @@ def test_a_reader_makes_no_file(path: Path) -> None:
     assert path.read_bytes() == b""
 
 
-@pytest.mark.parametrize(("given", "readonly"), [({}, True), ({"path": "/nowhere"}, 1)])
-def test_only_a_file_is_read_only(given: dict[str, Any], readonly: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^readonly: expected True with a path, or False, got"):
-        LocalBloom(**given, readonly=readonly)
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"readonly": True}, "readonly: expected True with a path, or False, got"),
+        ({"path": "/nowhere", "readonly": 1}, "readonly: expected True with a path, or False, got"),
+        ({"path": ""}, "path: expected the path of a file, or None, got ''$"),
+    ],
+)
+def test_a_wrong_argument_is_named(given: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{error}"):
+        LocalBloom(**given)
 
 
 def test_a_file_system_without_locks_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_the_room_of_slices_that_have_left_is_used_again(local: Callable[..., An
     assert len(set(sizes[4:])) == 1
 
 
-def test_a_slice_keeps_its_parts_though_the_clock_was_set_back(local: Callable[..., Any]) -> None:
+def test_a_slice_keeps_its_parts_in_an_earlier_time(local: Callable[..., Any]) -> None:
     """The list of parts that it has grown lives as long as the newest slice that is in it."""
     seen = local(capacity=50)
     set_day(seen, 1)
@@ -111,12 +111,12 @@ def play(seen: Any, sequence: Iterable[tuple[Any, ...]], set_time: Callable[[flo
     "case",
     [
         ("goes on", {"capacity": 200, "error_rate": 0.3, "shards": 3}),
-        ("jumps", {"bits": 2000, "hashes": 30, "error_rate": 0.1}),
-        ("goes on", {"capacity": None, "error_rate": 0.3}),
-        ("still", {"capacity": 300, "error_rate": 0.5, "grow": False}),
         *(
             pytest.param(case, marks=pytest.mark.check)
             for case in (
+                ("jumps", {"bits": 2000, "hashes": 30, "error_rate": 0.1}),
+                ("goes on", {"capacity": None, "error_rate": 0.3}),
+                ("still", {"capacity": 300, "error_rate": 0.5, "grow": False}),
                 ("goes on", {"capacity": 100, "error_rate": 0.3}),
                 ("goes on", {"bits": 700, "hashes": 2, "error_rate": 0.9}),
                 ("jumps", {"capacity": 100, "error_rate": 0.3}),

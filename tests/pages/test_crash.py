@@ -377,9 +377,7 @@ def test_a_full_disk_loses_no_page(tmp_path: Path) -> None:
         assert run_tool("warcio", "check", *files(path)) == ""
 
 
-def test_the_first_put_of_a_period_has_the_room_of_the_pages_that_leave(
-    tmp_path: Path, clock: SimpleNamespace
-) -> None:
+def test_the_first_put_of_a_period_has_room(tmp_path: Path, clock: SimpleNamespace) -> None:
     """On a full disk, too (scrapy#3204)."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2M", "tmpfs") as disk:
         with PageStore(disk / "store", "d", 1) as store:
@@ -479,9 +477,9 @@ def test_a_deleted_page_does_not_come_back(path: Path, clock: SimpleNamespace) -
     assert {BANK: b"bank"} == check(path)
 
 
-@pytest.mark.parametrize("names", [["lost+found"], ["lost+found", ".Trash-0", ".snapshot"]])
-def test_a_fresh_file_system_is_a_new_folder(tmp_path: Path, names: list[str]) -> None:
+def test_a_fresh_file_system_is_a_new_folder(tmp_path: Path) -> None:
     """It has folders of its own (postgresql-operator#1336)."""
+    names = "lost+found", ".Trash-0", ".snapshot"
     for name in names:
         (tmp_path / name).mkdir()
     for _ in range(2):

@@ -10,12 +10,11 @@ from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import PageStore, record
+from tbloom.pages import PageStore
 from tbloom.pages.index import NAME
 from tests.helpers.localredis import again_and_again
 from tests.helpers.making import Child, Partner, missing
@@ -185,9 +184,7 @@ def test_a_reader_goes_on_after_a_rebuild(path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_an_index_that_is_lost_while_it_is_written_is_noticed(
-    path: Path, *, is_replaced: bool
-) -> None:
+def test_an_index_that_is_lost_while_written_is_noticed(path: Path, *, is_replaced: bool) -> None:
     """Deleted, or replaced by another one: the next call says so, and a rebuild finds what was put before."""
     store = PageStore(path)
     store.put(url(1), b"1")
@@ -212,17 +209,3 @@ def test_an_index_that_is_lost_while_it_is_written_is_noticed(
     store.close()
     PageStore.rebuild(path)
     assert {url(1): b"1"} == bodies(PageStore(path))
-
-
-def test_an_index_that_is_lost_within_a_change_is_noticed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def of_page(*given: Any) -> bytes:
-        (path / NAME).unlink(missing_ok=True)
-        return written(*given)
-
-    store, written = PageStore(path), record.of_page
-    monkeypatch.setattr(record, "of_page", of_page)
-    for verb in (lambda: store.put(url(1), b"1"), store.close):
-        with pytest.raises(TBloomError, match="was deleted or replaced"):
-            verb()

@@ -114,7 +114,7 @@ def test_a_closed_store_says_so(store: PageStore) -> None:
                 verb(URL)
 
 
-def test_a_store_without_a_name_is_open_while_its_pages_are_listed(path: Path) -> None:
+def test_a_store_without_a_name_is_open_while_listed(path: Path) -> None:
     """Only the iterator refers to it."""
     with PageStore(path) as store:
         store.put_many(_pages(range(300)))
@@ -274,9 +274,7 @@ def test_a_listing_reads_what_is_listed(path: Path) -> None:
             assert steps(store, lambda: [*listing()]) < 50 * (len(urls) + segments)  # noqa: B023
 
 
-def test_the_first_put_of_a_period_passes_over_the_pages_that_leave(
-    tmp_path: Path, clock: SimpleNamespace
-) -> None:
+def test_the_first_put_of_a_period_is_quick(tmp_path: Path, clock: SimpleNamespace) -> None:
     """The index does as much for 100 pages as for 3,000."""
     found = []
     for count in (100, 3_000):
