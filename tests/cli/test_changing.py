@@ -106,6 +106,14 @@ def test_a_server_that_does_not_answer_is_named(scheme: str) -> None:
         refused(tbloom("list", "--url", url), "--url", "TBLOOM_URL")
 
 
+def migrated(url: str, name: str, *source: object) -> tuple[dict[str, int], str]:
+    """Make a filter of a crawl; return what was counted, and said."""
+    words = "--create", "--capacity", "1000", *source, "--json"
+    done = tbloom("migrate", "--url", url, name, *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
 @pytest.mark.parametrize("source", ["scrapy-redis", "JOBDIR"])
 def test_a_crawl_moves_over(
     crawl: Any, url: str, name: str, client: redis.Redis, tmp_path: Path, *, source: str
@@ -132,8 +140,7 @@ def test_a_crawl_moves_over(
     halt = {"CLOSESPIDER_PAGECOUNT": 15, "CONCURRENT_REQUESTS": 2}
     first = crawl("pages", {**old, **halt}, pages)["fetched"]
     left = read()
-    done = tbloom("migrate", "--url", url, name, "--create", "--capacity", "1000", *option)
-    assert done.returncode == 0, done.stderr
+    migrated(url, name, *option)
     second = crawl("pages", {**old, **new}, pages)["fetched"]
     assert 15 <= len(first) < 40
     assert sorted(first + second) == sorted(pages)
@@ -145,10 +152,8 @@ def test_a_crawl_moves_over(
 def test_a_requests_seen_that_two_releases_wrote(url: str, name: str) -> None:
     """scrapy#7943: three lines of Scrapy 2.13, then three records of 2.19."""
     file = DATA / "lines-then-records.seen"
-    done = tbloom("migrate", "--url", url, name, "--create", "--from-seen", str(file), "--json")
-    assert done.returncode == 0, done.stderr
-    counts = {"read": 6, "new": 6, "seen": 0, "lines": 3, "records": 3, "waiting": 0}
-    assert counts == json.loads(done.stdout)
+    counts, _ = migrated(url, name, "--from-seen", file)
+    assert counts == {"read": 6, "new": 6, "seen": 0, "lines": 3, "records": 3, "waiting": 0}
     with TimeBloom.open(url, name) as seen:
         written = file.read_bytes()
         assert seen.contains(bytes.fromhex(written[41:81].decode()))
@@ -167,31 +172,19 @@ def test_the_next_crawl_fetches_what_waits_in_a_jobdir(
     crawl: Any, url: str, name: str, tmp_path: Path, *, kind: str, goes_on: bool
 ) -> None:
     """It is counted, and not imported: each page is fetched once, with the JOBDIR and without it. The JOBDIR stays as it is."""
-    queue = (
-        f"scrapy.squeues.{kind}DiskQueue"
-        if kind != "SQLite"
-        else "scrapy.squeues.PickleFifoSQLiteQueue"
-    )
+    queue = f"scrapy.squeues.{'PickleFifoSQLite' if kind == 'SQLite' else f'{kind}Disk'}Queue"
     if not hasattr(scrapy.squeues, queue.rpartition(".")[2]):
         pytest.skip("this Scrapy has no queue in SQLite")
     pages = [str(i) for i in range(40)]
-    jobdir = {
-        "JOBDIR": str(tmp_path),
-        "SCHEDULER_DISK_QUEUE": queue,
-        "SCHEDULER_START_DISK_QUEUE": queue,
-    }
-    first = crawl(
-        "pages", {**jobdir, "CLOSESPIDER_PAGECOUNT": 15, "CONCURRENT_REQUESTS": 2}, pages
-    )["fetched"]
+    queues = dict.fromkeys(("SCHEDULER_DISK_QUEUE", "SCHEDULER_START_DISK_QUEUE"), queue)
+    jobdir, halt = {"JOBDIR": str(tmp_path), **queues}, {"CLOSESPIDER_PAGECOUNT": 15}
+    first = crawl("pages", {**jobdir, **halt, "CONCURRENT_REQUESTS": 2}, pages)["fetched"]
     before = contents(tmp_path)
     waiting = 40 - len(first)
-    command = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
-    done = tbloom(*command, str(tmp_path), "--json")
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
+    counts, said = migrated(url, name, "--from-seen", tmp_path)
     assert 40 == counts.pop("lines") + counts.pop("records")
     assert {"read": len(first), "new": len(first), "seen": 0, "waiting": waiting} == counts
-    assert f"holds {waiting} requests. They are not imported: crawl with this JOBDIR" in done.stderr
+    assert f"holds {waiting} requests. They are not imported: crawl with this JOBDIR" in said
     assert before == contents(tmp_path)
     second = crawl("pages", {**DONE, **(jobdir if goes_on else {})}, pages)["fetched"]
     assert waiting > 0
@@ -209,10 +202,7 @@ def test_a_retry_that_waits_in_a_jobdir_is_not_imported(
     jobdir = {"JOBDIR": str(tmp_path), "RETRY_ENABLED": True}
     halt = {"CLOSESPIDER_PAGECOUNT": 3, "CONCURRENT_REQUESTS": 1}
     first = crawl("pages", {**jobdir, **halt}, pages)["fetched"]
-    command = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
-    done = tbloom(*command, str(tmp_path), "--json")
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
+    counts, _ = migrated(url, name, "--from-seen", tmp_path)
     assert (len(first), 20 - len(first)) == (counts["read"], counts["waiting"])
     again = {**DONE, "RETRY_ENABLED": True, **(jobdir if goes_on else {})}
     second = crawl("pages", again, pages)["fetched"]
@@ -233,12 +223,9 @@ def test_what_waits_in_a_killed_crawl_s_jobdir_is_lost(
     first = crawl("pages", {**jobdir, **halt}, [*"abcdefgh"])["fetched"]
     if not named:
         (tmp_path / "requests.queue" / "active.json").unlink()  # as if it was killed
-    command = "migrate", "--url", url, name, "--create", "--capacity", "1000", "--from-seen"
-    done = tbloom(*command, str(tmp_path / named))
-    assert done.returncode == 0, done.stderr
-    waiting = f"holds {8 - len(first)} requests"
-    said = "TBLOOM_MARK = 'scheduled'" if named else "was killed: only links lead to them"
-    assert (True, True) == (waiting in done.stderr, said in done.stderr), done.stderr
+    _, said = migrated(url, name, "--from-seen", tmp_path / named)
+    assert f"holds {8 - len(first)} requests" in said
+    assert ("TBLOOM_MARK = 'scheduled'" if named else "was killed: only links lead to them") in said
     last = crawl("pages", {**DONE, **jobdir}, first)
     assert ([], "finished") == (last["fetched"], last["finish_reason"])
 
