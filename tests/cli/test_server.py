@@ -168,6 +168,7 @@ def test_it_can_be_ended_while_it_starts(made: str, tmp_path: Path) -> None:
     folder, port = tmp_path / "data", free_port()
     with started("server", "--data", folder, "--port", port, start_new_session=True) as server:
         while not (folder / made).exists():
+            assert server.poll() is None
             time.sleep(0.001)
         os.killpg(server.pid, signal.SIGINT)
         server.communicate()
