@@ -217,6 +217,35 @@ def test_a_signal_leaves_no_line_added_and_unprinted(
         assert reader == "closed" or added == printed
 
 
+#: What signals do to a command, within a step and after the first one that ends it.
+_SIGNALS = """
+import os, signal
+from tbloom.cli.kit import interrupts
+
+def get(*names):
+    for name in names:
+        os.kill(os.getpid(), getattr(signal, name))
+    print(*names, flush=True)
+
+interrupts.as_ctrl_c()
+try:
+    with interrupts.step():
+        get("SIGHUP", "SIGHUP", "SIGTERM")
+    print("not ended")
+except KeyboardInterrupt:
+    get("SIGHUP", "SIGTERM", "SIGHUP")
+    get("SIGINT")
+"""
+
+
+def test_only_ctrl_c_ends_a_command_that_is_ending() -> None:
+    """A terminal that is closed sends a SIGHUP by the kernel, and one by the shell: the second may come while the command says
+    what it has done."""
+    done = subprocess.run([sys.executable, "-c", _SIGNALS], capture_output=True, check=False)
+    assert b"SIGHUP SIGHUP SIGTERM\nSIGHUP SIGTERM SIGHUP\n" == done.stdout
+    assert (-signal.SIGINT, b"") == (done.returncode, done.stderr)
+
+
 def test_a_too_long_line_is_refused_by_its_number(
     url: str, filled: TimeBloom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
