@@ -59,7 +59,8 @@ def server(data: Path, port: int) -> None:
     """Run a Redis for this machine, which keeps its data.
 
     It is a Valkey, without a password, that only programs of this machine can reach. Ctrl-C, SIGTERM or SIGHUP end it; the next
-    start finds what it had. Nothing is lost if this command is killed; a crash of the machine may lose the last second.
+    start finds what it had. Nothing is lost if this command is killed; a full disk, or a crash of the machine, may lose the last
+    second.
     """
     from tbloom.demo.server import serve  # noqa: PLC0415 - the help does without redis-py
 
