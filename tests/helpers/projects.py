@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ SHARED = "scrapy_redis.scheduler.Scheduler"
 LIMITS = {"CLOSESPIDER_PAGECOUNT": 300, "CLOSESPIDER_TIMEOUT": 300}
 
 #: What a path is answered with, time after time, and then as the last time: a status, a body (with SITE for its address), the path
-#: that it redirects to, or None, where the connection is cut. Without an entry: 200.
-Answers = Mapping[str, Sequence[int | str | bytes | None]]
+#: that it redirects to, or None, where the connection is cut. Without an entry: 200. Or a function that answers, which is called with
+#: the ``Site`` and the path.
+Answers = Mapping[str, Sequence[int | str | bytes | None]] | Callable[[Any, str], None]
 
 
 class Site(Handler):
@@ -40,6 +41,8 @@ class Site(Handler):
         before = sum(asked == path for _, asked in self.server.asked)
         number = self.server.number
         self.server.asked.append((self.headers["User-Agent"] if number is None else number, path))
+        if callable(self.server.answers):
+            return self.server.answers(self, path)
         answers = self.server.answers.get(path) or [200]
         answer = answers[min(before, len(answers) - 1)]
         if answer is None:
@@ -52,6 +55,7 @@ class Site(Handler):
             self.answer(200, answer, Content_Type="text/xml" if is_xml else "text/html")
         else:
             self.answer(answer, path.encode())
+        return None
 
 
 class Project(scrapy.Spider):

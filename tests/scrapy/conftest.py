@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.helpers.localredis import free_port
 
 
 @pytest.fixture
@@ -21,14 +21,17 @@ def queue() -> str:
 
 
 @pytest.fixture
-def project(url: str, name: str, tmp_path: Path, mark: str, queue: str) -> Any:
+def project(url: str, name: str, tmp_path: Path, mark: str, queue: str) -> Iterator[Any]:
     """Crawls with spiders of ``tests.helpers.projects``, one after the other, in a process of its own and on a filter of the
     test's own, with its ``mark`` and ``queue``, or with an add-on or a dupefilter that the settings name; ``answers``: the site's,
     whose address stays the same."""
     from tests.helpers.forked import Forked, in_turn  # noqa: PLC0415 - slow, and only needed here
     from tests.helpers.projects import crawl_in_turn, marked, queued  # noqa: PLC0415
 
-    port = free_port()
+    own_port = socket.socket()  # of the site, in whatever process it is, and nobody else's
+    own_port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    own_port.bind(("127.0.0.1", 0))
+    port = own_port.getsockname()[1]
 
     def project(
         *rounds: Any, answers: Any = None, alone: bool = False, mark: str = mark, **settings: Any
@@ -46,4 +49,5 @@ def project(url: str, name: str, tmp_path: Path, mark: str, queue: str) -> Any:
             return Forked(crawl_in_turn, rounds, answers or {}, settings, port).result()
         return in_turn(crawl_in_turn, rounds, answers or {}, settings, port)
 
-    return project
+    with own_port:
+        yield project

@@ -23,7 +23,7 @@ from tests.helpers.crawl import Part
 from tests.helpers.documents import example
 from tests.helpers.making import made_once
 from tests.helpers.postgres import postgres
-from tests.helpers.projects import Project, marked, path_of, times
+from tests.helpers.projects import Project, path_of, times
 
 PAGES = tuple("abcdef")
 ROWS = {(page, str(number)) for page in PAGES for number in range(40)}
@@ -191,21 +191,21 @@ def project(project: Any) -> Any:
 
 @MARKS
 def test_rows_are_stored_when_the_crawl_has_ended(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+    project: Any, database: Database, *, pipeline: Any
 ) -> None:
     database.run(TABLE)
-    more = {**marked(mark, tmp_path), "DATABASE": database.place, "ITEM_PIPELINES": {pipeline: 1}}
+    more = {"DATABASE": database.place, "ITEM_PIPELINES": {pipeline: 1}}
     crawls = project(Shop, Shop, **more)
     assert {page: [1, 0] for page in PAGES} == times(crawls)
     assert ROWS == database.rows
 
 
 @MARKS
-def test_after_a_kill_the_pages_are_fetched_again_whose_rows_were_not_stored(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+def test_after_a_kill_pages_are_refetched_whose_rows_were_lost(
+    project: Any, database: Database, *, pipeline: Any, mark: str
 ) -> None:
     database.run(TABLE)
-    more = {**marked(mark, tmp_path), "DATABASE": database.place}
+    more = {"DATABASE": database.place}
     more["TBLOOM_SESSION_TTL"] = None if mark.endswith("local") else 4
     assert project(Shop, **more, ITEM_PIPELINES={AtRow161: 1, pipeline: 2}) is None
     assert 100 == len(database.rows)
@@ -218,10 +218,10 @@ def test_after_a_kill_the_pages_are_fetched_again_whose_rows_were_not_stored(
 
 @MARKS
 def test_pages_are_fetched_again_whose_rows_the_database_has_refused(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+    project: Any, database: Database, *, pipeline: Any
 ) -> None:
     """Once it takes some, it gets those that have waited, too."""
-    more = {**marked(mark, tmp_path), "DATABASE": database.place}
+    more = {"DATABASE": database.place}
     crawls = project(*[Shop] * 3, **more, ITEM_PIPELINES={MakesTheTable: 1, pipeline: 2})
     assert [[""], [""]] == [crawl.said for crawl in crawls[1:]]
     assert (
@@ -235,10 +235,10 @@ def test_pages_are_fetched_again_whose_rows_the_database_has_refused(
 
 @MARKS
 def test_pages_are_fetched_again_whose_pipeline_was_not_closed(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+    project: Any, database: Database, *, pipeline: Any
 ) -> None:
     database.run(TABLE)
-    more = {**marked(mark, tmp_path), "DATABASE": database.place}
+    more = {"DATABASE": database.place}
     crawls = project(*[Shop] * 3, **more, ITEM_PIPELINES={pipeline: 1, RaisesAtEnd: 2})
     [lost] = crawls[1].said
     assert lost
@@ -274,7 +274,7 @@ def test_without_signals_an_open_transaction_counts_as_stored(
     """And what a pipeline does not await."""
     database = Database(str(tmp_path / "pages.db"))
     database.run(TABLE)
-    more = {**marked("done", tmp_path), "DATABASE": database.place}
+    more = {"DATABASE": database.place}
     crawls = project(Shop, Shop, **more, ITEM_PIPELINES={pipeline: 1})
     assert {page: [1, 0] for page in PAGES} == times(crawls)
     assert not database.rows
@@ -329,9 +329,9 @@ class AllOfThem(Project):
     pages = ("handler", "off", "open", "first", "second")
 
 
-def test_what_scrapy_only_logs(project: Any, tmp_path: Path) -> None:
+def test_what_scrapy_only_logs(project: Any) -> None:
     """What is done of it, and what the next crawl fetches."""
     spiders = (AnExtensionFails, APipelineIsOff, APipelineCannotOpen, StartFails, AllOfThem)
-    crawls = project(*spiders, **marked("done", tmp_path))
+    crawls = project(*spiders)
     fetched = [{*map(str.strip, crawl.fetched, "/" * len(crawl.fetched))} for crawl in crawls]
     assert [{"handler"}, {"off"}, set(), {"first"}, {"open", "second"}] == fetched

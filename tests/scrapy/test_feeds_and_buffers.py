@@ -16,7 +16,7 @@ from scrapy.http import Response
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.crawl import Part
-from tests.helpers.projects import LOCAL, Project, marked, path_of, times
+from tests.helpers.projects import LOCAL, Project, path_of, times
 
 MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = tuple("abcdefgh")
@@ -129,11 +129,11 @@ BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
     ids=[", ".join(kind.__name__ for kind in kinds) for kinds, *_ in BUFFERS],
 )
 def test_an_item_is_stored_once_every_pipeline_has_stored_it(
-    project: Any, tmp_path: Path, *, mark: str, buffers: list[Any], lost: bool, warned: int
+    project: Any, *, buffers: list[Any], lost: bool, warned: int
 ) -> None:
     """And no page is left for ever. A line says what a pipeline should send that does not say who it is."""
     pipelines = {kind: place for place, kind in enumerate(buffers)}
-    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": pipelines}
+    more = {"ITEM_PIPELINES": pipelines}
     crawls = project(*[Eight] * 3, **more)
     assert {page: [1, int(lost), 0] for page in PAGES} == times(crawls)
     assert warned == len(crawls[0].warnings("pipeline="))
@@ -160,11 +160,9 @@ class RaisesAtEnd(Never):
 
 @MARKS
 @pytest.mark.parametrize("buffer", [Never, RaisesAtEnd])
-def test_pages_whose_items_are_never_stored_are_fetched_by_three_crawls_at_most(
-    project: Any, tmp_path: Path, mark: str, buffer: Any
-) -> None:
+def test_pages_whose_items_are_never_stored_are_fetched_thrice(project: Any, buffer: Any) -> None:
     """Then a line names each of them."""
-    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": {buffer: 1}}
+    more = {"ITEM_PIPELINES": {buffer: 1}}
     crawls = project(*[EightAtFirst] * 4, **more)
     assert {page: [1, 1, 1, 0] for page in PAGES} == times(crawls)
     assert [8, 8, 0, 0] == [crawl.stats.get("tbloom/failed/items", 0) for crawl in crawls]
@@ -227,10 +225,10 @@ class OneIsLost(InOrder):
     ids=["in twos", "none is stored", "no batches"],
 )
 def test_a_page_of_a_batch_waits_for_that_batches_upload(
-    project: Any, tmp_path: Path, *, mark: str, uri: str, size: int, again: set[str]
+    project: Any, tmp_path: Path, *, uri: str, size: int, again: set[str]
 ) -> None:
     more = uploads(tmp_path, {uri: {"batch_item_count": size} if size else {}})
-    crawls = project(*[OneIsLost] * 3, **marked(mark, tmp_path), **more)
+    crawls = project(*[OneIsLost] * 3, **more)
     assert {page: [1, int(page in again), 0] for page in OneIsLost.pages} == times(crawls)
     assert {f'{{"page": "{page}"}}' for page in OneIsLost.pages} == stored(tmp_path)
 
@@ -268,12 +266,12 @@ class ShopsAndReviews(InOrder):
     ids=["the first fails", "the second fails"],
 )
 def test_a_failed_upload_counts_for_its_own_feed(
-    project: Any, tmp_path: Path, *, mark: str, feeds: tuple[str, str], again: set[str]
+    project: Any, tmp_path: Path, *, feeds: tuple[str, str], again: set[str]
 ) -> None:
     """Two feeds that end together."""
     kinds = zip(feeds, (Shop, Review), strict=True)
     more = uploads(tmp_path, {uri: {"item_classes": [kind]} for uri, kind in kinds})
-    crawls = project(*[ShopsAndReviews] * 3, **marked(mark, tmp_path), **more)
+    crawls = project(*[ShopsAndReviews] * 3, **more)
     assert {page: [1, int(page in again), 0] for page in ShopsAndReviews.pages} == times(crawls)
 
 
@@ -284,12 +282,10 @@ class SaysDone(OneIsLost):
 
 
 @MARKS
-def test_tbloom_done_does_not_overrule_what_a_feed_has_lost(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_tbloom_done_does_not_overrule_what_a_feed_has_lost(project: Any, tmp_path: Path) -> None:
     more = uploads(tmp_path, {"up://all-%(batch_id)d": {"batch_item_count": 1}})
     more["ITEM_PIPELINES"] = {Buffer: 1}  # which stores everything
-    crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), **more)
+    crawls = project(*[SaysDone] * 3, **more)
     assert {page: [1, int(page == "lost"), 0] for page in SaysDone.pages} == times(crawls)
 
 
@@ -299,12 +295,10 @@ class Raises(Part):
 
 
 @MARKS
-def test_tbloom_done_does_not_overrule_what_a_buffer_has_lost(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_tbloom_done_does_not_overrule_what_a_buffer_has_lost(project: Any) -> None:
     """Though a later pipeline has failed, which the page is to get over."""
     pipelines = {Fails: 1, Raises: 2}
-    crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), ITEM_PIPELINES=pipelines)
+    crawls = project(*[SaysDone] * 3, ITEM_PIPELINES=pipelines)
     assert {page: [1, 1, 0] for page in SaysDone.pages} == times(crawls)
 
 
@@ -335,15 +329,15 @@ class NoItem(HasOneOdd):
     ("spider", "kind"),
     [(NotSerialisable, "jsonlines"), (HalfASurrogatePair, "csv"), (NoItem, "jsonlines")],
 )
-def test_a_page_whose_item_an_exporter_refuses_is_fetched_by_the_next_crawl(
-    project: Any, tmp_path: Path, mark: str, spider: Any, kind: str
+def test_a_page_whose_item_an_exporter_refuses_is_refetched(
+    project: Any, tmp_path: Path, spider: Any, kind: str
 ) -> None:
     """Scrapy logs that only. A feed whose filter does not want the item is not asked."""
     feeds = {
         str(tmp_path / "pages"): {"format": kind, "overwrite": False},
         str(tmp_path / "shops"): {"format": kind, "item_classes": [Shop]},
     }
-    crawls = project(spider, Project, FEEDS=feeds, **marked(mark, tmp_path))
+    crawls = project(spider, Project, FEEDS=feeds)
     assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/failed/items"])
     assert ["/c"] == crawls[1].fetched
     lines = (tmp_path / "pages").read_text(encoding="utf-8").splitlines()
@@ -364,13 +358,13 @@ class RaisesForB(ItemFilter):
 
 @MARKS
 @pytest.mark.parametrize("size", [0, 2])
-def test_a_page_fails_whose_item_a_filter_of_a_feed_cannot_read(
-    project: Any, tmp_path: Path, mark: str, size: int
+def test_a_page_fails_whose_item_a_feeds_filter_cannot_read(
+    project: Any, tmp_path: Path, size: int
 ) -> None:
     """If the item was to end a batch of the feed before, Scrapy stores that batch, and goes on to add to it."""
     feeds = {"up://all-%(batch_id)d": {"batch_item_count": size}}
     feeds["up://filtered"] = {"item_filter": RaisesForB, "raised": str(tmp_path / "raised")}
-    crawls = project(*[InOrder] * 3, **marked(mark, tmp_path), **uploads(tmp_path, feeds))
+    crawls = project(*[InOrder] * 3, **uploads(tmp_path, feeds))
     assert "/b" in crawls[1].fetched
     assert [] == crawls[2].fetched
     for feed in ("all", "filtered"):

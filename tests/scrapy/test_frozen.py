@@ -229,7 +229,7 @@ crawls.SPIDERS["loses"] = LosesItsSession
 
 
 @pytest.mark.parametrize("jobdir", [False, True])
-def test_what_a_crawler_has_queued_is_fetched_though_it_is_another_session(
+def test_what_was_queued_is_fetched_though_its_session_was_lost(
     crawl: Any, client: redis.Redis, name: str, tmp_path: Path, *, jobdir: bool
 ) -> None:
     """Also its retries, what can't be serialised, and what is in a JOBDIR. The log of each crawl says once that it was lost."""

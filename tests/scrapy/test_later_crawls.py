@@ -16,7 +16,7 @@ from tbloom import TimeBloom
 from tbloom.bloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.done import taking
 from tests.helpers.crawl import LooksRarely
-from tests.helpers.projects import LOCAL, Project, marked, path_of, queued
+from tests.helpers.projects import LOCAL, Project, path_of, queued
 from tests.helpers.schedulers import ADDON, DONE, SCHEDULED, SCRAPY
 
 
@@ -116,7 +116,7 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     ],
     ids=["the add-on", "None", "scheduled", "the class alone"],
 )
-def test_the_next_crawl_fetches_a_failed_page_unless_it_was_marked_when_it_was_scheduled(
+def test_the_next_crawl_fetches_failed_pages_unless_marked_when_scheduled(
     project: Any, settings: dict[str, Any], fetched: list[str]
 ) -> None:
     """The add-on's own mark is "done"."""
@@ -168,17 +168,15 @@ class GoesOn(Prepared):
 
 @pytest.mark.parametrize("spider", [Prepared, GoesOn])
 @pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_left_pages_wait_until_the_spider_is_ready(
-    project: Any, tmp_path: Path, mark: str, spider: Any
-) -> None:
+def test_left_pages_wait_until_the_spider_is_ready(project: Any, spider: Any) -> None:
     """It may have to log in first. If its start does not come to an end, they are fetched after some time without other pages."""
     rarely = {"EXTENSIONS": {LooksRarely: 1}} if spider is Prepared else {}
-    first, second = project(Fails, spider, alone=True, **marked(mark, tmp_path), **rarely)
+    first, second = project(Fails, spider, alone=True, **rarely)
     assert "ab" == first.pages
     assert ["ready", *"c" * (spider is GoesOn), "a"] == second.said
 
 
-def test_a_page_in_a_jobdir_that_another_crawl_has_fetched_is_not_fetched_again(
+def test_a_jobdirs_page_that_another_crawl_fetched_is_not_refetched(
     project: Any, tmp_path: Path
 ) -> None:
     """Scrapy marks a page that is tried again with dont_filter, so that its scheduler does not ask the filter."""

@@ -24,7 +24,6 @@ from tests.helpers.projects import (
     by_mark_and_queue,
     marked,
     path_of,
-    queued,
     times,
 )
 from tests.helpers.proxy import Fault, Proxy
@@ -77,7 +76,7 @@ class OneByOne(AtIdle):
 
 @by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
 @pytest.mark.parametrize("spider", [AtIdle, OneByOne])
-def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
+def test_an_idle_crawl_that_hands_in_seen_requests_ends(
     project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
 ) -> None:
     """scrapy#225, #2709: a signal for each time that it is idle, and no more."""
@@ -85,7 +84,7 @@ def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filt
     settings = own if mark == "own" else marked(mark, tmp_path)
     if queue == "scrapy-redis" and mark == "own":
         settings = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
-    [end] = project(spider, **settings, **queued(queue, tmp_path))
+    [end] = project(spider, **settings)
     assert "finished" == end.reason
     expected = ["/seen"] if spider is AtIdle else ["/a", "/b"]
     assert ["/start", *expected] == end.fetched
@@ -106,11 +105,9 @@ class SeenFirst(Project):
 
 @ALL_MARKS
 @pytest.mark.parametrize("concurrent", [1, 16])
-def test_start_requests_behind_duplicates_are_fetched(
-    project: Any, tmp_path: Path, mark: str, concurrent: int
-) -> None:
+def test_start_requests_behind_duplicates_are_fetched(project: Any, concurrent: int) -> None:
     """scrapy#706: an engine that is idle meanwhile does not end the crawl."""
-    more = {**marked(mark, tmp_path), "CONCURRENT_REQUESTS": concurrent}
+    more = {"CONCURRENT_REQUESTS": concurrent}
     [end] = project(SeenFirst, **more)
     assert ["/a", "/b", "/c"] == sorted(end.fetched)
 
@@ -127,13 +124,11 @@ class StartsForEver(Project):
 
 
 @EVERY_MARK
-def test_a_crawl_ends_though_start_would_go_on_for_ever(
-    project: Any, tmp_path: Path, url: str, mark: str
-) -> None:
+def test_a_crawl_ends_though_start_would_go_on_for_ever(project: Any, url: str, mark: str) -> None:
     """scrapy#5307: also where Redis takes its time, so that requests wait all the while."""
     with Proxy(url, lambda _: Fault.LATE_REPLY, late=0.02) as proxy:
         more = {} if "local" in mark else {"REDIS_URL": proxy.url}
-        [end] = project(StartsForEver, **marked(mark, tmp_path), **more)
+        [end] = project(StartsForEver, **more)
     assert end.reason.isdecimal()  # a page's
 
 
@@ -170,11 +165,9 @@ class NotesWaiting(Scheduler):
 
 
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
-def test_no_page_is_fetched_while_thousands_of_links_wait(
-    project: Any, tmp_path: Path, own_url: str, mark: str
-) -> None:
+def test_no_page_is_fetched_while_thousands_of_links_wait(project: Any, own_url: str) -> None:
     """(The server is the test's own, because it stands still.)"""
-    settings = {**marked(mark, tmp_path), "SCHEDULER": NotesWaiting, "REDIS_URL": own_url}
+    settings = {"SCHEDULER": NotesWaiting, "REDIS_URL": own_url}
     [end] = project(LinksWhileRedisWaits, **settings)
     assert (sorted(["/start", *(f"/{page}" for page in range(10))]), "finished") == (
         sorted(end.fetched),
@@ -222,11 +215,8 @@ class ClosesInCallback(ClosesAtStart):
 
 @by_mark_and_queue(DONE)
 @pytest.mark.parametrize("spider", [ClosesAndForgets, ClosesInCallback])
-def test_a_request_before_close_spider_is_fetched_though_nobody_asks_again(
-    project: Any, tmp_path: Path, mark: str, queue: str, spider: Any
-) -> None:
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    counted = times(project(*[spider] * 3, **settings))
+def test_a_request_before_close_spider_is_fetched_later(project: Any, spider: Any) -> None:
+    counted = times(project(*[spider] * 3))
     assert {"a": 1, "b": 1} == {page: sum(counted[page]) for page in "ab"}
 
 
@@ -284,20 +274,16 @@ class FailsToFingerprint(RequestFingerprinter):
     ],
     ids=["scheduler", "fingerprinter"],
 )
-def test_a_page_fails_whose_link_could_not_be_taken_in(
-    project: Any, tmp_path: Path, mark: str, component: Any
-) -> None:
+def test_a_page_fails_whose_link_could_not_be_taken_in(project: Any, component: Any) -> None:
     """Or the crawl ends with one line: the next one fetches what is missing, in either case."""
-    crawls = project(*[Parent] * 3, **marked(mark, tmp_path), **component)
+    crawls = project(*[Parent] * 3, **component)
     counted = times(crawls)
     assert [1, 1, 0] == counted["parent"]
     assert [0, 1, 0] == counted["fails"]
     assert {"first": 1, "last": 1} == {page: sum(counted[page]) for page in ("first", "last")}
 
 
-def test_a_link_that_a_scheduled_crawl_can_not_take_in_is_named_and_the_others_are_followed(
-    project: Any,
-) -> None:
+def test_a_link_that_a_scheduled_crawl_loses_is_named(project: Any) -> None:
     """It stays marked."""
     [crawl] = project(Parent, **SCHEDULED, SCHEDULER=FailsToQueue)
     assert {"parent", "first", "last"} == {*times([crawl])}
@@ -331,9 +317,9 @@ class Waits(Project):
 
 
 @DONE_MARKS
-def test_a_request_keeps_what_only_its_class_knows(project: Any, tmp_path: Path, mark: str) -> None:
+def test_a_request_keeps_what_only_its_class_knows(project: Any) -> None:
     """Copied meta has the token of another page, which the request must not keep."""
-    crawls = project(Waits, Waits, **marked(mark, tmp_path))
+    crawls = project(Waits, Waits)
     counted = times(crawls)
     assert {"parent": [1, 0], "b": [1, 0]} == {page: counted[page] for page in ("parent", "b")}
     assert [("a", 10), ("b", 10), ("parent", 0)] == sorted(crawls[0].said)
@@ -353,10 +339,8 @@ class Clears(Project):
 
 
 @DONE_MARKS
-def test_a_page_whose_callback_empties_the_meta_is_done(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    crawls = project(Clears, Clears, **marked(mark, tmp_path))
+def test_a_page_whose_callback_empties_the_meta_is_done(project: Any) -> None:
+    crawls = project(Clears, Clears)
     assert [2, 0] == [crawl.stats.get("tbloom/done", 0) for crawl in crawls]
 
 
@@ -367,12 +351,10 @@ class Start(Project):
 
 
 @ALL_MARKS
-def test_a_start_request_that_can_not_be_taken_in_ends_the_crawl_as_with_scrapys_own_filter(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_start_request_that_cannot_be_queued_ends_the_crawl(project: Any) -> None:
     """And the next one fetches it."""
     failing = {"REQUEST_FINGERPRINTER_CLASS": FailsToFingerprint}
-    first, second = project(Start, Start, **marked(mark, tmp_path), **failing)
+    first, second = project(Start, Start, **failing)
     assert "shutdown" == first.reason
     assert ["Error while processing requests from start()"] == [
         line.partition(": ")[2] for line in first.log if line.startswith("ERROR")
@@ -409,13 +391,13 @@ class FailsToQueueRetries(RefusesRetries):
 @DONE_MARKS
 @pytest.mark.parametrize("answer", [503, "/other"], ids=["retry", "redirect"])
 @pytest.mark.parametrize("scheduler", [RefusesRetries, FailsToQueueRetries])
-def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
-    project: Any, tmp_path: Path, mark: str, answer: Any, scheduler: Any
+def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
+    project: Any, answer: Any, scheduler: Any
 ) -> None:
     """The next crawl fetches it, without a link."""
     answers = {"/page": [answer, 200, 200]}
     queue = {"SCHEDULER": scheduler, "RETRY_ENABLED": True}
-    crawls = project(*[Retried] * 3, answers=answers, **marked(mark, tmp_path), **queue)
+    crawls = project(*[Retried] * 3, answers=answers, **queue)
     assert [1, 1, 0] == times(crawls)["page"]
     assert [1, 0, 0] == [crawl.stats.get("tbloom/failed", 0) for crawl in crawls]
 

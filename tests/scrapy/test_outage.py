@@ -161,7 +161,7 @@ def test_while_the_server_is_away_the_crawl_waits(
         assert not seen.client.exists(f"{{{name}}}:claims")
 
 
-def test_behind_a_proxy_without_time_and_info_a_crawl_waits_and_ends(
+def test_a_crawl_behind_twemproxy_waits_and_ends(
     server: LocalRedis, start: Any, tmp_path: Path
 ) -> None:
     """As twemproxy, which says that its server is away by an error without a code (ioredis#573)."""
@@ -248,7 +248,7 @@ def crawl_beside(site: str, settings: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside another crawl"])
-def test_a_signal_at_the_start_leaves_a_line_that_says_why_nothing_was_fetched(
+def test_a_signal_at_the_start_says_why_nothing_was_fetched(
     server: LocalRedis, start: Any, name: str, tmp_path: Path, *, is_alone: bool
 ) -> None:
     """Scrapy ends its event loop then, unless another crawl still uses it, which goes on to its end."""
@@ -341,7 +341,7 @@ def without_its_server(server: LocalRedis, start: Any, tmp_path: Path) -> Iterat
         yield crawl
 
 
-def test_a_crawl_that_needs_no_further_answer_ends_without_its_server(
+def test_a_crawl_that_needs_no_answer_ends_without_its_server(
     server: LocalRedis, start: Any
 ) -> None:
     """Its stats have no size of the window."""
@@ -495,7 +495,7 @@ def test_a_try_that_fails_late_begins_no_outage(
 
 
 @pytest.mark.parametrize("limit", [5.0, 0.0])
-def test_a_try_that_began_within_the_limit_is_not_the_last_one(
+def test_a_try_within_the_limit_is_not_the_last_one(
     monkeypatch: pytest.MonkeyPatch, limit: float
 ) -> None:
     """It ended later, because the process was frozen; with the limit 0, there is no other try."""
@@ -542,7 +542,7 @@ class HandsIn(crawls.Part):
 
 
 @ADDONS
-def test_a_handler_of_spider_idle_hands_in_requests_during_an_outage(
+def test_a_spider_idle_handler_hands_in_requests_during_an_outage(
     server: LocalRedis, start: Any, tmp_path: Path, *, settings: dict[str, Any]
 ) -> None:
     """scrapy-redis#167: its handler raises ConnectionError."""
@@ -601,7 +601,7 @@ class Held(Handler):
         self.answer(200)
 
 
-def test_a_page_of_which_a_crawler_has_died_does_not_hold_up_the_end(
+def test_a_page_that_has_killed_a_crawler_delays_no_end(
     server: LocalRedis, start: Any, name: str, tmp_path: Path
 ) -> None:
     """bullmq#2430: its response waits until Redis has counted this crawler, too."""
@@ -627,7 +627,7 @@ def test_a_page_of_which_a_crawler_has_died_does_not_hold_up_the_end(
     assert "shutdown" == ended["finish_reason"]
 
 
-def test_a_server_that_refuses_calls_after_an_outage_ends_the_crawl(
+def test_a_server_that_then_refuses_calls_ends_the_crawl(
     server: LocalRedis, start: Any, tmp_path: Path
 ) -> None:
     """With a line that says why."""
@@ -666,7 +666,7 @@ class FullDisk(Scheduler):
 
 
 @pytest.mark.parametrize("pages", [2, pytest.param(60, marks=LONG)])
-def test_a_crawl_ends_though_nothing_can_be_put_back_into_its_job(
+def test_a_crawl_ends_though_its_job_takes_nothing_back(
     server: LocalRedis, start: Any, tmp_path: Path, pages: int
 ) -> None:
     """scrapy#4106: without a server and on a full disk, whose pages are left to the next crawl, with the notes of their claims."""
@@ -683,7 +683,7 @@ def test_a_crawl_ends_though_nothing_can_be_put_back_into_its_job(
         assert {*range(pages)} == site.fetched.keys()
 
 
-def test_the_log_says_again_and_again_that_the_server_is_away(
+def test_the_log_says_again_that_the_server_is_away(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here with each try; otherwise once a minute."""
@@ -701,7 +701,7 @@ def test_the_log_says_again_and_again_that_the_server_is_away(
 
 
 @LONG
-def test_a_crawl_with_scrapy_redis_queue_goes_on_when_its_server_is_back(
+def test_a_crawl_with_scrapy_redis_queue_survives_an_outage(
     server: LocalRedis, start: Any, tmp_path: Path
 ) -> None:
     """Scrapy logs an exception whenever the queue asks meanwhile."""

@@ -102,9 +102,7 @@ def items(ends: Any) -> list[Any]:
 
 @STORES
 @pytest.mark.parametrize("last", ["4", None])
-def test_a_page_that_is_given_up_in_three_versions_is_done_in_the_next_one(
-    crawls: Crawls, last: str | None
-) -> None:
+def test_a_page_given_up_is_done_in_its_next_version(crawls: Crawls, last: str | None) -> None:
     """Or without one. It is fetched once in each crawl, and nothing of it is kept once it is done."""
     ends = crawls("1", "2", "3", answers={"/a": [503]})
     assert {"a": [1, 1, 1]} == times(ends)
@@ -133,7 +131,7 @@ def test_tbloom_retry_of_a_page_that_is_given_up(crawls: Crawls) -> None:
 
 
 @STORES
-def test_a_page_that_a_stopped_crawl_has_left_is_fetched_in_the_version_of_the_next_link(
+def test_a_left_page_is_fetched_in_the_next_links_version(
     crawls: Crawls,
 ) -> None:
     """Once, and without a link in its own version."""
@@ -154,7 +152,7 @@ def test_a_page_that_a_stopped_crawl_has_left_is_fetched_in_the_version_of_the_n
 
 
 @STORES
-def test_a_page_of_a_killed_crawl_is_fetched_once_whatever_the_next_link(crawls: Crawls) -> None:
+def test_a_killed_crawls_page_is_fetched_once_whatever_the_link(crawls: Crawls) -> None:
     """The page of which the crawl may have died is fetched as it was. Then the link's version is fetched in this crawl, or later."""
     pages = [*"abcdef"]
     assert crawls([(page, "1") for page in pages], KILLED=0) is None

@@ -21,7 +21,6 @@ from tests.helpers.projects import (
     by_mark_and_queue,
     marked,
     path_of,
-    queued,
     times,
 )
 
@@ -105,15 +104,12 @@ NEVER_DONE = [1, 1, 1, 1]
 
 
 @by_mark_and_queue(MARKS, long=["JOBDIR"])
-def test_the_meta_keys_of_a_request_work_with_each_queue_and_mark(
-    days: Any, tmp_path: Path, queue: str, mark: str
-) -> None:
+def test_the_meta_keys_work_with_each_queue_and_mark(days: Any, mark: str) -> None:
     """However the page ends, and on whatever day it is linked again."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
     failing = {f"/{name}-503": [503] for name in Keys.requests}
     crawls = [
-        *days(Keys, 0, answers=[failing], FIRST=True, **settings),
-        *days(Keys, 0, 1, 2, **settings),
+        *days(Keys, 0, answers=[failing], FIRST=True),
+        *days(Keys, 0, 1, 2),
     ]
     expected = {}
     for name in Keys.requests:
@@ -148,12 +144,9 @@ class Lists(Project):
 
 
 @by_mark_and_queue(MARKS)
-def test_list_pages_are_read_once_a_slice_and_articles_once_a_window(
-    days: Any, tmp_path: Path, queue: str, mark: str
-) -> None:
+def test_list_pages_are_read_each_slice_articles_once_a_window(days: Any) -> None:
     """Also the third list page and those behind it, whose request names the key as that of the page before it did."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    crawls = days(Lists, 0, 0, 1, 2, **settings)
+    crawls = days(Lists, 0, 0, 1, 2)
     lists = {f"list-{number}": [1, 0, 1, 1] for number in range(1, 5)}
     articles = {f"article-{number}": [1, 0, 0, 0] for number in range(1, 5)}
     assert {**lists, **articles} == times(crawls)
@@ -205,12 +198,9 @@ ARTICLES = ("same", "copy", "more", "followed", "some", "updated", "all-1", "all
     "spider",
     [CopiesMeta, pytest.param(CopiesBoth, marks=LONG)],
 )
-def test_a_tbloom_key_in_a_copied_meta_has_no_effect(
-    days: Any, tmp_path: Path, queue: str, mark: str, spider: Any
-) -> None:
+def test_a_tbloom_key_in_a_copied_meta_has_no_effect(days: Any, spider: Any) -> None:
     """scrapy#2988: the list page is read each day, its articles once."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    crawls = days(spider, 0, 1, **settings)
+    crawls = days(spider, 0, 1)
     behind = [f"{page}-behind" for page in ARTICLES] if spider is CopiesBoth else []
     assert {"list": [1, 1], **{page: [1, 0] for page in (*ARTICLES, *behind)}} == times(crawls)
 
@@ -255,12 +245,11 @@ class ExplicitDate(Explicit):
         pytest.param(ExplicitDate, marks=LONG),
     ],
 )
-def test_a_tbloom_key_that_is_named_beside_a_copied_meta_counts(
-    clockwork: Clockwork, project: Any, tmp_path: Path, *, queue: str, mark: str, spider: Any
+def test_a_tbloom_key_named_beside_a_copied_meta_counts(
+    clockwork: Clockwork, project: Any, *, spider: Any
 ) -> None:
     """Though its value is that of the copied meta."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    settings |= {"REDIS_URL": clockwork.server.url, "answers": {"/503": [503]}}
+    settings = {"REDIS_URL": clockwork.server.url, "answers": {"/503": [503]}}
     crawls = project(spider, DAY=0, **settings)
     clockwork.go_on(DAY)
     crawls += project(spider, DAY=1, **settings)
@@ -283,10 +272,8 @@ class ExplicitDone(Project):
         raise ValueError
 
 
-def test_tbloom_done_that_is_named_beside_a_copied_meta_counts(
-    project: Any, tmp_path: Path
-) -> None:
-    crawls = project(ExplicitDone, ExplicitDone, **marked("done", tmp_path))
+def test_tbloom_done_that_is_named_beside_a_copied_meta_counts(project: Any) -> None:
+    crawls = project(ExplicitDone, ExplicitDone)
     assert {"list": [1, 0], "named": [1, 0], "copied": [1, 1]} == times(crawls)
 
 
@@ -305,12 +292,9 @@ class CopiesDone(CopiesMeta):
 
 
 @QUEUES
-def test_tbloom_done_does_not_hold_for_the_links_of_a_page(
-    project: Any, tmp_path: Path, queue: str
-) -> None:
+def test_tbloom_done_does_not_hold_for_a_pages_links(project: Any) -> None:
     """scrapy#2988"""
-    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
-    crawls = project(CopiesDone, CopiesDone, **settings)
+    crawls = project(CopiesDone, CopiesDone)
     assert {"list": [1, 0], **{page: [1, 1] for page in ARTICLES}} == times(crawls)
 
 
@@ -338,11 +322,8 @@ class RetriesLists(Project):
 
 
 @by_mark_and_queue(MARKS)
-def test_a_page_that_is_retried_or_redirected_keeps_its_meta_keys(
-    days: Any, tmp_path: Path, queue: str, mark: str
-) -> None:
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    settings |= {"RETRY_ENABLED": True, "RETRY_TIMES": 1}
+def test_a_retried_or_redirected_page_keeps_its_meta_keys(days: Any) -> None:
+    settings = {"RETRY_ENABLED": True, "RETRY_TIMES": 1}
     answers = {
         "/redirected": ["/target"],
         "/retried": [503, 200],
@@ -395,9 +376,7 @@ class Polls(Project):
         Polls.failed.set()
 
 
-def test_one_failed_poll_of_a_list_page_does_not_stop_the_fleets(
-    project: Any, tmp_path: Path
-) -> None:
+def test_one_failed_poll_of_a_list_page_stops_no_others(project: Any, tmp_path: Path) -> None:
     """The other crawler polls it while the first one lives."""
     settings = marked("done", tmp_path)
     ends = project((Polls, Polls), answers={"/list": [503, 200]}, **settings)
@@ -422,12 +401,11 @@ class PollsAlone(Project):
 
 @QUEUES
 @pytest.mark.parametrize(("answers", "asked"), [([503], 4), ([503, 503, 200], 3), ([200], 1)])
-def test_a_list_page_that_fails_is_polled_again_by_its_own_crawl(
-    project: Any, tmp_path: Path, queue: str, answers: list[int], asked: int
+def test_a_failed_list_page_is_polled_again_by_its_crawl(
+    project: Any, answers: list[int], asked: int
 ) -> None:
     """Without a pause."""
-    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
-    [end] = project(PollsAlone, answers={"/list": answers}, **settings)
+    [end] = project(PollsAlone, answers={"/list": answers})
     assert ["/list"] * asked == end.fetched
 
 
@@ -492,11 +470,9 @@ SITE = {"/robots.txt": [b"Sitemap: SITE/sitemap.xml\n"], "/sitemap.xml": [_SITEM
 
 @ALL_MARKS
 @pytest.mark.parametrize("spider", [Tutorial, Sitemap])
-def test_a_second_run_whose_start_requests_were_all_seen_says_so_once(
-    project: Any, tmp_path: Path, mark: str, spider: Any
-) -> None:
+def test_a_second_run_whose_start_was_all_seen_says_so(project: Any, spider: Any) -> None:
     """And names the remedy (scrapy#4479)."""
-    first, second = project(spider, spider, answers=SITE, **marked(mark, tmp_path))
+    first, second = project(spider, spider, answers=SITE)
     assert first.fetched
     assert [] == second.fetched
     counts = [len(end.warnings("dont_filter", "tbloom_within")) for end in (first, second)]
@@ -505,10 +481,8 @@ def test_a_second_run_whose_start_requests_were_all_seen_says_so_once(
 
 @ALL_MARKS
 @pytest.mark.parametrize("spider", [SomeNew, NeverFiltered])
-def test_a_second_run_that_fetches_something_logs_no_hint(
-    project: Any, tmp_path: Path, mark: str, spider: Any
-) -> None:
-    first, second = project(spider, spider, **marked(mark, tmp_path))
+def test_a_second_run_that_fetches_something_logs_no_hint(project: Any, spider: Any) -> None:
+    first, second = project(spider, spider)
     assert second.fetched
     assert [] == first.warnings("dont_filter") == second.warnings("dont_filter")
 
@@ -547,9 +521,8 @@ class FilteredSeeds(Seeds):
     ("spider", "expected"),
     [(Seeds, [1, 1]), (FilteredSeeds, [1, 0])],
 )
-def test_the_seeds_of_a_redis_spider_are_filtered_by_the_recipe_only(
-    project: Any, name: str, tmp_path: Path, *, mark: str, queue: str, spider: Any, expected: Any
+def test_seeds_of_a_redis_spider_are_filtered_by_the_recipe(
+    project: Any, name: str, *, spider: Any, expected: Any
 ) -> None:
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    settings |= {"REDIS_START_URLS_KEY": name, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
+    settings = {"REDIS_START_URLS_KEY": name, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
     assert {"a": expected, "b": expected} == times(project(spider, spider, **settings))

@@ -102,7 +102,7 @@ def port() -> int:
 
 
 @QUEUES
-def test_the_next_process_takes_over_what_a_dead_one_has_left(
+def test_the_next_process_takes_over_what_a_dead_one_left(
     settings: Any, left: Any, port: int, tmp_path: Path, queue: str
 ) -> None:
     """The lock of a dead process is none."""
@@ -113,7 +113,7 @@ def test_the_next_process_takes_over_what_a_dead_one_has_left(
     assert [] == left()
 
 
-def test_the_claims_of_a_dead_process_without_a_note_have_ended(
+def test_a_dead_process_claims_without_notes_have_ended(
     settings: Any, left: Any, port: int
 ) -> None:
     assert crawl_on(port, settings, DiesUnserialized) is None
@@ -126,9 +126,7 @@ def test_the_claims_of_a_dead_process_without_a_note_have_ended(
 # One process at a time
 
 
-def test_a_second_process_is_told_that_another_one_works_on_it(
-    settings: Any, tmp_path: Path
-) -> None:
+def test_a_second_process_is_told_of_the_first(settings: Any, tmp_path: Path) -> None:
     """Its crawl ends before its first request, with one line, and the first one goes on."""
     held = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
     with held:
