@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +20,7 @@ from scrapy.http import Response
 
 from tests.helpers import crawl
 from tests.helpers.schedulers import DONE, SCHEDULED
-from tests.helpers.website import Handler, served
+from tests.helpers.website import Handler, Server, served
 
 SHARED = "scrapy_redis.scheduler.Scheduler"
 #: A crawl that would spin ends by these. (On a busy machine, a good one may need a minute.)
@@ -39,8 +42,9 @@ class Site(Handler):
         if length:
             path += f" {self.rfile.read(length).decode()}"
         before = sum(asked == path for _, asked in self.server.asked)
-        number = self.server.number
+        number, place = self.server.number, len(self.server.asked)
         self.server.asked.append((self.headers["User-Agent"] if number is None else number, path))
+        self.server.hold(path, place)
         if callable(self.server.answers):
             return self.server.answers(self, path)
         answers = self.server.answers.get(path) or [200]
@@ -56,6 +60,28 @@ class Site(Handler):
         else:
             self.answer(answer, path.encode())
         return None
+
+
+@contextmanager
+def site_of(
+    answers: Answers = MappingProxyType({}),
+    hold: Callable[[str, int], object] = lambda *_: None,
+    **known: Any,
+) -> Iterator[Server]:
+    """A site in this process. It answers once ``hold`` returns, which is called with the path and the number of requests before, and
+    may wait until the site is ``opened``."""
+    opened = threading.Event()
+    own = {"number": None, "asked": [], "opened": opened}
+    with served(Site, **{**own, **known}, answers=answers, hold=hold) as site:
+        try:
+            yield site
+        finally:
+            opened.set()
+
+
+def asked(site: Server) -> Counter[str]:
+    """How often a site was asked for each path (without its slash)."""
+    return Counter(path[1:] for _, path in site.asked)
 
 
 class Project(scrapy.Spider):
@@ -138,7 +164,7 @@ def crawl_in_turn(
     log, given, places = Log(), list[dict[str, Any]](), list[int]()
     logging.getLogger().addHandler(log)
 
-    with served(Site, port, answers=answers, asked=[], number=0) as site:
+    with site_of(answers, port=port, number=0) as site:
 
         def begin() -> Iterator[list[tuple[type[scrapy.Spider], dict[str, Any]]]]:
             for spiders in rounds:
@@ -159,10 +185,10 @@ def crawl_in_turn(
 
         keep = {"EXTENSIONS": {**settings.get("EXTENSIONS", {}), KeepsItems: 1}}
         ends = crawl.run(begin(), **{**LIMITS, **settings, **keep})  # type: ignore[arg-type]
-        asked = list(site.asked)
+        fetched = list(site.asked)
     return [
         End(
-            [path for agent, path in asked if agent == str(number)],
+            [path for agent, path in fetched if agent == str(number)],
             known["items"],
             known["said"],
             end["finish_reason"],
