@@ -85,7 +85,7 @@ def asked(site: Server) -> Counter[str]:
 
 
 class Project(scrapy.Spider):
-    """Asks for the pages in ``pages``; each one is an item. A test changes what it wants to."""
+    """Asks for the pages in ``pages``, or in the setting PAGES; each one is an item. A test changes what it wants to."""
 
     name = "project"
     site: str
@@ -103,7 +103,7 @@ class Project(scrapy.Spider):
 
     def links(self) -> Iterator[Any]:
         """What the crawl begins with."""
-        yield from map(self.request, self.pages)
+        yield from map(self.request, self.settings.get("PAGES", self.pages))
 
     def request(self, path: str, **more: Any) -> scrapy.Request:
         return scrapy.Request(f"{self.site}{path}", **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from typing import IO, Any, ClassVar
 
 import pytest
 from scrapy.exceptions import DropItem
-from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.feedexport import BlockingFeedStorage, ItemFilter
 from scrapy.http import Response
 
@@ -99,10 +99,6 @@ class NamelessAtEnd(AtEnd):
     says_who = False
 
 
-class NamelessFails(Fails):
-    says_who = False
-
-
 class Drops(Part):
     """Keeps items out of the feed that an earlier pipeline stores."""
 
@@ -110,14 +106,14 @@ class Drops(Part):
         raise DropItem("stored")
 
 
-#: Pipelines, whether the items of one of them are lost, and how many warnings there are.
+#: Pipelines, whether the items of one of them are lost, and how many warnings there are; `make test` has the first two.
 BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
     ([Fails, Drops], True, 0),
+    ([Buffer, AtEnd], False, 0),
     ([Buffer, Unhashable], True, 0),
     ([Fails, Buffer], True, 0),
     ([InTwos, Fails], True, 0),
     ([Nameless, Fails], True, 1),
-    ([Buffer, AtEnd], False, 0),
     ([NamelessAtEnd], False, 1),
 ]
 
@@ -125,8 +121,14 @@ BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
 @MARKS
 @pytest.mark.parametrize(
     ("buffers", "lost", "warned"),
-    BUFFERS,
-    ids=[", ".join(kind.__name__ for kind in kinds) for kinds, *_ in BUFFERS],
+    [
+        pytest.param(
+            *case,
+            marks=[pytest.mark.check] * (place > 1),
+            id=", ".join(kind.__name__ for kind in case[0]),
+        )
+        for place, case in enumerate(BUFFERS)
+    ],
 )
 def test_an_item_is_stored_once_every_pipeline_has_stored_it(
     project: Any, *, buffers: list[Any], lost: bool, warned: int
@@ -137,13 +139,6 @@ def test_an_item_is_stored_once_every_pipeline_has_stored_it(
     crawls = project(*[Eight] * 3, **more)
     assert {page: [1, int(lost), 0] for page in PAGES} == times(crawls)
     assert warned == len(crawls[0].warnings("pipeline="))
-
-
-class EightAtFirst(Eight):
-    """Only the first crawl has the links."""
-
-    def links(self) -> Any:
-        return super().links() if self.number == 0 else []
 
 
 class Never(Fails):
@@ -163,7 +158,7 @@ class RaisesAtEnd(Never):
 def test_pages_whose_items_are_never_stored_are_fetched_thrice(project: Any, buffer: Any) -> None:
     """Then a line names each of them."""
     more = {"ITEM_PIPELINES": {buffer: 1}}
-    crawls = project(*[EightAtFirst] * 4, **more)
+    crawls = project(Eight, **more) + project(*[Project] * 3, **more)
     assert {page: [1, 1, 1, 0] for page in PAGES} == times(crawls)
     assert [8, 8, 0, 0] == [crawl.stats.get("tbloom/failed/items", 0) for crawl in crawls]
     assert [0, 0, 8, 0] == [crawl.stats.get("tbloom/given_up", 0) for crawl in crawls]
@@ -281,25 +276,24 @@ class SaysDone(OneIsLost):
         yield {"page": path_of(response)}
 
 
-@MARKS
-def test_tbloom_done_does_not_overrule_what_a_feed_has_lost(project: Any, tmp_path: Path) -> None:
-    more = uploads(tmp_path, {"up://all-%(batch_id)d": {"batch_item_count": 1}})
-    more["ITEM_PIPELINES"] = {Buffer: 1}  # which stores everything
-    crawls = project(*[SaysDone] * 3, **more)
-    assert {page: [1, int(page == "lost"), 0] for page in SaysDone.pages} == times(crawls)
-
-
 class Raises(Part):
     def process_item(self, _: Any) -> Any:
         raise ValueError
 
 
 @MARKS
-def test_tbloom_done_does_not_overrule_what_a_buffer_has_lost(project: Any) -> None:
-    """Though a later pipeline has failed, which the page is to get over."""
-    pipelines = {Fails: 1, Raises: 2}
-    crawls = project(*[SaysDone] * 3, ITEM_PIPELINES=pipelines)
-    assert {page: [1, 1, 0] for page in SaysDone.pages} == times(crawls)
+@pytest.mark.parametrize(
+    ("pipelines", "again"),
+    [({Buffer: 1}, {"lost"}), ({Fails: 1, Raises: 2}, {*SaysDone.pages})],
+    ids=["a feed has lost", "a buffer has lost"],
+)
+def test_tbloom_done_does_not_overrule_what_was_lost(
+    project: Any, tmp_path: Path, pipelines: Any, again: set[str]
+) -> None:
+    """Also where a later pipeline has failed, which the page is to get over."""
+    more = uploads(tmp_path, {"up://all-%(batch_id)d": {"batch_item_count": 1}})
+    crawls = project(*[SaysDone] * 3, **more, ITEM_PIPELINES=pipelines)
+    assert {page: [1, int(page in again), 0] for page in SaysDone.pages} == times(crawls)
 
 
 class HasOneOdd(Eight):
@@ -356,35 +350,28 @@ class RaisesForB(ItemFilter):
         return True
 
 
+class WaitsForTheBatch(InOrder):
+    """Its page "c" waits until the batch before it is stored."""
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        while path_of(response) == "c" and not stored(Path(self.settings["UPLOADS_FOLDER"]).parent):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        yield {"page": path_of(response)}
+
+
 @MARKS
-@pytest.mark.parametrize("size", [0, 2])
+@pytest.mark.parametrize(("spider", "size"), [(InOrder, 0), (WaitsForTheBatch, 2)])
 def test_a_page_fails_whose_item_a_feeds_filter_cannot_read(
-    project: Any, tmp_path: Path, size: int
+    project: Any, tmp_path: Path, spider: Any, size: int
 ) -> None:
-    """If the item was to end a batch of the feed before, Scrapy stores that batch, and goes on to add to it."""
+    """If the item was to end a batch of the feed before, Scrapy stores that batch, and goes on to add to its closed file."""
     feeds = {"up://all-%(batch_id)d": {"batch_item_count": size}}
     feeds["up://filtered"] = {"item_filter": RaisesForB, "raised": str(tmp_path / "raised")}
-    crawls = project(*[InOrder] * 3, **uploads(tmp_path, feeds))
-    assert "/b" in crawls[1].fetched
+    crawls = project(*[spider] * 3, **uploads(tmp_path, feeds))
+    assert [*"abcdefgh"] == [path.strip("/") for path in crawls[0].fetched]
+    assert ("b" if size == 0 else "bcdefgh") == crawls[1].pages
     assert [] == crawls[2].fetched
     for feed in ("all", "filtered"):
         files = (tmp_path / "uploads").glob(f"*-{feed}*")
         lines = {line for file in files for line in file.read_text().splitlines()}
         assert {f'{{"page": "{page}"}}' for page in PAGES} == lines
-
-
-class BreaksOnce(JsonLinesItemExporter):
-    """Can't finish the first crawl's file."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Any, *arguments: Any, **options: Any) -> BreaksOnce:
-        exporter = cls(*arguments, **options)
-        exporter.breaks = crawler.spider.number == 0
-        return exporter
-
-    def finish_exporting(self) -> None:
-        if self.breaks:
-            raise ValueError("half an item")
-
-
-# Commits that fail

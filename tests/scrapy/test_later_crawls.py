@@ -17,7 +17,7 @@ from tbloom.bloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.done import taking
 from tests.helpers.crawl import LooksRarely
 from tests.helpers.projects import LOCAL, Project, path_of, queued
-from tests.helpers.schedulers import ADDON, DONE, SCHEDULED, SCRAPY
+from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY
 
 
 class Leaves(Project):
@@ -85,10 +85,10 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
 }
 
 
-def crawl_case(project: Any, case: str, settings: dict[str, Any]) -> None:
+def crawl_case(project: Any, case: str) -> None:
     """Crawls it, and compares what the crawls fetch; no error in the log is tbloom's."""
     expected, crawls, answers, more = CASES[case]
-    ends = project(*crawls, answers=answers, RETRY_ENABLED=True, **settings, **more)
+    ends = project(*crawls, answers=answers, RETRY_ENABLED=True, **more)
     fetched = [end.pages for end in ends]
     assert expected == ("".join(sorted("".join(fetched))) if crawls is STOPPED else fetched)
     lines = [line for end in ends for line in end.log if line.startswith("ERROR ")]
@@ -100,7 +100,7 @@ def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     project: Any, url: str, name: str, case: str
 ) -> None:
     """Without a link to it. No page closes all later crawls, or is fetched once by each of them; and no crawl that was stopped has died."""
-    crawl_case(project, case, DONE)
+    crawl_case(project, case)
     with TimeBloom.from_url(url, name) as seen:
         numbers = numbers_of(seen)
     assert numbers is None or Pages() == numbers.pages._replace(given_up=0)
@@ -180,9 +180,9 @@ def test_a_jobdirs_page_that_another_crawl_fetched_is_not_refetched(
     project: Any, tmp_path: Path
 ) -> None:
     """Scrapy marks a page that is tried again with dont_filter, so that its scheduler does not ask the filter."""
-    job, done = queued("JOBDIR", tmp_path), {**DONE, "RETRY_ENABLED": True}
-    ends = project(Stops, answers={"/a": [503, 200]}, PAGES="ab", **done, **job)
-    ends += project(Leaves, PAGES="", **done) + project(Leaves, PAGES="", **done, **job)
+    job = queued("JOBDIR", tmp_path)
+    ends = project(Stops, answers={"/a": [503, 200]}, PAGES="ab", RETRY_ENABLED=True, **job)
+    ends += project(Project) + project(Project, **job)
     assert [("ab", "closespider_pagecount"), ("a", "finished"), ("", "finished")] == [
         (end.pages, end.reason) for end in ends
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 import scrapy
-from scrapy.core.scheduler import BaseScheduler, Scheduler
+from scrapy.core.scheduler import Scheduler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler, load_object
@@ -91,24 +90,12 @@ def test_an_idle_crawl_that_hands_in_seen_requests_ends(
     assert len(end.said) < 10
 
 
-class SeenFirst(Project):
-    """Many duplicates among the start requests, before a new one."""
-
-    def links(self) -> Iterator[Any]:
-        for _ in range(50):
-            yield self.request("a")
-        yield self.request("b")
-        for _ in range(50):
-            yield self.request("a")
-        yield self.request("c")
-
-
 @ALL_MARKS
 @pytest.mark.parametrize("concurrent", [1, 16])
 def test_start_requests_behind_duplicates_are_fetched(project: Any, concurrent: int) -> None:
     """scrapy#706: an engine that is idle meanwhile does not end the crawl."""
-    more = {"CONCURRENT_REQUESTS": concurrent}
-    [end] = project(SeenFirst, **more)
+    pages = [*"a" * 50, "b", *"a" * 50, "c"]
+    [end] = project(Project, PAGES=pages, CONCURRENT_REQUESTS=concurrent)
     assert ["/a", "/b", "/c"] == sorted(end.fetched)
 
 
@@ -181,40 +168,32 @@ def test_no_page_is_fetched_while_thousands_of_links_wait(project: Any, own_url:
 
 
 class ClosesAtStart(Project):
-    """Asks for a page, and ends the crawl at once; in the second one it only asks."""
-
-    asks_again = True
+    """Its first crawl asks for two pages, and ends at once. The others ask for nothing."""
 
     async def start(self) -> AsyncIterator[Any]:
-        if self.asks_again or not self.number:
+        if not self.number:
             yield self.request("a")
             yield self.request("b")
-        if not self.number:
             raise CloseSpider("at once")
 
 
-class ClosesAndForgets(ClosesAtStart):
-    asks_again = False
+class ClosesInCallback(Project):
+    """The same in the callback of its first page; the others ask again."""
 
-
-class ClosesInCallback(ClosesAtStart):
-    """The same in the callback of the first page."""
-
-    async def start(self) -> AsyncIterator[Any]:
+    def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
 
     def parse(self, response: Response) -> Any:
         if path_of(response) == "start":
-            if self.asks_again or not self.number:
-                yield self.request("a")
-                yield self.request("b")
+            yield self.request("a")
+            yield self.request("b")
             if not self.number:
                 raise CloseSpider("at once")
         yield {"page": path_of(response)}
 
 
 @by_mark_and_queue(DONE)
-@pytest.mark.parametrize("spider", [ClosesAndForgets, ClosesInCallback])
+@pytest.mark.parametrize("spider", [ClosesAtStart, ClosesInCallback])
 def test_a_request_before_close_spider_is_fetched_later(project: Any, spider: Any) -> None:
     counted = times(project(*[spider] * 3))
     assert {"a": 1, "b": 1} == {page: sum(counted[page]) for page in "ab"}
@@ -344,17 +323,11 @@ def test_a_page_whose_callback_empties_the_meta_is_done(project: Any) -> None:
     assert [2, 0] == [crawl.stats.get("tbloom/done", 0) for crawl in crawls]
 
 
-class Start(Project):
-    """Begins with a request that makes a component fail."""
-
-    pages = ("first", "fails", "last")
-
-
 @ALL_MARKS
 def test_a_start_request_that_cannot_be_queued_ends_the_crawl(project: Any) -> None:
     """And the next one fetches it."""
     failing = {"REQUEST_FINGERPRINTER_CLASS": FailsToFingerprint}
-    first, second = project(Start, Start, **failing)
+    first, second = project(Project, Project, PAGES=("first", "fails", "last"), **failing)
     assert "shutdown" == first.reason
     assert ["Error while processing requests from start()"] == [
         line.partition(": ")[2] for line in first.log if line.startswith("ERROR")
@@ -405,24 +378,7 @@ def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
 # A scheduler that asks no dupefilter
 
 
-class AsksNobody(BaseScheduler):
-    """A project's scheduler, in memory."""
-
-    def __init__(self) -> None:
-        self.queue: deque[scrapy.Request] = deque()
-
-    def has_pending_requests(self) -> bool:
-        return bool(self.queue)
-
-    def enqueue_request(self, request: scrapy.Request) -> bool:
-        self.queue.append(request)
-        return True
-
-    def next_request(self) -> scrapy.Request | None:
-        return self.queue.popleft() if self.queue else None
-
-
-class HasOne(AsksNobody):
+class HasOne(schedulers.Plain):
     """It even makes the dupefilter."""
 
     @classmethod
@@ -433,17 +389,13 @@ class HasOne(AsksNobody):
         return scheduler
 
 
-class Twice(Project):
-    pages = ("a", "a")
-
-
-@pytest.mark.parametrize("scheduler", [AsksNobody, HasOne])
+@pytest.mark.parametrize("scheduler", [schedulers.Plain, HasOne])
 @pytest.mark.parametrize("settings", [SCHEDULED, schedulers.DONE], ids=["scheduled", "done"])
 def test_a_scheduler_that_asks_no_dupefilter_is_refused(
     project: Any, scheduler: Any, settings: dict[str, Any]
 ) -> None:
     """Before the first request: it would filter nothing, in silence."""
-    [end] = project(Twice, **settings, SCHEDULER=scheduler)
+    [end] = project(Project, **settings, PAGES="aa", SCHEDULER=scheduler)
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     assert 1 == len(end.warnings(scheduler.__name__))
     assert end.warnings(scheduler.__name__)[0].startswith("ERROR")

@@ -527,7 +527,7 @@ class FullDisk(Scheduler):
     ids=["without notes", "on a full disk", "on a full disk, many"],
 )
 def test_an_outage_takes_no_request_out_of_a_job(
-    server: LocalRedis, start: Any, tmp_path: Path, pages: int, first: int, then: dict[str, Any]
+    server: LocalRedis, start: Any, tmp_path: Path, *, pages: int, first: int, then: dict[str, Any]
 ) -> None:
     """Though the claims of an earlier crawl have no notes, and the crawl ends before it has asked about its requests; and on a full
     disk (scrapy#4106), because the pages are left to the next crawl, with the notes of their claims."""

@@ -181,9 +181,3 @@ def test_one_page_pushed_in_two_versions(crawls: Crawls, tmp_path: Path) -> None
     said = json.loads(crawls.run("push", "project", "lines", "--json"))
     assert (4, 0) == (said["lines"], said["new"])
     assert {"left": ["a 1"]} == crawls.kept()
-
-
-# Links that come one after the other
-
-
-# Random crawls

@@ -104,15 +104,11 @@ class DatabaseIsDown(Part):
         return item
 
 
-class Three(Project):
-    pages = ("a", "b", "c")
-
-
 @DONE_MARKS
 def test_a_pipeline_that_raises_close_spider_has_stored_nothing(project: Any) -> None:
     """scrapy#2405"""
     down = {"ITEM_PIPELINES": {DatabaseIsDown: 1}}
-    first, second, third = project(*[Three] * 3, **down)
+    first, second, third = project(*[Project] * 3, PAGES="abc", **down)
     assert [] == first.items
     assert ["a", "b", "c"] == sorted(item["page"] for item in second.items)
     assert [] == third.fetched
@@ -232,9 +228,6 @@ def test_a_crawler_whose_callback_blocks_is_not_dead(project: Any) -> None:
     """bull#1416: its signs of life come from another thread."""
     [end] = project(Blocking, TBLOOM_SESSION_TTL=4)
     assert (["busy"] * 5, 1) == (end.said, len(end.items))
-
-
-# Without a server: one process at a time
 
 
 class CountsConnections(Project):

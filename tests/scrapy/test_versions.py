@@ -50,22 +50,48 @@ SETTINGS = {
 }
 
 
+NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
+HERE = timezone(timedelta(hours=1))
+
+
 @MARKS
-def test_a_page_is_fetched_once_in_each_version_then_seen(counts: Any, mark: str) -> None:
+@pytest.mark.parametrize(
+    ("versions", "fetched"),
+    [
+        (["1", "1", None, "2", ["2", "1", None], 3, None], [1, 0, 0, 1, 0, 1, 0]),
+        ([None, "1", "1", None], [1, 1, 0, 0]),
+        (["1", [None, "1", "2"], [None, "2", "1"]], [1, 1, 0]),
+    ],
+    ids=["with a version first", "without one first", "both in a batch"],
+)
+def test_a_page_is_fetched_once_in_each_version_then_seen(
+    counts: Any, versions: list[Any], fetched: list[int]
+) -> None:
     """Without a version, too. A version that was never seen is fetched although the URL was seen."""
-    versions = ["1", "1", None, "2", ["2", "1", None], 3, None]
-    assert [1, 0, 0, 1, 0, 1, 0] == counts(*versions)
+    assert fetched == counts(*versions)
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+@pytest.mark.parametrize(
+    ("versions", "answers", "fetched"),
+    [
+        (["1", "2", "3", "3"], [503, 503, 200], [1, 1, 1, 0]),
+        (["1", "2", "1", "2"], [503, 200], [1, 1, 0, 0]),
+        (["1", "1"], [304], [1, 0]),
+    ],
+    ids=["replaced", "done in the one in which it was kept", "304"],
+)
+def test_a_link_in_another_version_replaces_a_failed_page(
+    counts: Any, versions: list[Any], answers: list[int], fetched: list[int]
+) -> None:
+    """It is done in each version that was asked for. 304 without a callback for it: nothing is new."""
+    assert fetched == counts(*versions, answers={"/a": answers})
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_versions_without_the_add_on(counts: Any, settings: dict[str, Any]) -> None:
     versions = ["1", "1", None, "2", ["2", "1", None]]
     assert [1, 0, 0, 1, 0] == counts(*versions, **settings)
-
-
-@MARKS
-def test_a_page_seen_without_a_version_is_fetched_in_one(counts: Any, mark: str) -> None:
-    assert [1, 1, 0, 0] == counts(None, "1", "1", None)
 
 
 def test_a_url_is_seen_a_window_after_its_last_version(clockwork: Clockwork, project: Any) -> None:
@@ -89,24 +115,6 @@ def test_several_versions_of_a_page_in_one_batch(counts: Any, mark: str) -> None
         assert second <= 1
 
 
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_link_in_another_version_replaces_a_failed_page(project: Any) -> None:
-    """It is fetched once in each crawl, and no page is kept once it is done."""
-    settings = {"VERSIONS": ["1", "2", "3", "3"]}
-    ends = project(*[Versions] * 4, answers={"/a": [503, 503, 200]}, **settings)
-    assert [1, 1, 1, 0] == [len(end.fetched) for end in ends]
-    assert 1 == ends[2].stats["tbloom/done"]
-    assert ends[3].stats.get("tbloom/taken") is None
-
-
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_is_done_in_each_version_asked_for(project: Any) -> None:
-    """In the one in which it was kept, too."""
-    settings = {"VERSIONS": ["1", "2", "1", "2"]}
-    ends = project(*[Versions] * 4, answers={"/a": [503, 200]}, **settings)
-    assert [1, 1, 0, 0] == [len(end.fetched) for end in ends]
-
-
 class ChangesMeanwhile(Versions):
     """While the page is in work, links to it come in two later versions, and one in its own."""
 
@@ -123,15 +131,6 @@ def test_a_page_in_work_is_refetched_in_a_links_version(project: Any) -> None:
     settings = {"VERSIONS": ["1", ["3", None], "2"]}
     ends = project(*[ChangesMeanwhile] * 3, **settings)
     assert [["1", "3"], [], ["2"]] == [[item["version"] for item in end.items] for end in ends]
-
-
-@MARKS
-def test_a_link_without_a_version_before_a_new_version(counts: Any, mark: str) -> None:
-    assert [1, 1, 0] == counts("1", [None, "1", "2"], [None, "2", "1"])
-
-
-NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
-HERE = timezone(timedelta(hours=1))
 
 
 @pytest.mark.parametrize(
@@ -245,13 +244,6 @@ def test_a_wrong_tbloom_done_lets_its_page_fail(project: Any) -> None:
     ends = project(Says, Says, Says)
     assert ["a", "a", ""] == [end.pages for end in ends]
     assert ends[0].warnings("ERROR", "expected True or False, got 'no'")
-
-
-def test_a_page_that_has_not_changed_is_done(project: Any) -> None:
-    """304 without a callback for it: nothing is new."""
-    ends = project(Versions, Versions, answers={"/a": [304]}, VERSIONS=["1", "1"])  # fmt: skip
-    assert ["a", ""] == [end.pages for end in ends]
-    assert [] == ends[0].warnings()
 
 
 # What becomes of the request
