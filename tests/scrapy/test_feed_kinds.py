@@ -278,10 +278,6 @@ class Long(Project):
         yield {"page": path_of(response), "text": os.urandom(20_000).hex()}
 
 
-class Nothing(Long):
-    pages = ()
-
-
 @kinds({".gz": 0}, more=({".xz": 0, ".bz2": 0},))
 def test_a_torn_file_is_moved_aside(project: Any, tmp_path: Path, kind: str) -> None:
     """What is appended behind the end that a killed crawl has left can't be read by anyone."""
@@ -298,13 +294,13 @@ def test_a_torn_file_is_moved_aside(project: Any, tmp_path: Path, kind: str) -> 
     torn = (tmp_path / "whole").read_bytes() + path.read_bytes()
     path.write_bytes(torn)
     assert len(torn) > 100_000
-    crawls = project(Nothing, Long, **settings)
+    crawls = project(Project, Long, **settings)
     [warning] = crawls[0].warnings("a crawler that was killed")
     [aside] = tmp_path.glob("out*.torn-*")
     assert (str(path) in warning, aside.name in warning) == (True, True)
     assert torn == aside.read_bytes()
     assert [*range(30)] == pages()
-    [crawl] = project(Nothing, **settings)
+    [crawl] = project(Project, **settings)
     assert ([], [*range(30)]) == (crawl.warnings("torn"), pages())
 
 
@@ -334,9 +330,9 @@ def test_an_older_document_is_moved_aside_before_the_first_item(
     path, older = tmp_path / f"out{kind}", b"yesterday's"
     path.write_bytes(older)
     settings = {**marked("done, local", tmp_path), **feed(tmp_path, kind)}
-    project(Nothing, **settings)
+    project(Project, **settings)
     assert older == path.read_bytes()
-    first, second = project(Eight, Nothing, **settings)
+    first, second = project(Eight, Project, **settings)
     [warning] = first.warnings(str(path))
     [aside] = tmp_path.glob("out*.older-*")
     assert (True, older, []) == (

@@ -73,20 +73,6 @@ def test_a_crawl_says_how_many_pages_others_took_over(crawl: Any) -> None:
     assert [] == crawl("outcomes", DONE, pages)["fetched"]
 
 
-@pytest.mark.parametrize("format", ["", "jsonlines", "json"])
-def test_a_page_is_marked_once_its_items_are_stored(
-    crawl: Any, tmp_path: Path, format: str
-) -> None:
-    """Though no request leaves the queue: the only other page is not done yet. Nothing of it is in the memory of the crawler,
-    which may be killed."""
-    feed = str(tmp_path / "items")
-    feeds = {"FEEDS": {feed: {"format": format, "fields": ["fate"]}}, "FEED_READ": feed}
-    waits = end("waits_until_a_is_marked")
-    result = crawl("outcomes", {**DONE, **(feeds if format else {})}, [["a", ITEMS], ["b", waits]])
-    said = f"a is marked, {2 if format else 0} items are stored"
-    assert ["a", said, "b"] == sorted(result["fetched"])
-
-
 @pytest.mark.parametrize("half", ['{"fate": "sto', '{"fate": "stored"}\n'])
 def test_a_feed_after_half_a_line_begins_a_new_one(crawl: Any, tmp_path: Path, half: str) -> None:
     """alltheplaces#17554"""

@@ -51,9 +51,9 @@ class Crawls:
     def __init__(self, project: Any, folder: Path, settings: dict[str, Any]) -> None:
         self._project, self._folder, self._settings = project, folder, settings
 
-    def __call__(self, *versions: Any, kind: Any = Versions, **more: Any) -> Any:
+    def __call__(self, *versions: Any, **more: Any) -> Any:
         settings = {**self._settings, **more, "VERSIONS": [*versions]}
-        return self._project(*[kind] * len(versions), **settings)
+        return self._project(*[Versions] * len(versions), **settings)
 
     def run(self, *words: str, stdin: str = "") -> str:
         (self._folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
@@ -80,17 +80,12 @@ class Crawls:
 
 
 @pytest.fixture
-def filter_of_the_test(url: str, name: str) -> dict[str, Any]:
-    return {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9}
-
-
-@pytest.fixture
 def crawls(
-    project: Any, tmp_path: Path, filter_of_the_test: Any, mark: str, shards: int | None
+    project: Any, url: str, name: str, *, tmp_path: Path, mark: str, shards: int | None
 ) -> Crawls:
-    own = {**filter_of_the_test, "TBLOOM_SHARDS": shards}
-    more = {"TBLOOM_SESSION_TTL": None if mark.endswith("local") else 3}
-    return Crawls(project, tmp_path, {**own, **marked(mark, tmp_path), **more})
+    own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9, "TBLOOM_SHARDS": shards}
+    own |= {"TBLOOM_SESSION_TTL": None if mark.endswith("local") else 3}
+    return Crawls(project, tmp_path, {**own, **marked(mark, tmp_path)})
 
 
 def items(ends: Any) -> list[Any]:

@@ -138,7 +138,7 @@ def test_a_chain_of_pages_goes_on_where_it_was_stopped(project: Any) -> None:
 
 
 class WaitsForTheFirst(Project):
-    """Asks for its second page once the first one is marked."""
+    """Asks for its second page once the first one is marked, and notes how many items are in the files then."""
 
     async def start(self) -> AsyncIterator[Any]:
         first = self.request("first")
@@ -146,7 +146,8 @@ class WaitsForTheFirst(Project):
         fingerprint = self.crawler.request_fingerprinter.fingerprint(first)
         while not await asyncio.to_thread(self.is_marked, fingerprint):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        self.said.append("is marked")
+        files = Path(self.settings["ITEMS"]).parent.glob("items*")
+        self.said.append(sum(file.read_text(encoding="utf-8").count("first") for file in files))
         yield self.request("second")
 
     def is_marked(self, fingerprint: bytes) -> bool:
@@ -155,13 +156,27 @@ class WaitsForTheFirst(Project):
             return fingerprint in seen
 
 
-@pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches at the crawl's end")
-def test_a_page_is_marked_once_its_batch_is_stored(project: Any, tmp_path: Path) -> None:
-    """scrapy#7730: some versions stored a batch only at the crawl's end."""
-    feed = str(tmp_path / "batch-%(batch_id)d.jl")
-    feeds = {"FEEDS": {feed: {"format": "jsonlines", "batch_item_count": 1}}}
-    [end] = project(WaitsForTheFirst, **feeds)
-    assert (["is marked"], ["/first", "/second"]) == (end.said, end.fetched)
+LATE = pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches at the crawl's end")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("", {}),
+        ("items", {"format": "jsonlines"}),
+        ("items", {"format": "json"}),
+        pytest.param("items-%(batch_id)d", {"format": "csv", "batch_item_count": 1}, marks=LATE),
+    ],
+    ids=["no feed", "jsonlines", "json", "batches"],
+)
+def test_a_page_is_marked_once_its_items_are_stored(
+    project: Any, tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    """scrapy#7730: some versions stored a batch only at the crawl's end. Nothing of the page is in the memory of the crawler, which may
+    be killed, though no request leaves the queue."""
+    feeds = {"FEEDS": {str(tmp_path / name): options}} if name else {}
+    [end] = project(WaitsForTheFirst, ITEMS=str(tmp_path / "items"), **feeds)
+    assert ([int(bool(name))], ["/first", "/second"]) == (end.said, end.fetched)
 
 
 # A page that kills its crawler

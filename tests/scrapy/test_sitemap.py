@@ -45,19 +45,26 @@ def site_of(lastmods: Mapping[str, str], of_maps: str = "") -> dict[str, Any]:
     return {f"/{path}": [answer] for path, answer in (answers | maps).items()}
 
 
-class Shop(SitemapSpider):
-    """Reads the sitemap of a site."""
+class Whole(SitemapSpider):
+    """Reads its sitemap in each crawl. Each item has the version of its page."""
 
-    name = "shop"
+    name = "whole"
     site: str
     number: int
+    items: list[Any]
+    first = "map.xml"
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, **given)
-        self.sitemap_urls = [f"{self.site}robots.txt"]
+    async def start(self) -> AsyncIterator[Any]:
+        self.sitemap_urls = [f"{self.site}{self.first}"]
+        async for request in SitemapSpider.start(self):
+            yield request
 
     def parse(self, response: Response) -> Any:
-        yield {"page": path_of(response)}
+        yield {path_of(response): response.meta.get("tbloom_version")}
+
+
+class Shop(Whole):
+    first = "robots.txt"
 
 
 class Dies(Shop):
@@ -110,23 +117,6 @@ def test_a_lastmod_may_count_by_day_or_not_at_all(
     ends = project(spider, answers=site_of(lastmods, DAY.format(1)))
     assert expected == fetched(ends)
     assert {"/map-0.xml", "/map-1.xml", "/map-2.xml"} <= {*ends[0].fetched}
-
-
-class Whole(SitemapSpider):
-    """Reads its sitemap in each crawl."""
-
-    name = "whole"
-    site: str
-    number: int
-    items: list[Any]
-
-    async def start(self) -> AsyncIterator[Any]:
-        self.sitemap_urls = [f"{self.site}map.xml"]
-        async for request in SitemapSpider.start(self):
-            yield request
-
-    def parse(self, response: Response) -> Any:
-        yield {path_of(response): response.meta.get("tbloom_version")}
 
 
 DATED = entries({"a": " 2026-11-29 ", "b": ""})
