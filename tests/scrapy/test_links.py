@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 
 from tests.helpers import schedulers
-from tests.helpers.projects import (
-    LOCAL,
-    Project,
-    by_mark_and_queue,
-    marked,
-    path_of,
-    times,
-)
+from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import SCHEDULED
 
@@ -76,14 +68,12 @@ class OneByOne(AtIdle):
 @by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
 @pytest.mark.parametrize("spider", [AtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends(
-    project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
+    project: Any, mark: str, queue: str, spider: Any
 ) -> None:
     """scrapy#225, #2709: a signal for each time that it is idle, and no more."""
-    own = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
-    settings = own if mark == "own" else marked(mark, tmp_path)
-    if queue == "scrapy-redis" and mark == "own":
-        settings = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
-    [end] = project(spider, **settings)
+    module = "scrapy_redis.dupefilter" if queue == "scrapy-redis" else "scrapy.dupefilters"
+    own = {"DUPEFILTER_CLASS": f"{module}.RFPDupeFilter"}
+    [end] = project(spider, **(own if mark == "own" else {}))
     assert "finished" == end.reason
     expected = ["/seen"] if spider is AtIdle else ["/a", "/b"]
     assert ["/start", *expected] == end.fetched
@@ -154,8 +144,7 @@ class NotesWaiting(Scheduler):
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
 def test_no_page_is_fetched_while_thousands_of_links_wait(project: Any, own_url: str) -> None:
     """(The server is the test's own, because it stands still.)"""
-    settings = {"SCHEDULER": NotesWaiting, "REDIS_URL": own_url}
-    [end] = project(LinksWhileRedisWaits, **settings)
+    [end] = project(LinksWhileRedisWaits, SCHEDULER=NotesWaiting, REDIS_URL=own_url)
     assert (sorted(["/start", *(f"/{page}" for page in range(10))]), "finished") == (
         sorted(end.fetched),
         end.reason,
@@ -369,8 +358,7 @@ def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
 ) -> None:
     """The next crawl fetches it, without a link."""
     answers = {"/page": [answer, 200, 200]}
-    queue = {"SCHEDULER": scheduler, "RETRY_ENABLED": True}
-    crawls = project(*[Retried] * 3, answers=answers, **queue)
+    crawls = project(*[Retried] * 3, answers=answers, SCHEDULER=scheduler, RETRY_ENABLED=True)
     assert [1, 1, 0] == times(crawls)["page"]
     assert [1, 0, 0] == [crawl.stats.get("tbloom/failed", 0) for crawl in crawls]
 

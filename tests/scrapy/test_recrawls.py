@@ -14,14 +14,7 @@ from scrapy.http import Response
 from scrapy_redis.spiders import RedisSpider
 
 from tests.helpers.clock import Clockwork
-from tests.helpers.projects import (
-    LOCAL,
-    Project,
-    by_mark_and_queue,
-    marked,
-    path_of,
-    times,
-)
+from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, marked, path_of, times
 
 DAY = 24 * 3600
 LONG = pytest.mark.check
@@ -302,9 +295,8 @@ class RetriesLists(Project):
 
 @by_mark_and_queue(MARKS)
 def test_a_retried_or_redirected_page_keeps_its_meta_keys(days: Any) -> None:
-    settings = {"RETRY_ENABLED": True, "RETRY_TIMES": 1}
     answers = {"/redirected": ["/target"], "/retried": [503, 200], "/by-errback": [404, 200]}
-    crawls = days(RetriesLists, 0, 0, 1, answers=[answers] * 3, **settings)
+    crawls = days(RetriesLists, 0, 0, 1, answers=[answers] * 3, RETRY_ENABLED=True, RETRY_TIMES=1)
     once = {page: [1, 0, 1] for page in ("redirected", "target")}
     twice = {page: [2, 0, 2] for page in ("retried", "by-callback", "by-errback")}
     assert once | twice == times(crawls)

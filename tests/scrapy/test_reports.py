@@ -22,13 +22,7 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tests.helpers.crawl import Part
-from tests.helpers.projects import (
-    LOCAL,
-    Project,
-    by_mark_and_queue,
-    path_of,
-    times,
-)
+from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 
 MARKS = ("scheduled", "done", "done, local")
 DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
@@ -130,8 +124,7 @@ class Chain(Project):
 @by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=["done, local"])
 def test_a_chain_of_pages_goes_on_where_it_was_stopped(project: Any) -> None:
     """scrapy#5312: a crawl that is resumed fetches more than one page."""
-    settings = {"CLOSESPIDER_PAGECOUNT": 3, "CONCURRENT_REQUESTS": 1}
-    crawls = project(*[Chain] * 6, **settings)
+    crawls = project(*[Chain] * 6, CLOSESPIDER_PAGECOUNT=3, CONCURRENT_REQUESTS=1)
     assert [str(number) for number in range(10)] == [
         path.strip("/") for crawl in crawls for path in crawl.fetched
     ]
@@ -160,7 +153,7 @@ LATE = pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches 
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("file", "options"),
     [
         ("", {}),
         ("items", {"format": "jsonlines"}),
@@ -170,13 +163,13 @@ LATE = pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches 
     ids=["no feed", "jsonlines", "json", "batches"],
 )
 def test_a_page_is_marked_once_its_items_are_stored(
-    project: Any, tmp_path: Path, name: str, options: dict[str, Any]
+    project: Any, tmp_path: Path, file: str, options: dict[str, Any]
 ) -> None:
     """scrapy#7730: some versions stored a batch only at the crawl's end. Nothing of the page is in the memory of the crawler, which may
     be killed, though no request leaves the queue."""
-    feeds = {"FEEDS": {str(tmp_path / name): options}} if name else {}
+    feeds = {"FEEDS": {str(tmp_path / file): options}} if file else {}
     [end] = project(WaitsForTheFirst, ITEMS=str(tmp_path / "items"), **feeds)
-    assert ([int(bool(name))], ["/first", "/second"]) == (end.said, end.fetched)
+    assert ([int(bool(file))], ["/first", "/second"]) == (end.said, end.fetched)
 
 
 # A page that kills its crawler
@@ -260,7 +253,6 @@ class CountsConnections(Project):
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
 def test_a_crawl_has_two_connections(project: Any) -> None:
     """scrapy-redis#321: one for links, and one for the end of pages and the summary in the log."""
-    more = {"REDIS_PARAMS": {"client_name": "crawl"}}
-    [end] = project(CountsConnections, **more)
+    [end] = project(CountsConnections, REDIS_PARAMS={"client_name": "crawl"})
     assert len(CountsConnections.pages) == len(end.items)
     assert {1, 2} >= {*end.said}

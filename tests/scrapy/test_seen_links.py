@@ -59,15 +59,13 @@ def said(ends: Any) -> list[Any]:
 
 @pytest.mark.parametrize("mark", ["done", LOCAL])
 def test_a_crawl_whose_links_were_all_seen_writes_no_note(project: Any) -> None:
-    settings = {"LINKS": [range(300), range(300)]}
-    first, second = project(Links, Links, **settings)
+    first, second = project(Links, Links, LINKS=[range(300), range(300)])
     assert (300, 300) == (first.said[0], len(first.items))
     assert [0, []] == [second.said[0], second.said[2]]
     assert ["/start"] == second.fetched
 
 
 def test_among_seen_links_new_ones_are_claimed_with_notes(project: Any) -> None:
-    settings = {"LINKS": [range(300), range(100, 350)]}
-    _, second = project(Links, Links, **settings)
+    _, second = project(Links, Links, LINKS=[range(300), range(100, 350)])
     assert (50, 50) == (second.said[0], sum(second.said[2]))
     assert {f"/page-{number}" for number in range(300, 350)} == {*second.fetched} - {"/start"}

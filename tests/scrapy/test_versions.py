@@ -96,11 +96,10 @@ def test_versions_without_the_add_on(counts: Any, settings: dict[str, Any]) -> N
 
 def test_a_url_is_seen_a_window_after_its_last_version(clockwork: Clockwork, project: Any) -> None:
     """A week, also if it was seen in an earlier version, and each version as long. A page is done in all versions of a batch."""
-    settings = {"REDIS_URL": clockwork.server.url}
     fetched = list[int]()
     for days, versions in ((0, 1), (5, 2), (3, [1, 2, None]), (8, [2, None])):
         clockwork.go_on(days * 24 * 3600)
-        [end] = project(Versions, VERSIONS=[versions], **settings)
+        [end] = project(Versions, VERSIONS=[versions], REDIS_URL=clockwork.server.url)
         fetched.append(len(end.fetched))
     assert [1, 1, 1, 1] == fetched  # version 1 again, and then version 2
 
@@ -128,8 +127,7 @@ class ChangesMeanwhile(Versions):
 @pytest.mark.parametrize("mark", ["done", LOCAL])
 def test_a_page_in_work_is_refetched_in_a_links_version(project: Any) -> None:
     """In the last one. The next crawl fetches the other."""
-    settings = {"VERSIONS": ["1", ["3", None], "2"]}
-    ends = project(*[ChangesMeanwhile] * 3, **settings)
+    ends = project(*[ChangesMeanwhile] * 3, VERSIONS=["1", ["3", None], "2"])
     assert [["1", "3"], [], ["2"]] == [[item["version"] for item in end.items] for end in ends]
 
 
@@ -260,8 +258,7 @@ class Redirected(Versions):
 @MARKS
 def test_a_redirect_keeps_the_version(project: Any) -> None:
     """Both pages are seen, in this version and without one."""
-    settings = {"VERSIONS": [1, 1, 2, None]}
-    ends = project(*[Redirected] * 4, answers={"/a": ["/b"]}, **settings)
+    ends = project(*[Redirected] * 4, answers={"/a": ["/b"]}, VERSIONS=[1, 1, 2, None])
     assert {"a": [1, 0, 1, 0], "b": [1, 0, 1, 0]} == times(ends)
 
 
@@ -358,6 +355,5 @@ class Links(Versions):
 def test_links_without_a_version_are_dropped_during_retries_and_redirects(
     project: Any, first: Any, times_a: int
 ) -> None:
-    settings = {"RETRY_ENABLED": True, "VERSIONS": ["1"]}
-    [end] = project(Links, answers={"/a": [first, 200]}, **settings)
+    [end] = project(Links, answers={"/a": [first, 200]}, RETRY_ENABLED=True, VERSIONS=["1"])
     assert {"a": [times_a], "b": [1], "links": [1]} == times([end])
