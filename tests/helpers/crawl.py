@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import logging
@@ -171,15 +170,6 @@ class Outcomes(Pages):
             [claim] = client.hvals(f"{{{settings['TBLOOM_KEY']}}}:claims")
         self.fetched.append(f"{int(claim[32:33]) + 1}")  # format.md: after owner, number and queue
 
-    async def waits_until_a_is_marked(self, _: Response) -> None:
-        settings = self.crawler.settings
-        own = settings["REDIS_URL"], settings["TBLOOM_KEY"]
-        a = scrapy.Request(f"{self.site}a")
-        with TimeBloom.from_url(*own, capacity=1000) as other:
-            while self.crawler.request_fingerprinter.fingerprint(a) not in other:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-        self.fetched.append(f"a is marked, {self.stored()} items are stored")
-
     def is_taken_over(self, response: Response) -> None:
         """Another crawler takes this one for dead, and is done with the page first."""
         settings = self.crawler.settings
@@ -191,10 +181,6 @@ class Outcomes(Pages):
                 other.client.hset(sessions, session, "1")  # alive until 1970
             assert Claim.NEW is other.claim(item)
             other.commit(item)
-
-    def stored(self) -> int:
-        feed = self.settings.get("FEED_READ")
-        return Path(feed).read_text(encoding="utf-8").count("stored") if feed else 0
 
 
 class Uploads(BlockingFeedStorage):

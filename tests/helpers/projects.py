@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +21,7 @@ from scrapy.http import Response
 
 from tests.helpers import crawl
 from tests.helpers.schedulers import DONE, SCHEDULED
-from tests.helpers.website import Handler, served
+from tests.helpers.website import Handler, Server, served
 
 SHARED = "scrapy_redis.scheduler.Scheduler"
 #: A crawl that would spin ends by these. (On a busy machine, a good one may need a minute.)
@@ -26,8 +29,8 @@ LIMITS = {"CLOSESPIDER_PAGECOUNT": 300, "CLOSESPIDER_TIMEOUT": 300}
 
 #: What a path is answered with, time after time, and then as the last time: a status, a body (with SITE for its address), the URL
 #: that it redirects to (with PORT for the site's), or None, where the connection is cut; in a tuple behind the seconds that it takes.
-#: Without an entry, as the path "": 200.
-Answers = Mapping[str, Sequence[Any]]
+#: Without an entry, as the path "": 200. Or a function that answers, which is called with the ``Site`` and the path.
+Answers = Mapping[str, Sequence[Any]] | Callable[[Any, str], None]
 
 
 class Site(Handler):
@@ -40,8 +43,11 @@ class Site(Handler):
         if length:
             path += f" {self.rfile.read(length).decode()}"
         before = sum(asked == path for _, asked in self.server.asked)
-        number = self.server.number
+        number, place = self.server.number, len(self.server.asked)
         self.server.asked.append((self.headers["User-Agent"] if number is None else number, path))
+        self.server.hold(path, place)
+        if callable(self.server.answers):
+            return self.server.answers(self, path)
         answers = self.server.answers.get(path) or self.server.answers.get("") or [200]
         answer = answers[min(before, len(answers) - 1)]
         if isinstance(answer, tuple):
@@ -58,10 +64,33 @@ class Site(Handler):
             self.answer(200, answer, Content_Type="text/xml" if is_xml else "text/html")
         else:
             self.answer(answer, path.encode())
+        return None
+
+
+@contextmanager
+def site_of(
+    answers: Answers = MappingProxyType({}),
+    hold: Callable[[str, int], object] = lambda *_: None,
+    **known: Any,
+) -> Iterator[Server]:
+    """A site in this process. It answers once ``hold`` returns, which is called with the path and the number of requests before, and
+    may wait until the site is ``opened``."""
+    opened = threading.Event()
+    own = {"number": None, "asked": [], "opened": opened}
+    with served(Site, **{**own, **known}, answers=answers, hold=hold) as site:
+        try:
+            yield site
+        finally:
+            opened.set()
+
+
+def asked(site: Server) -> Counter[str]:
+    """How often a site was asked for each path (without its slash)."""
+    return Counter(path[1:] for _, path in site.asked)
 
 
 class Project(scrapy.Spider):
-    """Asks for the pages in ``pages``; each one is an item. A test changes what it wants to."""
+    """Asks for the pages in ``pages``, or in the setting PAGES; each one is an item. A test changes what it wants to."""
 
     name = "project"
     site: str
@@ -79,7 +108,7 @@ class Project(scrapy.Spider):
 
     def links(self) -> Iterator[Any]:
         """What the crawl begins with."""
-        yield from map(self.request, self.pages)
+        yield from map(self.request, self.settings.get("PAGES", self.pages))
 
     def request(self, path: str, **more: Any) -> scrapy.Request:
         return scrapy.Request(f"{self.site}{path}", **more)
@@ -140,7 +169,7 @@ def crawl_in_turn(
     log, given, places = Log(), list[dict[str, Any]](), list[int]()
     logging.getLogger().addHandler(log)
 
-    with served(Site, port, answers=answers, asked=[], number=0) as site:
+    with site_of(answers, port=port, number=0) as site:
 
         def begin() -> Iterator[list[tuple[type[scrapy.Spider], dict[str, Any]]]]:
             for spiders in rounds:
@@ -161,10 +190,10 @@ def crawl_in_turn(
 
         keep = {"EXTENSIONS": {**settings.get("EXTENSIONS", {}), KeepsItems: 1}}
         ends = crawl.run(begin(), **{**LIMITS, **settings, **keep})  # type: ignore[arg-type]
-        asked = list(site.asked)
+        fetched = list(site.asked)
     return [
         End(
-            [path for agent, path in asked if agent == str(number)],
+            [path for agent, path in fetched if agent == str(number)],
             known["items"],
             known["said"],
             end["finish_reason"],

@@ -62,6 +62,8 @@ class Server(ThreadingHTTPServer):
     """A server for crawlers, which open many connections at once."""
 
     daemon_threads = True
+    #: A test may hold its port between two sites.
+    allow_reuse_port = True
     #: Beyond socketserver's 5, a connection waits for a second and tries again.
     request_queue_size = 128
 

@@ -23,7 +23,7 @@ from tests.helpers.crawl import Part
 from tests.helpers.documents import example
 from tests.helpers.making import made_once
 from tests.helpers.postgres import postgres
-from tests.helpers.projects import Project, marked, path_of, times
+from tests.helpers.projects import Project, path_of, times
 
 PAGES = tuple("abcdef")
 ROWS = {(page, str(number)) for page in PAGES for number in range(40)}
@@ -68,7 +68,7 @@ class InSQLAlchemy(Rows):
 
 
 class Database:
-    """An empty database."""
+    """A database with an empty table."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -113,12 +113,12 @@ def libraries(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture
 def database(request: Any, pipeline: Any, tmp_path: Path, monkeypatch: Any) -> Database:
-    if pipeline is Rows:
-        return Database(str(tmp_path / "pages.db"))
-    # A fork has it, too.
-    monkeypatch.syspath_prepend(request.getfixturevalue("libraries"))
-    made = Database(request.getfixturevalue("server"))
-    made.run("DROP TABLE IF EXISTS pages")
+    made = Database(str(tmp_path / "pages.db"))
+    if pipeline in (InPsycopg, InSQLAlchemy):  # a fork has the libraries, too
+        monkeypatch.syspath_prepend(request.getfixturevalue("libraries"))
+        made = Database(request.getfixturevalue("server"))
+        made.run("DROP TABLE IF EXISTS pages")
+    made.run(TABLE)
     return made
 
 
@@ -184,33 +184,29 @@ class RaisesAtEnd(Part):
 
 
 @pytest.fixture
-def project(project: Any) -> Any:
+def project(project: Any, database: Database) -> Any:
     """Crawls in a process of each test's own, which finds the libraries that were installed for these tests."""
-    return partial(project, alone=True)
+    return partial(project, alone=True, DATABASE=database.place)
 
 
 @MARKS
 def test_rows_are_stored_when_the_crawl_has_ended(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+    project: Any, database: Database, pipeline: Any
 ) -> None:
-    database.run(TABLE)
-    more = {**marked(mark, tmp_path), "DATABASE": database.place, "ITEM_PIPELINES": {pipeline: 1}}
-    crawls = project(Shop, Shop, **more)
+    crawls = project(Shop, Shop, ITEM_PIPELINES={pipeline: 1})
     assert {page: [1, 0] for page in PAGES} == times(crawls)
     assert ROWS == database.rows
 
 
 @MARKS
-def test_after_a_kill_the_pages_are_fetched_again_whose_rows_were_not_stored(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+def test_after_a_kill_pages_are_refetched_whose_rows_were_lost(
+    project: Any, database: Database, pipeline: Any, mark: str
 ) -> None:
-    database.run(TABLE)
-    more = {**marked(mark, tmp_path), "DATABASE": database.place}
-    more["TBLOOM_SESSION_TTL"] = None if mark.endswith("local") else 4
-    assert project(Shop, **more, ITEM_PIPELINES={AtRow161: 1, pipeline: 2}) is None
+    ttl = {"TBLOOM_SESSION_TTL": None if mark.endswith("local") else 4}
+    assert project(Shop, **ttl, ITEM_PIPELINES={AtRow161: 1, pipeline: 2}) is None
     assert 100 == len(database.rows)
     lost = lacking(database)
-    again, last = project(Shop, Shop, **more, ITEM_PIPELINES={pipeline: 2})
+    again, last = project(Shop, Shop, **ttl, ITEM_PIPELINES={pipeline: 2})
     assert {*lost} <= {*again.pages}
     assert [] == last.fetched
     assert ROWS == database.rows
@@ -218,28 +214,23 @@ def test_after_a_kill_the_pages_are_fetched_again_whose_rows_were_not_stored(
 
 @MARKS
 def test_pages_are_fetched_again_whose_rows_the_database_has_refused(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+    project: Any, database: Database, pipeline: Any
 ) -> None:
     """Once it takes some, it gets those that have waited, too."""
-    more = {**marked(mark, tmp_path), "DATABASE": database.place}
-    crawls = project(*[Shop] * 3, **more, ITEM_PIPELINES={MakesTheTable: 1, pipeline: 2})
+    database.run("DROP TABLE pages")
+    crawls = project(*[Shop] * 3, ITEM_PIPELINES={MakesTheTable: 1, pipeline: 2})
     assert [[""], [""]] == [crawl.said for crawl in crawls[1:]]
-    assert (
-        0
-        < crawls[0].stats[f"tbloom/failed/pipeline/{pipeline.__qualname__}"]
-        == len(crawls[1].pages)
-    )
+    failed = crawls[0].stats[f"tbloom/failed/pipeline/{pipeline.__qualname__}"]
+    assert 0 < failed == len(crawls[1].pages)
     assert [] == crawls[2].fetched
     assert ROWS == database.rows
 
 
 @MARKS
 def test_pages_are_fetched_again_whose_pipeline_was_not_closed(
-    project: Any, tmp_path: Path, database: Database, *, pipeline: Any, mark: str
+    project: Any, database: Database, pipeline: Any
 ) -> None:
-    database.run(TABLE)
-    more = {**marked(mark, tmp_path), "DATABASE": database.place}
-    crawls = project(*[Shop] * 3, **more, ITEM_PIPELINES={pipeline: 1, RaisesAtEnd: 2})
+    crawls = project(*[Shop] * 3, ITEM_PIPELINES={pipeline: 1, RaisesAtEnd: 2})
     [lost] = crawls[1].said
     assert lost
     assert {*lost} <= {*crawls[1].pages}
@@ -269,13 +260,10 @@ class AwaitsNothing(Part):
 
 @pytest.mark.parametrize("pipeline", [OneCommit, AwaitsNothing])
 def test_without_signals_an_open_transaction_counts_as_stored(
-    project: Any, tmp_path: Path, pipeline: Any
+    project: Any, database: Database, pipeline: Any
 ) -> None:
     """And what a pipeline does not await."""
-    database = Database(str(tmp_path / "pages.db"))
-    database.run(TABLE)
-    more = {**marked("done", tmp_path), "DATABASE": database.place}
-    crawls = project(Shop, Shop, **more, ITEM_PIPELINES={pipeline: 1})
+    crawls = project(Shop, Shop, ITEM_PIPELINES={pipeline: 1})
     assert {page: [1, 0] for page in PAGES} == times(crawls)
     assert not database.rows
 
@@ -325,13 +313,10 @@ class StartFails(Project):
         raise ValueError("no more room")
 
 
-class AllOfThem(Project):
-    pages = ("handler", "off", "open", "first", "second")
-
-
-def test_what_scrapy_only_logs(project: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pipeline", [Rows])
+def test_what_scrapy_only_logs(project: Any) -> None:
     """What is done of it, and what the next crawl fetches."""
-    spiders = (AnExtensionFails, APipelineIsOff, APipelineCannotOpen, StartFails, AllOfThem)
-    crawls = project(*spiders, **marked("done", tmp_path))
-    fetched = [{*map(str.strip, crawl.fetched, "/" * len(crawl.fetched))} for crawl in crawls]
+    crawls = project(AnExtensionFails, APipelineIsOff, APipelineCannotOpen, StartFails)
+    crawls += project(Project, PAGES=("handler", "off", "open", "first", "second"))
+    fetched = [{path.strip("/") for path in crawl.fetched} for crawl in crawls]
     assert [{"handler"}, {"off"}, set(), {"first"}, {"open", "second"}] == fetched

@@ -141,11 +141,11 @@ ONCE = dict.fromkeys(PAGES, 1)
 
 @MARKS
 @kinds({".jsonlines": 0, ".json": 0}, AT_END, more=(AT_ONCE, MORE_AT_ONCE, MORE_AT_END))
-def test_the_crawl_after_a_killed_one_fetches_what_is_not_stored(
+def test_after_a_kill_what_is_not_stored_is_fetched(
     project: Any, tmp_path: Path, mark: str, kind: str
 ) -> None:
     at_once = kind in AT_ONCE | MORE_AT_ONCE
-    settings = {**marked(mark, tmp_path), **feed(tmp_path, kind)}
+    settings = feed(tmp_path, kind)
     settings |= {} if "local" in mark else {"TBLOOM_SESSION_TTL": 4}
     assert project(Eight, **settings, KILLED=7 * at_once) is None
     assert (7 if at_once else 0) == len(stored(tmp_path))
@@ -157,11 +157,9 @@ def test_the_crawl_after_a_killed_one_fetches_what_is_not_stored(
 
 @MARKS
 @kinds({".end": 0, ".moved": 0})
-def test_pages_fail_whose_feed_cannot_be_finished(
-    project: Any, tmp_path: Path, mark: str, kind: str
-) -> None:
+def test_pages_fail_whose_feed_cannot_be_finished(project: Any, tmp_path: Path, kind: str) -> None:
     """scrapy#5537: after an error in finish_exporting, Scrapy sends no signal, and counts nothing."""
-    settings = {**marked(mark, tmp_path), **feed(tmp_path, kind)}
+    settings = feed(tmp_path, kind)
     [first] = project(Eight, **settings, BREAKS=True)
     assert 8 == first.stats["tbloom/failed/items"]
     assert "tbloom/done" not in first.stats
@@ -184,7 +182,7 @@ def no_such_bucket(_: Any, spider: Any) -> Any:
         ),
     ],
 )
-def test_a_crawl_ends_before_its_first_request_if_a_feed_is_not_open(
+def test_a_crawl_fetches_nothing_if_a_feed_is_not_open(
     project: Any, tmp_path: Path, mark: str
 ) -> None:
     """One line names the feed, and the files are as they were. Scrapy logs an ERROR, and crawls on (scrapy#2089)."""
@@ -242,7 +240,7 @@ def test_csv_gets_a_second_header_for_other_columns_only(
     """Today's columns, or some of them, stand under the header of the first crawl, whatever their order (scrapy#6753)."""
     path = tmp_path / f"out.csv{suffix}"
     feeds = {str(path): {"format": "csv", **more}}
-    project(*[Rows] * 4, **marked("done, local", tmp_path), FEEDS=feeds)
+    project(*[Rows] * 4, mark="done, local", FEEDS=feeds)
     with OPENERS.get(suffix, open)(path, "rt", encoding="utf-8", newline="") as file:
         rows = [
             *csv.reader(file, delimiter=more.get("item_export_kwargs", {}).get("delimiter", ","))
@@ -280,10 +278,6 @@ class Long(Project):
         yield {"page": path_of(response), "text": os.urandom(20_000).hex()}
 
 
-class Nothing(Long):
-    pages = ()
-
-
 @kinds({".gz": 0}, more=({".xz": 0, ".bz2": 0},))
 def test_a_torn_file_is_moved_aside(project: Any, tmp_path: Path, kind: str) -> None:
     """What is appended behind the end that a killed crawl has left can't be read by anyone."""
@@ -300,13 +294,13 @@ def test_a_torn_file_is_moved_aside(project: Any, tmp_path: Path, kind: str) -> 
     torn = (tmp_path / "whole").read_bytes() + path.read_bytes()
     path.write_bytes(torn)
     assert len(torn) > 100_000
-    crawls = project(Nothing, Long, **settings)
+    crawls = project(Project, Long, **settings)
     [warning] = crawls[0].warnings("a crawler that was killed")
     [aside] = tmp_path.glob("out*.torn-*")
     assert (str(path) in warning, aside.name in warning) == (True, True)
     assert torn == aside.read_bytes()
     assert [*range(30)] == pages()
-    [crawl] = project(Nothing, **settings)
+    [crawl] = project(Project, **settings)
     assert ([], [*range(30)]) == (crawl.warnings("torn"), pages())
 
 
@@ -321,7 +315,7 @@ class CannotMend(Eight):
         raise OSError(28, "No space left on device")
 
 
-def test_a_crawl_ends_if_the_file_of_a_feed_cannot_be_mended(project: Any, tmp_path: Path) -> None:
+def test_a_crawl_ends_if_a_feeds_file_cannot_be_mended(project: Any, tmp_path: Path) -> None:
     settings = {**marked("done, local", tmp_path), **feed(tmp_path, ".jsonlines")}
     [end] = project(CannotMend, alone=True, **settings)
     assert ([], "tbloom_error") == (end.fetched, end.reason)
@@ -336,9 +330,9 @@ def test_an_older_document_is_moved_aside_before_the_first_item(
     path, older = tmp_path / f"out{kind}", b"yesterday's"
     path.write_bytes(older)
     settings = {**marked("done, local", tmp_path), **feed(tmp_path, kind)}
-    project(Nothing, **settings)
+    project(Project, **settings)
     assert older == path.read_bytes()
-    first, second = project(Eight, Nothing, **settings)
+    first, second = project(Eight, Project, **settings)
     [warning] = first.warnings(str(path))
     [aside] = tmp_path.glob("out*.older-*")
     assert (True, older, []) == (
@@ -350,7 +344,7 @@ def test_an_older_document_is_moved_aside_before_the_first_item(
 
 
 @kinds({".jsonlines": 0}, AT_END, more=({".csv": 0, ".json": 0}, MORE_AT_END))
-def test_the_crawl_after_a_full_disk_fetches_what_is_not_stored(
+def test_after_a_full_disk_what_is_not_stored_is_fetched(
     project: Any, tmp_path: Path, kind: str
 ) -> None:
     settings = {**marked("done, local", tmp_path), **feed(tmp_path, kind)}

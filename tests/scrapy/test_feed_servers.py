@@ -11,7 +11,7 @@ import pytest
 from scrapy.exporters import BaseItemExporter
 
 from tests.helpers.making import missing
-from tests.helpers.projects import marked, times
+from tests.helpers.projects import times
 from tests.scrapy.test_feed_kinds import MARKS, PAGES, Eight
 
 pytestmark = pytest.mark.check
@@ -27,9 +27,7 @@ def needing(what: str) -> Iterator[None]:
 
 
 @MARKS
-def test_a_feed_on_s3_is_stored_once_it_is_uploaded(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_feed_on_s3_is_stored_once_it_is_uploaded(project: Any, mark: str) -> None:
     """The bucket is there from the second crawl on. A fourth one without items keeps the file, as its feed says."""
     with needing("moto"):
         import boto3  # noqa: PLC0415
@@ -43,7 +41,7 @@ def test_a_feed_on_s3_is_stored_once_it_is_uploaded(
         aws = {name.upper(): key for name, key in keys.items()}
         aws |= {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_REGION_NAME": "us-east-1"}
         feeds = {f"s3://{bucket}/out": {"format": "jsonlines", "store_empty": False}}
-        settings = {**marked(mark, tmp_path), **aws, "FEEDS": feeds}
+        settings = {**aws, "FEEDS": feeds}
         [first] = project(Eight, **settings)
         assert (8, None) == (first.stats["tbloom/failed/items"], first.stats.get("tbloom/done"))
         s3 = boto3.client("s3", "us-east-1", endpoint_url=aws["AWS_ENDPOINT_URL"], **keys)
@@ -69,7 +67,7 @@ class Parquet:
 
 @MARKS
 @pytest.mark.parametrize("size", [0, 3], ids=["one file", "batches"])
-def test_a_feed_in_parquet_is_stored_once_its_file_is_finished(
+def test_a_parquet_feed_is_stored_once_its_file_is_finished(
     project: Any, tmp_path: Path, mark: str, size: int
 ) -> None:
     """The first crawl is killed. (Before Scrapy 2.18, all batches are stored at the crawl's end.)"""
@@ -77,7 +75,7 @@ def test_a_feed_in_parquet_is_stored_once_its_file_is_finished(
         import fastparquet  # noqa: PLC0415
     uri = f"{tmp_path}/out{'-%(batch_id)d' * bool(size)}-%(time)s.parquet"
     feeds = {uri: {"format": "parquet", "store_empty": False, "batch_item_count": size}}
-    settings = {**marked(mark, tmp_path), "FEEDS": feeds, "FEED_EXPORTERS": {"parquet": Parquet}}
+    settings = {"FEEDS": feeds, "FEED_EXPORTERS": {"parquet": Parquet}}
     settings |= {} if "local" in mark else {"TBLOOM_SESSION_TTL": 4}
     late = size and not hasattr(BaseItemExporter, "get_serialized_fields")
     done = 0 if late else size and 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +11,12 @@ from typing import IO, Any, ClassVar
 
 import pytest
 from scrapy.exceptions import DropItem
-from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.feedexport import BlockingFeedStorage, ItemFilter
 from scrapy.http import Response
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.crawl import Part
-from tests.helpers.projects import LOCAL, Project, marked, path_of, times
+from tests.helpers.projects import LOCAL, Project, path_of, times
 
 MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = tuple("abcdefgh")
@@ -99,10 +99,6 @@ class NamelessAtEnd(AtEnd):
     says_who = False
 
 
-class NamelessFails(Fails):
-    says_who = False
-
-
 class Drops(Part):
     """Keeps items out of the feed that an earlier pipeline stores."""
 
@@ -110,14 +106,14 @@ class Drops(Part):
         raise DropItem("stored")
 
 
-#: Pipelines, whether the items of one of them are lost, and how many warnings there are.
+#: Pipelines, whether the items of one of them are lost, and how many warnings there are; `make test` has the first three.
 BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
     ([Fails, Drops], True, 0),
+    ([Nameless, Fails], True, 1),
+    ([Buffer, AtEnd], False, 0),
     ([Buffer, Unhashable], True, 0),
     ([Fails, Buffer], True, 0),
     ([InTwos, Fails], True, 0),
-    ([Nameless, Fails], True, 1),
-    ([Buffer, AtEnd], False, 0),
     ([NamelessAtEnd], False, 1),
 ]
 
@@ -125,25 +121,23 @@ BUFFERS: list[tuple[list[type[Part]], bool, int]] = [
 @MARKS
 @pytest.mark.parametrize(
     ("buffers", "lost", "warned"),
-    BUFFERS,
-    ids=[", ".join(kind.__name__ for kind in kinds) for kinds, *_ in BUFFERS],
+    [
+        pytest.param(
+            *case,
+            marks=[pytest.mark.check] * (place > 2),
+            id=", ".join(kind.__name__ for kind in case[0]),
+        )
+        for place, case in enumerate(BUFFERS)
+    ],
 )
 def test_an_item_is_stored_once_every_pipeline_has_stored_it(
-    project: Any, tmp_path: Path, *, mark: str, buffers: list[Any], lost: bool, warned: int
+    project: Any, *, buffers: list[Any], lost: bool, warned: int
 ) -> None:
     """And no page is left for ever. A line says what a pipeline should send that does not say who it is."""
     pipelines = {kind: place for place, kind in enumerate(buffers)}
-    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": pipelines}
-    crawls = project(*[Eight] * 3, **more)
+    crawls = project(*[Eight] * 3, ITEM_PIPELINES=pipelines)
     assert {page: [1, int(lost), 0] for page in PAGES} == times(crawls)
     assert warned == len(crawls[0].warnings("pipeline="))
-
-
-class EightAtFirst(Eight):
-    """Only the first crawl has the links."""
-
-    def links(self) -> Any:
-        return super().links() if self.number == 0 else []
 
 
 class Never(Fails):
@@ -160,12 +154,10 @@ class RaisesAtEnd(Never):
 
 @MARKS
 @pytest.mark.parametrize("buffer", [Never, RaisesAtEnd])
-def test_pages_whose_items_are_never_stored_are_fetched_by_three_crawls_at_most(
-    project: Any, tmp_path: Path, mark: str, buffer: Any
-) -> None:
+def test_pages_whose_items_are_never_stored_are_fetched_thrice(project: Any, buffer: Any) -> None:
     """Then a line names each of them."""
-    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": {buffer: 1}}
-    crawls = project(*[EightAtFirst] * 4, **more)
+    more = {"ITEM_PIPELINES": {buffer: 1}}
+    crawls = project(Eight, **more) + project(*[Project] * 3, **more)
     assert {page: [1, 1, 1, 0] for page in PAGES} == times(crawls)
     assert [8, 8, 0, 0] == [crawl.stats.get("tbloom/failed/items", 0) for crawl in crawls]
     assert [0, 0, 8, 0] == [crawl.stats.get("tbloom/given_up", 0) for crawl in crawls]
@@ -227,10 +219,10 @@ class OneIsLost(InOrder):
     ids=["in twos", "none is stored", "no batches"],
 )
 def test_a_page_of_a_batch_waits_for_that_batches_upload(
-    project: Any, tmp_path: Path, *, mark: str, uri: str, size: int, again: set[str]
+    project: Any, tmp_path: Path, *, uri: str, size: int, again: set[str]
 ) -> None:
     more = uploads(tmp_path, {uri: {"batch_item_count": size} if size else {}})
-    crawls = project(*[OneIsLost] * 3, **marked(mark, tmp_path), **more)
+    crawls = project(*[OneIsLost] * 3, **more)
     assert {page: [1, int(page in again), 0] for page in OneIsLost.pages} == times(crawls)
     assert {f'{{"page": "{page}"}}' for page in OneIsLost.pages} == stored(tmp_path)
 
@@ -268,12 +260,12 @@ class ShopsAndReviews(InOrder):
     ids=["the first fails", "the second fails"],
 )
 def test_a_failed_upload_counts_for_its_own_feed(
-    project: Any, tmp_path: Path, *, mark: str, feeds: tuple[str, str], again: set[str]
+    project: Any, tmp_path: Path, *, feeds: tuple[str, str], again: set[str]
 ) -> None:
     """Two feeds that end together."""
     kinds = zip(feeds, (Shop, Review), strict=True)
     more = uploads(tmp_path, {uri: {"item_classes": [kind]} for uri, kind in kinds})
-    crawls = project(*[ShopsAndReviews] * 3, **marked(mark, tmp_path), **more)
+    crawls = project(*[ShopsAndReviews] * 3, **more)
     assert {page: [1, int(page in again), 0] for page in ShopsAndReviews.pages} == times(crawls)
 
 
@@ -283,29 +275,24 @@ class SaysDone(OneIsLost):
         yield {"page": path_of(response)}
 
 
-@MARKS
-def test_tbloom_done_does_not_overrule_what_a_feed_has_lost(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    more = uploads(tmp_path, {"up://all-%(batch_id)d": {"batch_item_count": 1}})
-    more["ITEM_PIPELINES"] = {Buffer: 1}  # which stores everything
-    crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), **more)
-    assert {page: [1, int(page == "lost"), 0] for page in SaysDone.pages} == times(crawls)
-
-
 class Raises(Part):
     def process_item(self, _: Any) -> Any:
         raise ValueError
 
 
 @MARKS
-def test_tbloom_done_does_not_overrule_what_a_buffer_has_lost(
-    project: Any, tmp_path: Path, mark: str
+@pytest.mark.parametrize(
+    ("pipelines", "again"),
+    [({Buffer: 1}, {"lost"}), ({Fails: 1, Raises: 2}, {*SaysDone.pages})],
+    ids=["a feed has lost", "a buffer has lost"],
+)
+def test_tbloom_done_does_not_overrule_what_was_lost(
+    project: Any, tmp_path: Path, pipelines: Any, again: set[str]
 ) -> None:
-    """Though a later pipeline has failed, which the page is to get over."""
-    pipelines = {Fails: 1, Raises: 2}
-    crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), ITEM_PIPELINES=pipelines)
-    assert {page: [1, 1, 0] for page in SaysDone.pages} == times(crawls)
+    """Also where a later pipeline has failed, which the page is to get over."""
+    more = uploads(tmp_path, {"up://all-%(batch_id)d": {"batch_item_count": 1}})
+    crawls = project(*[SaysDone] * 3, **more, ITEM_PIPELINES=pipelines)
+    assert {page: [1, int(page in again), 0] for page in SaysDone.pages} == times(crawls)
 
 
 class HasOneOdd(Eight):
@@ -335,15 +322,15 @@ class NoItem(HasOneOdd):
     ("spider", "kind"),
     [(NotSerialisable, "jsonlines"), (HalfASurrogatePair, "csv"), (NoItem, "jsonlines")],
 )
-def test_a_page_whose_item_an_exporter_refuses_is_fetched_by_the_next_crawl(
-    project: Any, tmp_path: Path, mark: str, spider: Any, kind: str
+def test_a_page_whose_item_an_exporter_refuses_is_refetched(
+    project: Any, tmp_path: Path, spider: Any, kind: str
 ) -> None:
     """Scrapy logs that only. A feed whose filter does not want the item is not asked."""
     feeds = {
         str(tmp_path / "pages"): {"format": kind, "overwrite": False},
         str(tmp_path / "shops"): {"format": kind, "item_classes": [Shop]},
     }
-    crawls = project(spider, Project, FEEDS=feeds, **marked(mark, tmp_path))
+    crawls = project(spider, Project, FEEDS=feeds)
     assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/failed/items"])
     assert ["/c"] == crawls[1].fetched
     lines = (tmp_path / "pages").read_text(encoding="utf-8").splitlines()
@@ -362,35 +349,28 @@ class RaisesForB(ItemFilter):
         return True
 
 
+class WaitsForTheBatch(InOrder):
+    """Its page "c" waits until the batch before it is stored."""
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        while path_of(response) == "c" and not stored(Path(self.settings["UPLOADS_FOLDER"]).parent):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        yield {"page": path_of(response)}
+
+
 @MARKS
-@pytest.mark.parametrize("size", [0, 2])
-def test_a_page_fails_whose_item_a_filter_of_a_feed_cannot_read(
-    project: Any, tmp_path: Path, mark: str, size: int
+@pytest.mark.parametrize(("spider", "size"), [(InOrder, 0), (WaitsForTheBatch, 2)])
+def test_a_page_fails_whose_item_a_feeds_filter_cannot_read(
+    project: Any, tmp_path: Path, spider: Any, size: int
 ) -> None:
-    """If the item was to end a batch of the feed before, Scrapy stores that batch, and goes on to add to it."""
+    """If the item was to end a batch of the feed before, Scrapy stores that batch, and goes on to add to its closed file."""
     feeds = {"up://all-%(batch_id)d": {"batch_item_count": size}}
     feeds["up://filtered"] = {"item_filter": RaisesForB, "raised": str(tmp_path / "raised")}
-    crawls = project(*[InOrder] * 3, **marked(mark, tmp_path), **uploads(tmp_path, feeds))
-    assert "/b" in crawls[1].fetched
+    crawls = project(*[spider] * 3, **uploads(tmp_path, feeds))
+    assert [*"abcdefgh"] == [path.strip("/") for path in crawls[0].fetched]
+    assert ("b" if size == 0 else "bcdefgh") == crawls[1].pages
     assert [] == crawls[2].fetched
     for feed in ("all", "filtered"):
         files = (tmp_path / "uploads").glob(f"*-{feed}*")
         lines = {line for file in files for line in file.read_text().splitlines()}
         assert {f'{{"page": "{page}"}}' for page in PAGES} == lines
-
-
-class BreaksOnce(JsonLinesItemExporter):
-    """Can't finish the first crawl's file."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Any, *arguments: Any, **options: Any) -> BreaksOnce:
-        exporter = cls(*arguments, **options)
-        exporter.breaks = crawler.spider.number == 0
-        return exporter
-
-    def finish_exporting(self) -> None:
-        if self.breaks:
-            raise ValueError("half an item")
-
-
-# Commits that fail

@@ -108,11 +108,11 @@ class Replaces(Part):
     ],
 )
 def test_a_page_fails_whose_file_fails_as_a_page_would(
-    project: Any, tmp_path: Path, *, mark: str, spider: Any, pipelines: Any
+    project: Any, tmp_path: Path, *, spider: Any, pipelines: Any
 ) -> None:
     """Several pages may have one file, which a crawl fetches once (scrapy#2371). The reason has the status (scrapy#2504)."""
     more = {"FILES_STORE": str(tmp_path / "files"), "ITEM_PIPELINES": pipelines}
-    crawls = project(*[spider] * 3, answers=ANSWERS, **marked(mark, tmp_path), **more)
+    crawls = project(*[spider] * 3, answers=ANSWERS, **more)
     fetched = times(crawls)
     assert {page: [1, int(page in AGAIN), 0] for page in FILES} == {p: fetched[p] for p in FILES}
     stats = crawls[0].stats
@@ -131,11 +131,9 @@ class DoneWithout(WithFiles):
 
 
 @pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_tbloom_done_keeps_a_page_done_without_its_files(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_tbloom_done_keeps_a_page_done_without_its_files(project: Any, tmp_path: Path) -> None:
     more = {"FILES_STORE": str(tmp_path / "files"), "ITEM_PIPELINES": {Files: 1}}
-    crawls = project(DoneWithout, DoneWithout, answers=ANSWERS, **marked(mark, tmp_path), **more)
+    crawls = project(DoneWithout, DoneWithout, answers=ANSWERS, **more)
     assert "tbloom/failed" not in crawls[0].stats
     assert not {*FILES} & {path.strip("/") for path in crawls[1].fetched}
 
@@ -155,13 +153,11 @@ class OnAFullDisk(WithFiles):
         return super().links()
 
 
-def test_the_next_crawl_stores_a_file_for_which_there_was_no_room(
-    project: Any, tmp_path: Path
-) -> None:
+def test_a_file_without_room_is_stored_by_the_next_crawl(project: Any, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=400k", "tmpfs") as disk:
         more = {"FILES_STORE": str(disk), "ITEM_PIPELINES": {Files: 1}}
         answers = {"/large.pdf": [bytes(200_000)]}
-        crawls = project(*[OnAFullDisk] * 3, answers=answers, **marked("done", tmp_path), **more)
+        crawls = project(*[OnAFullDisk] * 3, answers=answers, **more)
         assert {page: [1, 1, 0] for page in OnAFullDisk.pages}.items() <= times(crawls).items()
         assert 3 == crawls[0].stats["tbloom/failed/file/OSError"]
         assert [200_000] == [path.stat().st_size for path in (disk / "full").iterdir()]
@@ -187,9 +183,7 @@ class LivesOn(Dies):
     dies = False
 
 
-def test_a_file_that_a_killed_crawl_has_torn_is_stored_by_the_next_one(
-    project: Any, tmp_path: Path
-) -> None:
+def test_a_torn_file_is_stored_by_the_next_crawl(project: Any, tmp_path: Path) -> None:
     """The pipelines take a file that exists for a whole one."""
     more = {"FILES_STORE": str(tmp_path / "files"), "ITEM_PIPELINES": {DiesWhileItStores: 1}}
     more |= marked("done, local", tmp_path)
@@ -209,9 +203,7 @@ class WithImages(Project):
 
 
 @pytest.mark.check
-def test_a_page_fails_whose_image_is_none_but_not_if_it_is_too_small(
-    project: Any, tmp_path: Path
-) -> None:
+def test_a_page_fails_whose_image_is_none_not_too_small(project: Any, tmp_path: Path) -> None:
     """scrapy#5079: it has the other images."""
     from PIL import Image  # noqa: PLC0415 - slow, and only needed here
 
@@ -223,7 +215,7 @@ def test_a_page_fails_whose_image_is_none_but_not_if_it_is_too_small(
     more: dict[str, Any] = {"IMAGES_STORE": str(tmp_path / "images"), "IMAGES_MIN_WIDTH": 80}
     more["ITEM_PIPELINES"] = {"scrapy.pipelines.images.ImagesPipeline": 1}
     answers = {"/small.png": [png(10)], "/none.png": [b"wait", png(90)], "/whole.png": [png(90)]}
-    crawls = project(*[WithImages] * 3, answers=answers, **marked("done", tmp_path), **more)
+    crawls = project(*[WithImages] * 3, answers=answers, **more)
     fetched = times(crawls)
     expected = {"small": [1, 0, 0], "none": [1, 1, 0], "whole": [1, 0, 0]}
     assert expected == {page: fetched[page] for page in expected}

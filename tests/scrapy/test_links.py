@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 import scrapy
-from scrapy.core.scheduler import BaseScheduler, Scheduler
+from scrapy.core.scheduler import Scheduler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 
 from tests.helpers import schedulers
-from tests.helpers.projects import (
-    LOCAL,
-    Project,
-    by_mark_and_queue,
-    marked,
-    path_of,
-    queued,
-    times,
-)
+from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import SCHEDULED
 
@@ -77,41 +67,25 @@ class OneByOne(AtIdle):
 
 @by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
 @pytest.mark.parametrize("spider", [AtIdle, OneByOne])
-def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
-    project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
+def test_an_idle_crawl_that_hands_in_seen_requests_ends(
+    project: Any, mark: str, queue: str, spider: Any
 ) -> None:
     """scrapy#225, #2709: a signal for each time that it is idle, and no more."""
-    own = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
-    settings = own if mark == "own" else marked(mark, tmp_path)
-    if queue == "scrapy-redis" and mark == "own":
-        settings = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
-    [end] = project(spider, **settings, **queued(queue, tmp_path))
+    module = "scrapy_redis.dupefilter" if queue == "scrapy-redis" else "scrapy.dupefilters"
+    own = {"DUPEFILTER_CLASS": f"{module}.RFPDupeFilter"}
+    [end] = project(spider, **(own if mark == "own" else {}))
     assert "finished" == end.reason
     expected = ["/seen"] if spider is AtIdle else ["/a", "/b"]
     assert ["/start", *expected] == end.fetched
     assert len(end.said) < 10
 
 
-class SeenFirst(Project):
-    """Many duplicates among the start requests, before a new one."""
-
-    def links(self) -> Iterator[Any]:
-        for _ in range(50):
-            yield self.request("a")
-        yield self.request("b")
-        for _ in range(50):
-            yield self.request("a")
-        yield self.request("c")
-
-
 @ALL_MARKS
 @pytest.mark.parametrize("concurrent", [1, 16])
-def test_start_requests_behind_duplicates_are_fetched(
-    project: Any, tmp_path: Path, mark: str, concurrent: int
-) -> None:
+def test_start_requests_behind_duplicates_are_fetched(project: Any, concurrent: int) -> None:
     """scrapy#706: an engine that is idle meanwhile does not end the crawl."""
-    more = {**marked(mark, tmp_path), "CONCURRENT_REQUESTS": concurrent}
-    [end] = project(SeenFirst, **more)
+    pages = [*"a" * 50, "b", *"a" * 50, "c"]
+    [end] = project(Project, PAGES=pages, CONCURRENT_REQUESTS=concurrent)
     assert ["/a", "/b", "/c"] == sorted(end.fetched)
 
 
@@ -127,13 +101,11 @@ class StartsForEver(Project):
 
 
 @EVERY_MARK
-def test_a_crawl_ends_though_start_would_go_on_for_ever(
-    project: Any, tmp_path: Path, url: str, mark: str
-) -> None:
+def test_a_crawl_ends_though_start_would_go_on_for_ever(project: Any, url: str, mark: str) -> None:
     """scrapy#5307: also where Redis takes its time, so that requests wait all the while."""
     with Proxy(url, lambda _: Fault.LATE_REPLY, late=0.02) as proxy:
         more = {} if "local" in mark else {"REDIS_URL": proxy.url}
-        [end] = project(StartsForEver, **marked(mark, tmp_path), **more)
+        [end] = project(StartsForEver, **more)
     assert end.reason.isdecimal()  # a page's
 
 
@@ -170,12 +142,9 @@ class NotesWaiting(Scheduler):
 
 
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
-def test_no_page_is_fetched_while_thousands_of_links_wait(
-    project: Any, tmp_path: Path, own_url: str, mark: str
-) -> None:
+def test_no_page_is_fetched_while_thousands_of_links_wait(project: Any, own_url: str) -> None:
     """(The server is the test's own, because it stands still.)"""
-    settings = {**marked(mark, tmp_path), "SCHEDULER": NotesWaiting, "REDIS_URL": own_url}
-    [end] = project(LinksWhileRedisWaits, **settings)
+    [end] = project(LinksWhileRedisWaits, SCHEDULER=NotesWaiting, REDIS_URL=own_url)
     assert (sorted(["/start", *(f"/{page}" for page in range(10))]), "finished") == (
         sorted(end.fetched),
         end.reason,
@@ -188,45 +157,34 @@ def test_no_page_is_fetched_while_thousands_of_links_wait(
 
 
 class ClosesAtStart(Project):
-    """Asks for a page, and ends the crawl at once; in the second one it only asks."""
-
-    asks_again = True
+    """Its first crawl asks for two pages, and ends at once. The others ask for nothing."""
 
     async def start(self) -> AsyncIterator[Any]:
-        if self.asks_again or not self.number:
+        if not self.number:
             yield self.request("a")
             yield self.request("b")
-        if not self.number:
             raise CloseSpider("at once")
 
 
-class ClosesAndForgets(ClosesAtStart):
-    asks_again = False
+class ClosesInCallback(Project):
+    """The same in the callback of its first page; the others ask again."""
 
-
-class ClosesInCallback(ClosesAtStart):
-    """The same in the callback of the first page."""
-
-    async def start(self) -> AsyncIterator[Any]:
+    def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
 
     def parse(self, response: Response) -> Any:
         if path_of(response) == "start":
-            if self.asks_again or not self.number:
-                yield self.request("a")
-                yield self.request("b")
+            yield self.request("a")
+            yield self.request("b")
             if not self.number:
                 raise CloseSpider("at once")
         yield {"page": path_of(response)}
 
 
 @by_mark_and_queue(DONE)
-@pytest.mark.parametrize("spider", [ClosesAndForgets, ClosesInCallback])
-def test_a_request_before_close_spider_is_fetched_though_nobody_asks_again(
-    project: Any, tmp_path: Path, mark: str, queue: str, spider: Any
-) -> None:
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    counted = times(project(*[spider] * 3, **settings))
+@pytest.mark.parametrize("spider", [ClosesAtStart, ClosesInCallback])
+def test_a_request_before_close_spider_is_fetched_later(project: Any, spider: Any) -> None:
+    counted = times(project(*[spider] * 3))
     assert {"a": 1, "b": 1} == {page: sum(counted[page]) for page in "ab"}
 
 
@@ -284,20 +242,16 @@ class FailsToFingerprint(RequestFingerprinter):
     ],
     ids=["scheduler", "fingerprinter"],
 )
-def test_a_page_fails_whose_link_could_not_be_taken_in(
-    project: Any, tmp_path: Path, mark: str, component: Any
-) -> None:
+def test_a_page_fails_whose_link_could_not_be_taken_in(project: Any, component: Any) -> None:
     """Or the crawl ends with one line: the next one fetches what is missing, in either case."""
-    crawls = project(*[Parent] * 3, **marked(mark, tmp_path), **component)
+    crawls = project(*[Parent] * 3, **component)
     counted = times(crawls)
     assert [1, 1, 0] == counted["parent"]
     assert [0, 1, 0] == counted["fails"]
     assert {"first": 1, "last": 1} == {page: sum(counted[page]) for page in ("first", "last")}
 
 
-def test_a_link_that_a_scheduled_crawl_can_not_take_in_is_named_and_the_others_are_followed(
-    project: Any,
-) -> None:
+def test_a_link_that_a_scheduled_crawl_loses_is_named(project: Any) -> None:
     """It stays marked."""
     [crawl] = project(Parent, **SCHEDULED, SCHEDULER=FailsToQueue)
     assert {"parent", "first", "last"} == {*times([crawl])}
@@ -331,9 +285,9 @@ class Waits(Project):
 
 
 @DONE_MARKS
-def test_a_request_keeps_what_only_its_class_knows(project: Any, tmp_path: Path, mark: str) -> None:
+def test_a_request_keeps_what_only_its_class_knows(project: Any) -> None:
     """Copied meta has the token of another page, which the request must not keep."""
-    crawls = project(Waits, Waits, **marked(mark, tmp_path))
+    crawls = project(Waits, Waits)
     counted = times(crawls)
     assert {"parent": [1, 0], "b": [1, 0]} == {page: counted[page] for page in ("parent", "b")}
     assert [("a", 10), ("b", 10), ("parent", 0)] == sorted(crawls[0].said)
@@ -353,26 +307,16 @@ class Clears(Project):
 
 
 @DONE_MARKS
-def test_a_page_whose_callback_empties_the_meta_is_done(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    crawls = project(Clears, Clears, **marked(mark, tmp_path))
+def test_a_page_whose_callback_empties_the_meta_is_done(project: Any) -> None:
+    crawls = project(Clears, Clears)
     assert [2, 0] == [crawl.stats.get("tbloom/done", 0) for crawl in crawls]
 
 
-class Start(Project):
-    """Begins with a request that makes a component fail."""
-
-    pages = ("first", "fails", "last")
-
-
 @ALL_MARKS
-def test_a_start_request_that_can_not_be_taken_in_ends_the_crawl_as_with_scrapys_own_filter(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_start_request_that_cannot_be_queued_ends_the_crawl(project: Any) -> None:
     """And the next one fetches it."""
     failing = {"REQUEST_FINGERPRINTER_CLASS": FailsToFingerprint}
-    first, second = project(Start, Start, **marked(mark, tmp_path), **failing)
+    first, second = project(Project, Project, PAGES=("first", "fails", "last"), **failing)
     assert "shutdown" == first.reason
     assert ["Error while processing requests from start()"] == [
         line.partition(": ")[2] for line in first.log if line.startswith("ERROR")
@@ -409,13 +353,12 @@ class FailsToQueueRetries(RefusesRetries):
 @DONE_MARKS
 @pytest.mark.parametrize("answer", [503, "/other"], ids=["retry", "redirect"])
 @pytest.mark.parametrize("scheduler", [RefusesRetries, FailsToQueueRetries])
-def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
-    project: Any, tmp_path: Path, mark: str, answer: Any, scheduler: Any
+def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
+    project: Any, answer: Any, scheduler: Any
 ) -> None:
     """The next crawl fetches it, without a link."""
     answers = {"/page": [answer, 200, 200]}
-    queue = {"SCHEDULER": scheduler, "RETRY_ENABLED": True}
-    crawls = project(*[Retried] * 3, answers=answers, **marked(mark, tmp_path), **queue)
+    crawls = project(*[Retried] * 3, answers=answers, SCHEDULER=scheduler, RETRY_ENABLED=True)
     assert [1, 1, 0] == times(crawls)["page"]
     assert [1, 0, 0] == [crawl.stats.get("tbloom/failed", 0) for crawl in crawls]
 
@@ -423,24 +366,7 @@ def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
 # A scheduler that asks no dupefilter
 
 
-class AsksNobody(BaseScheduler):
-    """A project's scheduler, in memory."""
-
-    def __init__(self) -> None:
-        self.queue: deque[scrapy.Request] = deque()
-
-    def has_pending_requests(self) -> bool:
-        return bool(self.queue)
-
-    def enqueue_request(self, request: scrapy.Request) -> bool:
-        self.queue.append(request)
-        return True
-
-    def next_request(self) -> scrapy.Request | None:
-        return self.queue.popleft() if self.queue else None
-
-
-class HasOne(AsksNobody):
+class HasOne(schedulers.Plain):
     """It even makes the dupefilter."""
 
     @classmethod
@@ -451,17 +377,13 @@ class HasOne(AsksNobody):
         return scheduler
 
 
-class Twice(Project):
-    pages = ("a", "a")
-
-
-@pytest.mark.parametrize("scheduler", [AsksNobody, HasOne])
+@pytest.mark.parametrize("scheduler", [schedulers.Plain, HasOne])
 @pytest.mark.parametrize("settings", [SCHEDULED, schedulers.DONE], ids=["scheduled", "done"])
 def test_a_scheduler_that_asks_no_dupefilter_is_refused(
     project: Any, scheduler: Any, settings: dict[str, Any]
 ) -> None:
     """Before the first request: it would filter nothing, in silence."""
-    [end] = project(Twice, **settings, SCHEDULER=scheduler)
+    [end] = project(Project, **settings, PAGES="aa", SCHEDULER=scheduler)
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     assert 1 == len(end.warnings(scheduler.__name__))
     assert end.warnings(scheduler.__name__)[0].startswith("ERROR")

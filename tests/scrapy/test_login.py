@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import linecache
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, ClassVar
 
 import pytest
 import scrapy
@@ -14,12 +13,10 @@ from scrapy.http import FormRequest, Response
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tests.helpers.crawl import Part, run
-from tests.helpers.documents import DOCUMENTS, blocks
-from tests.helpers.forked import in_turn
-from tests.helpers.projects import LOCAL, Project, marked, path_of, times
+from tests.helpers.crawl import Part
+from tests.helpers.documents import ROOT, blocks
+from tests.helpers.projects import LOCAL, Project, path_of, times
 from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY
-from tests.helpers.website import Handler, served
 
 # A login that is dropped, because another crawl was logged in within the window
 
@@ -80,7 +77,7 @@ SETUPS = {"done": DONE, "scheduled": SCHEDULED, "dupefilter alone": SCRAPY}
 @pytest.mark.parametrize(
     "setup", [pytest.param(name, marks=[CHECK] * (name != "done")) for name in SETUPS]
 )
-def test_a_crawl_says_once_that_its_login_was_dropped_as_seen(
+def test_a_crawl_says_once_that_its_login_was_dropped(
     project: Any, setup: str, spider: Any
 ) -> None:
     """Not in the first crawl, which has logged in, and not of forms deeper in the site."""
@@ -94,7 +91,7 @@ def test_a_crawl_says_once_that_its_login_was_dropped_as_seen(
 
 @pytest.mark.parametrize("spider", [LogsInUnfiltered, LogsInByLink])
 def test_other_requests_are_dropped_in_silence(project: Any, spider: Any) -> None:
-    crawls = project(spider, spider, **DONE)
+    crawls = project(spider, spider)
     assert [[], []] == [crawl.warnings("dont_filter=True") for crawl in crawls]
 
 
@@ -111,128 +108,86 @@ def test_a_crawl_says_that_another_one_has_claimed_its_login(
 
 # The spider of docs/scrapy.md, on a site with a login
 
-
-class Site(Handler):
-    """Articles for members. The login sets a cookie, and leads to their list."""
-
-    def get(self) -> None:
-        site, cookie = self.server, self.headers.get("Cookie", "")
-        form = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        site.asked[-1].append(f"{self.command} {self.path[1:]}")
-        is_member = cookie in site.members
-        if form:
-            cookie = f"session={len(site.asked)}"
-            site.members = {cookie} if form == "user=me&password=secret" else set()
-            self.answer(302, Location="/list", Set_Cookie=cookie)
-        elif is_member and self.path == "/list":
-            self.answer(200, b"".join(ARTICLE % n for n in range(site.articles)))
-        elif is_member and self.path == site.fails:
-            self.answer(503)
-        elif is_member and self.path != "/login":
-            site.logs_out -= 1
-            if not site.logs_out:
-                site.members = set()
-            self.answer(200, b"<title>an article</title>")
-        elif site.redirects and self.path != "/login":
-            self.answer(302, Location="/login")
-        else:
-            self.answer(200, FORM)
-
-
-FORM, ARTICLE = b'<form class="login" method="post">', b'<a class="article" href="/%d">'
-
-
-def code_of_the_docs() -> str:
-    """Return the code of the spider."""
-    page = next(path for path in DOCUMENTS if path.name == "scrapy.md")
-    [block] = [block for block in blocks(page) if "class Members" in block.code]
-    return block.code
+[CODE] = [each.code for each in blocks(ROOT / "docs/scrapy.md") if "class Members" in each.code]
+CODE = CODE.replace('"https://example.com/', 'self.site + "')
+NAMES: dict[str, Any] = {"__name__": __name__}
+linecache.cache["scrapy.md"] = len(CODE), None, CODE.splitlines(keepends=True), "scrapy.md"
+exec(compile(CODE, "scrapy.md", "exec"), NAMES)  # noqa: S102 - Scrapy reads the source of callbacks
 
 
 class AddsMeta(Part):
     """Adds to the meta of each request of a callback, by its method."""
 
-    by_method: Mapping[str, Any]
-
     async def process_spider_output(self, response: Any, result: Any) -> AsyncIterator[Any]:  # noqa: ARG002 - as Scrapy's
         async for output in result:
             if isinstance(output, scrapy.Request):
-                output.meta.update(self.by_method.get(output.method, {}))
+                output.meta.update(self.crawler.settings.get("META", {}).get(output.method, {}))
             yield output
 
 
-def crawl_members(
-    file: Path, rounds: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
-) -> list[tuple[list[str], dict[str, Any]]]:
-    """Run a crawl for each round, with its changes to the site and the settings. Return what each asked for, and its end."""
-    usual = {"articles": 2, "logs_out": 0, "redirects": False, "fails": "", "members": set()}
-    with served(Site, asked=[]) as site:
-        code = file.read_text(encoding="utf-8")
-        file.write_text(code.replace("https://example.com", site.url), encoding="utf-8")
-        spider = runpy.run_path(str(file))["Members"]
-
-        def begin() -> Iterator[Any]:
-            for changes in rounds:
-                site.asked.append([])
-                for name, value in {**usual, **changes}.items():
-                    setattr(site, name, value)
-                middleware = type("OfCrawl", (AddsMeta,), {"by_method": changes.get("meta", {})})
-                own = {
-                    "SPIDER_MIDDLEWARES": {middleware: 1},
-                    "PASSWORD": changes.get("password", "secret"),
-                }
-                yield [(spider, {"custom_settings": own})]
-
-        ends = run(begin(), **settings)
-        return [*zip(site.asked, ends, strict=True)]
+class Members(NAMES["Members"]):  # type: ignore[misc]
+    custom_settings: ClassVar[Any] = {"PASSWORD": "secret", "SPIDER_MIDDLEWARES": {AddsMeta: 1}}
 
 
-@pytest.fixture
-def crawls(url: str, name: str, tmp_path: Path) -> Any:
-    """Return a function that calls ``crawl_members``."""
-
-    def crawls(mark: str, *rounds: Mapping[str, Any], **more: Any) -> Any:
-        own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9, **more}
-        settings = {**own, **marked(mark, tmp_path)}
-        settings = {name: value for name, value in settings.items() if value is not None}
-        file = tmp_path / "members.py"
-        file.write_text(code_of_the_docs(), encoding="utf-8")
-        return in_turn(crawl_members, file, rounds, settings)
-
-    return crawls
+class Forgot(Members):
+    custom_settings: ClassVar[Any] = {"PASSWORD": "wrong"}
 
 
+class ForMembers:
+    """Articles for members, for each crawl with these options. The login sets a cookie, and leads to the list."""
+
+    def __init__(self, *crawls: dict[str, Any]) -> None:
+        self.crawls, self.cookie, self.left = crawls, "", 0
+
+    def __call__(self, site: Any, path: str) -> None:
+        number = int(site.server.number)
+        options = {"articles": 2, "logs_out": 0, "redirects": False, **self.crawls[number]}
+        is_member = site.headers.get("Cookie") == self.cookie
+        if path.startswith("/login "):
+            cookie, self.left = f"session={number}", options["logs_out"]
+            self.cookie = cookie if path.endswith("password=secret") else ""
+            site.answer(302, Location="/list", Set_Cookie=cookie)
+        elif is_member and path == "/list":
+            site.answer(200, b"".join(ARTICLE % n for n in range(options["articles"])))
+        elif is_member and path == options.get("fails"):
+            site.answer(503)
+        elif is_member and path != "/login":
+            self.left -= 1
+            self.cookie = self.cookie if self.left else ""
+            site.answer(200, b"<title>an article</title>")
+        elif options["redirects"] and path != "/login":
+            site.answer(302, Location="/login")
+        else:
+            site.answer(200, b'<form class="login" method="post">')
+
+
+ARTICLE = b'<a class="article" href="/%d">'
 MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
-LOGIN = ["GET login", "POST login", "GET list"]
+LOGIN = ["/login", "/login user=me&password=secret", "/list"]
 
 
 @MARKS
-def test_each_crawl_logs_in_and_fetches_the_new_pages(crawls: Any, mark: str) -> None:
-    (first, _), (second, end) = crawls(mark, {}, {"articles": 3})
-    assert [*LOGIN, "GET 0", "GET 1"] == [*first[:3], *sorted(first[3:])]
-    assert [*LOGIN, "GET 2"] == second
-    assert 1 == end["stats"]["item_scraped_count"]
+def test_each_crawl_logs_in_and_fetches_the_new_pages(project: Any) -> None:
+    first, second = project(Members, Members, answers=ForMembers({}, {"articles": 3}))
+    assert [*LOGIN, "/0", "/1"] == [*first.fetched[:3], *sorted(first.fetched[3:])]
+    assert ([*LOGIN, "/2"], 1) == (second.fetched, len(second.items))
 
 
 @MARKS
 @pytest.mark.parametrize("meta", [{}, {"cookiejar": "me"}], ids=["one account", "several"])
-def test_a_page_that_failed_behind_a_login_is_fetched_after_the_next_login(
-    crawls: Any, mark: str, meta: dict[str, Any]
-) -> None:
+def test_a_failed_page_is_fetched_after_the_next_login(project: Any, meta: dict[str, Any]) -> None:
     """No link leads to it, and the site sees the new cookie."""
-    own = {"meta": {"GET": meta, "POST": meta}}
-    _, (second, end) = crawls(mark, {"fails": "/1", **own}, {"articles": 0, **own})
-    assert [*LOGIN, "GET 1"] == second
-    assert 1 == end["stats"]["item_scraped_count"]
+    answers = ForMembers({"fails": "/1"}, {"articles": 0})
+    _, second = project(Members, Members, answers=answers, META={"GET": meta, "POST": meta})
+    assert ([*LOGIN, "/1"], 1) == (second.fetched, len(second.items))
 
 
-def test_a_page_that_failed_waits_for_a_login_that_does_not_fail(crawls: Any) -> None:
+def test_a_failed_page_waits_for_a_login_that_works(project: Any) -> None:
     """Crawls whose login fails do not count."""
-    wrong = {"password": "wrong"}
-    _, *failed, (last, _) = crawls("done", {"fails": "/1"}, *[wrong] * 3, {"articles": 0})
-    assert [LOGIN] * 3 == [asked for asked, _ in failed]
-    assert ["login_failed"] * 3 == [end["finish_reason"] for _, end in failed]
-    assert [*LOGIN, "GET 1"] == last
+    answers = ForMembers({"fails": "/1"}, {}, {}, {}, {"articles": 0})
+    _, *failed, last = project(Members, *[Forgot] * 3, Members, answers=answers)
+    assert [("login_failed", 3)] * 3 == [(end.reason, len(end.fetched)) for end in failed]
+    assert [*LOGIN, "/1"] == last.fetched
 
 
 class EndsWithoutLogin(Project):
@@ -250,32 +205,30 @@ class EndsWithoutLogin(Project):
 
 def test_an_errback_can_end_a_crawl_whose_login_fails(project: Any) -> None:
     answers = {"/login user=me": [200, 500, 200], "/a": [503]}
-    crawls = project(*[EndsWithoutLogin] * 3, answers=answers, **DONE)
+    crawls = project(*[EndsWithoutLogin] * 3, answers=answers)
     assert [1, 0, 1] == times(crawls)["a"]
     assert "login_failed" == crawls[1].reason
 
 
 @MARKS
-@pytest.mark.parametrize("redirects", [False, True])
-def test_articles_after_the_end_of_a_login_are_fetched_by_the_next_crawl(
-    crawls: Any, mark: str, *, redirects: bool
+@pytest.mark.parametrize(("redirects", "why"), [(False, "tbloom_done"), (True, "status/302")])
+def test_articles_after_a_logout_are_fetched_by_the_next_crawl(
+    project: Any, *, redirects: bool, why: str
 ) -> None:
     """Whether the site shows its login in place of them, or redirects to it."""
-    ends = {"logs_out": 1, "redirects": redirects}
-    articles = {"articles": 9}
-    (_, first), (second, _) = crawls(mark, {**ends, **articles}, articles, CONCURRENT_REQUESTS=1)
-    reason = "status/302" if redirects else "tbloom_done"
-    assert 8 == first["stats"]["tbloom/failed"] == first["stats"][f"tbloom/failed/{reason}"]
-    assert 1 == first["stats"]["item_scraped_count"]
-    assert 3 + 8 == len({*second}) == len(second)
+    answers = ForMembers({"logs_out": 1, "redirects": redirects, "articles": 9}, {"articles": 9})
+    first, second = project(Members, Members, answers=answers, CONCURRENT_REQUESTS=1)
+    assert 8 == first.stats["tbloom/failed"] == first.stats[f"tbloom/failed/{why}"]
+    assert 1 == len(first.items)
+    assert 3 + 8 == len({*second.fetched}) == len(second.fetched)
 
 
-def test_three_articles_that_redirect_to_a_login_may_count_as_done(crawls: Any) -> None:
+def test_three_articles_redirected_to_a_login_may_count_as_done(project: Any) -> None:
     """Without ``dont_redirect``. The next crawl fetches the others."""
-    ends = {"logs_out": 1, "redirects": True, "meta": {"GET": {"dont_redirect": False}}}
-    (_, first), (second, _) = crawls("done", {"articles": 9, **ends}, {"articles": 9})
-    assert 5 <= first["stats"]["tbloom/failed"]
-    assert first["stats"]["tbloom/failed"] == len(second) - 3
+    answers = ForMembers({"logs_out": 1, "redirects": True, "articles": 9}, {"articles": 9})
+    meta = {"GET": {"dont_redirect": False}}
+    first, second = project(Members, Members, answers=answers, META=meta)
+    assert 5 <= first.stats["tbloom/failed"] == len(second.fetched) - 3
 
 
 class SendsItsSession(Project):
@@ -298,7 +251,7 @@ class NotesSession(Part):
         self.crawler.spider.said.append((path_of(request), found))
 
 
-def test_a_session_in_cookies_or_headers_is_sent_again_by_the_next_crawl(project: Any) -> None:
+def test_a_failed_pages_cookies_and_headers_are_sent_again(project: Any) -> None:
     """A failed page is fetched as it was linked."""
     more = {**DONE, "DOWNLOADER_MIDDLEWARES": {NotesSession: 999}}
     answers = {"/a": [503, 200], "/b": [503, 200]}

@@ -23,7 +23,7 @@ MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
     ("deaths", "fetched"),
     [(0, ["0", "1"]), (1, ["0", "2"]), (3, ["0", "4"]), (4, [])],
 )
-def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
+def test_a_request_counts_the_crawlers_that_die_of_it(
     crawl: Any, url: str, name: str, site: str, *, deaths: int, fetched: list[str]
 ) -> None:
     """A page that has ended four crawlers is given up: a warning names it, and a link to it is followed as any other."""
@@ -45,7 +45,7 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
         assert ["0"] == crawl("outcomes", DONE, ["0"])["fetched"]
 
 
-def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(
+def test_the_page_that_killed_most_crawlers_is_fetched_last(
     crawl: Any, url: str, name: str, site: str
 ) -> None:
     """jobseek#5794: a crawler whose memory runs out dies again and again, and the page in work is blamed. If another page is last
@@ -62,7 +62,7 @@ def test_the_page_of_which_most_crawlers_have_died_is_fetched_last(
     assert sorted(died.values()) == [died[page] for page in fetched]
 
 
-def test_a_crawl_says_how_many_of_its_pages_others_have_taken_over(crawl: Any) -> None:
+def test_a_crawl_says_how_many_pages_others_took_over(crawl: Any) -> None:
     """They are marked."""
     pages = [["a", end("is_taken_over")], ["b", {}], ["c", end("is_taken_over")]]
     result = crawl("outcomes", DONE, pages)
@@ -73,24 +73,8 @@ def test_a_crawl_says_how_many_of_its_pages_others_have_taken_over(crawl: Any) -
     assert [] == crawl("outcomes", DONE, pages)["fetched"]
 
 
-@pytest.mark.parametrize("format", ["", "jsonlines", "json"])
-def test_a_page_is_marked_at_once_and_its_items_are_in_the_file(
-    crawl: Any, tmp_path: Path, format: str
-) -> None:
-    """Though no request leaves the queue: the only other page is not done yet. Nothing of it is in the memory of the crawler,
-    which may be killed."""
-    feed = str(tmp_path / "items")
-    feeds = {"FEEDS": {feed: {"format": format, "fields": ["fate"]}}, "FEED_READ": feed}
-    waits = end("waits_until_a_is_marked")
-    result = crawl("outcomes", {**DONE, **(feeds if format else {})}, [["a", ITEMS], ["b", waits]])
-    said = f"a is marked, {2 if format else 0} items are stored"
-    assert ["a", said, "b"] == sorted(result["fetched"])
-
-
 @pytest.mark.parametrize("half", ['{"fate": "sto', '{"fate": "stored"}\n'])
-def test_a_feed_that_ends_in_half_a_line_is_continued_in_a_new_one(
-    crawl: Any, tmp_path: Path, half: str
-) -> None:
+def test_a_feed_after_half_a_line_begins_a_new_one(crawl: Any, tmp_path: Path, half: str) -> None:
     """alltheplaces#17554"""
     feed = tmp_path / "items.jl"
     feed.write_text(half, encoding="utf-8")
@@ -100,7 +84,7 @@ def test_a_feed_that_ends_in_half_a_line_is_continued_in_a_new_one(
     assert lines == feed.read_text(encoding="utf-8").splitlines()
 
 
-def test_a_page_is_done_though_a_signal_comes_while_its_feed_is_stored(crawl: Any) -> None:
+def test_a_page_is_done_though_a_signal_interrupts_its_feed(crawl: Any) -> None:
     storages = {"up": "tests.helpers.crawl.Uploads"}
     settings = {**DONE, "FEED_STORAGES": storages}
     settings["FEEDS"] = {"up://interrupted": {"format": "jsonlines"}}
@@ -125,7 +109,7 @@ def test_a_page_costs_few_round_trips(crawl: Any, url: str, mark: str) -> None:
 
 
 @MARKS
-def test_the_order_is_kept_and_dont_filter_is_not_asked_for(crawl: Any, mark: str) -> None:
+def test_the_order_is_kept_and_dont_filter_not_asked(crawl: Any, mark: str) -> None:
     pages = [
         [str(i % 30), {"request": {"dont_filter": True}} if i >= 60 else {}] for i in range(90)
     ]

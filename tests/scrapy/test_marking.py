@@ -48,7 +48,7 @@ class HoldsBack(Proxy):
         return super()._pick(data)
 
 
-def test_a_page_is_not_marked_before_its_links_have_their_answers(
+def test_a_page_is_marked_after_its_links_have_answers(
     marked: Any, url: str, name: str, site: str, tmp_path: Path
 ) -> None:
     """Else a crawler that dies now would lose the links of a page that nobody fetches again."""
@@ -68,7 +68,7 @@ def items(*fates: str) -> dict[str, Any]:
     return {"request": {"cb_kwargs": {"fates": fates}}}
 
 
-def test_a_page_is_kept_as_its_request_or_its_callback_says(
+def test_a_page_is_kept_as_request_or_callback_says(
     crawl: Any, url: str, name: str, site: str
 ) -> None:
     """``tbloom_keep`` in the request's meta, or in ``response.meta``; a wrong one is told, and the page kept as others."""
@@ -113,15 +113,13 @@ class Walled(Project):
         yield from map(self.request, map(str, range(8)))
 
 
-class LogsIn(Project):
-    pages = ("login",)
-
-
-@pytest.mark.parametrize("before", [[LogsIn], []], ids=["seen", "queued"])
-def test_many_redirects_to_one_page_are_a_wall(project: Any, before: Any) -> None:
+@pytest.mark.parametrize("seen", [True, False])
+def test_many_redirects_to_one_page_are_a_wall(project: Any, *, seen: bool) -> None:
     """Of one or two, it would be usual. The next crawl finds no wall, and fetches the others."""
     answers = {f"/{page}": ["/login", 200] for page in range(8)}
-    [*_, walled, later] = project(*before, Walled, Project, answers=answers, **DONE)
+    if seen:
+        project(Project, PAGES=["login"])
+    walled, later = project(Walled, Project, answers=answers)
     assert 5 == walled.stats["tbloom/failed/redirect"]
     assert 5 == len({*later.fetched}) == len(later.fetched) == later.stats["tbloom/done"]
     [line] = walled.warnings("/login")
@@ -137,9 +135,9 @@ class Posts(Project):
             yield self.request(number, method="POST", body=number)
 
 
-def test_many_redirects_to_one_url_are_no_wall_while_each_page_is_new(project: Any) -> None:
+def test_redirects_to_one_url_are_no_wall_for_new_pages(project: Any) -> None:
     answers = {f"/{number} {number}": ["/search"] for number in range(8)}
-    [posted] = project(Posts, answers=answers, **DONE)
+    [posted] = project(Posts, answers=answers)
     assert 8 == posted.stats["tbloom/done"]
     assert {f"/search {number}" for number in range(8)} < {*posted.fetched}
 
@@ -154,7 +152,7 @@ def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any) -> None:
 # How often a page that fails is tried, and what the log says of it
 
 
-def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(crawl: Any) -> None:
+def test_a_failing_page_is_tried_once_in_three_crawls_each(crawl: Any) -> None:
     """However many links lead to it; and by the next crawls without any link."""
     settings = {**DONE, **PIPELINE}
     links = [["a", items("fails")], ["b", {}], ["a", {}]]
@@ -183,7 +181,7 @@ class AtWork(Project):
 
 
 @pytest.mark.parametrize("delay", [60, 0])
-def test_a_host_is_at_work_for_as_long_as_its_delay(project: Any, delay: int) -> None:
+def test_a_host_is_at_work_during_its_delay(project: Any, delay: int) -> None:
     """Whichever clock this version of Scrapy reads: so long TBLOOM_SHARE = "hosts" does not give it away."""
-    [end] = project(AtWork, **DONE, DOWNLOAD_DELAY=delay)
+    [end] = project(AtWork, DOWNLOAD_DELAY=delay)
     assert ["127.0.0.1"] * (delay > 0) == end.said

@@ -51,9 +51,9 @@ class Crawls:
     def __init__(self, project: Any, folder: Path, settings: dict[str, Any]) -> None:
         self._project, self._folder, self._settings = project, folder, settings
 
-    def __call__(self, *versions: Any, kind: Any = Versions, **more: Any) -> Any:
+    def __call__(self, *versions: Any, **more: Any) -> Any:
         settings = {**self._settings, **more, "VERSIONS": [*versions]}
-        return self._project(*[kind] * len(versions), **settings)
+        return self._project(*[Versions] * len(versions), **settings)
 
     def run(self, *words: str, stdin: str = "") -> str:
         (self._folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
@@ -80,17 +80,12 @@ class Crawls:
 
 
 @pytest.fixture
-def filter_of_the_test(url: str, name: str) -> dict[str, Any]:
-    return {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9}
-
-
-@pytest.fixture
 def crawls(
-    project: Any, tmp_path: Path, filter_of_the_test: Any, mark: str, shards: int | None
+    project: Any, url: str, name: str, *, tmp_path: Path, mark: str, shards: int | None
 ) -> Crawls:
-    own = {**filter_of_the_test, "TBLOOM_SHARDS": shards}
-    more = {"TBLOOM_SESSION_TTL": None if mark.endswith("local") else 3}
-    return Crawls(project, tmp_path, {**own, **marked(mark, tmp_path), **more})
+    own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_ERROR_RATE": 1e-9, "TBLOOM_SHARDS": shards}
+    own |= {"TBLOOM_SESSION_TTL": None if mark.endswith("local") else 3}
+    return Crawls(project, tmp_path, {**own, **marked(mark, tmp_path)})
 
 
 def items(ends: Any) -> list[Any]:
@@ -102,9 +97,7 @@ def items(ends: Any) -> list[Any]:
 
 @STORES
 @pytest.mark.parametrize("last", ["4", None])
-def test_a_page_that_is_given_up_in_three_versions_is_done_in_the_next_one(
-    crawls: Crawls, last: str | None
-) -> None:
+def test_a_page_given_up_is_done_in_its_next_version(crawls: Crawls, last: str | None) -> None:
     """Or without one. It is fetched once in each crawl, and nothing of it is kept once it is done."""
     ends = crawls("1", "2", "3", answers={"/a": [503]})
     assert {"a": [1, 1, 1]} == times(ends)
@@ -133,7 +126,7 @@ def test_tbloom_retry_of_a_page_that_is_given_up(crawls: Crawls) -> None:
 
 
 @STORES
-def test_a_page_that_a_stopped_crawl_has_left_is_fetched_in_the_version_of_the_next_link(
+def test_a_left_page_is_fetched_in_the_next_links_version(
     crawls: Crawls,
 ) -> None:
     """Once, and without a link in its own version."""
@@ -154,7 +147,7 @@ def test_a_page_that_a_stopped_crawl_has_left_is_fetched_in_the_version_of_the_n
 
 
 @STORES
-def test_a_page_of_a_killed_crawl_is_fetched_once_whatever_the_next_link(crawls: Crawls) -> None:
+def test_a_killed_crawls_page_is_fetched_once_whatever_the_link(crawls: Crawls) -> None:
     """The page of which the crawl may have died is fetched as it was. Then the link's version is fetched in this crawl, or later."""
     pages = [*"abcdef"]
     assert crawls([(page, "1") for page in pages], KILLED=0) is None
@@ -183,9 +176,3 @@ def test_one_page_pushed_in_two_versions(crawls: Crawls, tmp_path: Path) -> None
     said = json.loads(crawls.run("push", "project", "lines", "--json"))
     assert (4, 0) == (said["lines"], said["new"])
     assert {"left": ["a 1"]} == crawls.kept()
-
-
-# Links that come one after the other
-
-
-# Random crawls

@@ -11,19 +11,10 @@ from typing import Any, ClassVar
 import pytest
 import scrapy
 from scrapy.http import Response
-from scrapy.spiders import SitemapSpider
 from scrapy_redis.spiders import RedisSpider
 
 from tests.helpers.clock import Clockwork
-from tests.helpers.projects import (
-    LOCAL,
-    Project,
-    by_mark_and_queue,
-    marked,
-    path_of,
-    queued,
-    times,
-)
+from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, marked, path_of, times
 
 DAY = 24 * 3600
 LONG = pytest.mark.check
@@ -105,15 +96,12 @@ NEVER_DONE = [1, 1, 1, 1]
 
 
 @by_mark_and_queue(MARKS, long=["JOBDIR"])
-def test_the_meta_keys_of_a_request_work_with_each_queue_and_mark(
-    days: Any, tmp_path: Path, queue: str, mark: str
-) -> None:
+def test_the_meta_keys_work_with_each_queue_and_mark(days: Any, mark: str) -> None:
     """However the page ends, and on whatever day it is linked again."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
     failing = {f"/{name}-503": [503] for name in Keys.requests}
     crawls = [
-        *days(Keys, 0, answers=[failing], FIRST=True, **settings),
-        *days(Keys, 0, 1, 2, **settings),
+        *days(Keys, 0, answers=[failing], FIRST=True),
+        *days(Keys, 0, 1, 2),
     ]
     expected = {}
     for name in Keys.requests:
@@ -148,12 +136,9 @@ class Lists(Project):
 
 
 @by_mark_and_queue(MARKS)
-def test_list_pages_are_read_once_a_slice_and_articles_once_a_window(
-    days: Any, tmp_path: Path, queue: str, mark: str
-) -> None:
+def test_list_pages_are_read_each_slice_articles_once_a_window(days: Any) -> None:
     """Also the third list page and those behind it, whose request names the key as that of the page before it did."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    crawls = days(Lists, 0, 0, 1, 2, **settings)
+    crawls = days(Lists, 0, 0, 1, 2)
     lists = {f"list-{number}": [1, 0, 1, 1] for number in range(1, 5)}
     articles = {f"article-{number}": [1, 0, 0, 0] for number in range(1, 5)}
     assert {**lists, **articles} == times(crawls)
@@ -187,32 +172,14 @@ class CopiesMeta(Project):
         yield {"page": path_of(response)}
 
 
-class CopiesBoth(CopiesMeta):
-    """From page to page."""
-
-    def note(self, response: Response) -> Any:
-        yield {"page": path_of(response)}
-        behind = f"{path_of(response)}-behind"
-        if not path_of(response).endswith("behind"):
-            yield self.request(behind, meta=response.meta, callback=self.note)
-
-
 ARTICLES = ("same", "copy", "more", "followed", "some", "updated", "all-1", "all-2")
 
 
 @by_mark_and_queue(MARKS)
-@pytest.mark.parametrize(
-    "spider",
-    [CopiesMeta, pytest.param(CopiesBoth, marks=LONG)],
-)
-def test_a_tbloom_key_in_a_copied_meta_has_no_effect(
-    days: Any, tmp_path: Path, queue: str, mark: str, spider: Any
-) -> None:
+def test_a_tbloom_key_in_a_copied_meta_has_no_effect(days: Any) -> None:
     """scrapy#2988: the list page is read each day, its articles once."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    crawls = days(spider, 0, 1, **settings)
-    behind = [f"{page}-behind" for page in ARTICLES] if spider is CopiesBoth else []
-    assert {"list": [1, 1], **{page: [1, 0] for page in (*ARTICLES, *behind)}} == times(crawls)
+    crawls = days(CopiesMeta, 0, 1)
+    assert {"list": [1, 1], **{page: [1, 0] for page in ARTICLES}} == times(crawls)
 
 
 class Explicit(Project):
@@ -248,19 +215,13 @@ class ExplicitDate(Explicit):
 
 @by_mark_and_queue(MARKS)
 @pytest.mark.parametrize(
-    "spider",
-    [
-        Explicit,
-        ExplicitNumber,
-        pytest.param(ExplicitDate, marks=LONG),
-    ],
+    "spider", [Explicit, ExplicitNumber, pytest.param(ExplicitDate, marks=LONG)]
 )
-def test_a_tbloom_key_that_is_named_beside_a_copied_meta_counts(
-    clockwork: Clockwork, project: Any, tmp_path: Path, *, queue: str, mark: str, spider: Any
+def test_a_tbloom_key_named_beside_a_copied_meta_counts(
+    clockwork: Clockwork, project: Any, *, spider: Any
 ) -> None:
     """Though its value is that of the copied meta."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    settings |= {"REDIS_URL": clockwork.server.url, "answers": {"/503": [503]}}
+    settings = {"REDIS_URL": clockwork.server.url, "answers": {"/503": [503]}}
     crawls = project(spider, DAY=0, **settings)
     clockwork.go_on(DAY)
     crawls += project(spider, DAY=1, **settings)
@@ -283,10 +244,8 @@ class ExplicitDone(Project):
         raise ValueError
 
 
-def test_tbloom_done_that_is_named_beside_a_copied_meta_counts(
-    project: Any, tmp_path: Path
-) -> None:
-    crawls = project(ExplicitDone, ExplicitDone, **marked("done", tmp_path))
+def test_tbloom_done_that_is_named_beside_a_copied_meta_counts(project: Any) -> None:
+    crawls = project(ExplicitDone, ExplicitDone)
     assert {"list": [1, 0], "named": [1, 0], "copied": [1, 1]} == times(crawls)
 
 
@@ -305,12 +264,9 @@ class CopiesDone(CopiesMeta):
 
 
 @QUEUES
-def test_tbloom_done_does_not_hold_for_the_links_of_a_page(
-    project: Any, tmp_path: Path, queue: str
-) -> None:
+def test_tbloom_done_does_not_hold_for_a_pages_links(project: Any) -> None:
     """scrapy#2988"""
-    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
-    crawls = project(CopiesDone, CopiesDone, **settings)
+    crawls = project(CopiesDone, CopiesDone)
     assert {"list": [1, 0], **{page: [1, 1] for page in ARTICLES}} == times(crawls)
 
 
@@ -338,25 +294,12 @@ class RetriesLists(Project):
 
 
 @by_mark_and_queue(MARKS)
-def test_a_page_that_is_retried_or_redirected_keeps_its_meta_keys(
-    days: Any, tmp_path: Path, queue: str, mark: str
-) -> None:
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    settings |= {"RETRY_ENABLED": True, "RETRY_TIMES": 1}
-    answers = {
-        "/redirected": ["/target"],
-        "/retried": [503, 200],
-        "/by-errback": [404, 200],
-    }
-    crawls = days(RetriesLists, 0, 0, 1, answers=[answers] * 3, **settings)
-    twice = [2, 0, 2]
-    assert {
-        "redirected": [1, 0, 1],
-        "target": [1, 0, 1],
-        "retried": twice,
-        "by-callback": twice,
-        "by-errback": twice,
-    } == times(crawls)
+def test_a_retried_or_redirected_page_keeps_its_meta_keys(days: Any) -> None:
+    answers = {"/redirected": ["/target"], "/retried": [503, 200], "/by-errback": [404, 200]}
+    crawls = days(RetriesLists, 0, 0, 1, answers=[answers] * 3, RETRY_ENABLED=True, RETRY_TIMES=1)
+    once = {page: [1, 0, 1] for page in ("redirected", "target")}
+    twice = {page: [2, 0, 2] for page in ("retried", "by-callback", "by-errback")}
+    assert once | twice == times(crawls)
     assert [[]] * 3 == [crawl.warnings("tbloom_within") for crawl in crawls]
 
 
@@ -395,9 +338,7 @@ class Polls(Project):
         Polls.failed.set()
 
 
-def test_one_failed_poll_of_a_list_page_does_not_stop_the_fleets(
-    project: Any, tmp_path: Path
-) -> None:
+def test_one_failed_poll_of_a_list_page_stops_no_others(project: Any, tmp_path: Path) -> None:
     """The other crawler polls it while the first one lives."""
     settings = marked("done", tmp_path)
     ends = project((Polls, Polls), answers={"/list": [503, 200]}, **settings)
@@ -422,27 +363,12 @@ class PollsAlone(Project):
 
 @QUEUES
 @pytest.mark.parametrize(("answers", "asked"), [([503], 4), ([503, 503, 200], 3), ([200], 1)])
-def test_a_list_page_that_fails_is_polled_again_by_its_own_crawl(
-    project: Any, tmp_path: Path, queue: str, answers: list[int], asked: int
+def test_a_failed_list_page_is_polled_again_by_its_crawl(
+    project: Any, answers: list[int], asked: int
 ) -> None:
     """Without a pause."""
-    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
-    [end] = project(PollsAlone, answers={"/list": answers}, **settings)
+    [end] = project(PollsAlone, answers={"/list": answers})
     assert ["/list"] * asked == end.fetched
-
-
-class PollsTogether(Project):
-    """Asks for the list page until it has failed four times, whichever crawler of the process had it."""
-
-    failures = 0
-
-    async def start(self) -> AsyncIterator[Any]:
-        while PollsTogether.failures < 4:
-            yield self.request("list", meta={"tbloom_within": 1}, errback=self.failed)
-            await asyncio.sleep(0.3)
-
-    def failed(self, failure: Any) -> None:  # noqa: ARG002
-        PollsTogether.failures += 1
 
 
 # A second run
@@ -453,21 +379,6 @@ class Tutorial(Project):
 
     def links(self) -> Iterator[Any]:
         yield from (self.request(f"page-{number}") for number in (1, 2))
-
-
-class Sitemap(SitemapSpider):
-    """One of which all pages were fetched."""
-
-    name = "sitemap"
-    site: str
-    number: int
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.sitemap_urls = [f"{self.site}robots.txt"]
-
-    def parse(self, response: Response) -> Any:
-        yield {"page": path_of(response)}
 
 
 class SomeNew(Tutorial):
@@ -483,20 +394,10 @@ class NeverFiltered(Tutorial):
         yield self.request("start", dont_filter=True)
 
 
-_SITEMAP = (
-    b'<?xml version="1.0"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
-    b"<url><loc>SITE/page-1</loc></url></urlset>"
-)
-SITE = {"/robots.txt": [b"Sitemap: SITE/sitemap.xml\n"], "/sitemap.xml": [_SITEMAP]}
-
-
 @ALL_MARKS
-@pytest.mark.parametrize("spider", [Tutorial, Sitemap])
-def test_a_second_run_whose_start_requests_were_all_seen_says_so_once(
-    project: Any, tmp_path: Path, mark: str, spider: Any
-) -> None:
-    """And names the remedy (scrapy#4479)."""
-    first, second = project(spider, spider, answers=SITE, **marked(mark, tmp_path))
+def test_a_second_run_whose_start_was_all_seen_says_so(project: Any) -> None:
+    """Once, and names the remedy (scrapy#4479)."""
+    first, second = project(Tutorial, Tutorial)
     assert first.fetched
     assert [] == second.fetched
     counts = [len(end.warnings("dont_filter", "tbloom_within")) for end in (first, second)]
@@ -505,10 +406,8 @@ def test_a_second_run_whose_start_requests_were_all_seen_says_so_once(
 
 @ALL_MARKS
 @pytest.mark.parametrize("spider", [SomeNew, NeverFiltered])
-def test_a_second_run_that_fetches_something_logs_no_hint(
-    project: Any, tmp_path: Path, mark: str, spider: Any
-) -> None:
-    first, second = project(spider, spider, **marked(mark, tmp_path))
+def test_a_second_run_that_fetches_something_logs_no_hint(project: Any, spider: Any) -> None:
+    first, second = project(spider, spider)
     assert second.fetched
     assert [] == first.warnings("dont_filter") == second.warnings("dont_filter")
 
@@ -543,13 +442,9 @@ class FilteredSeeds(Seeds):
 
 
 @by_mark_and_queue(MARKS, ["memory", "scrapy-redis"], long=["scheduled"])
-@pytest.mark.parametrize(
-    ("spider", "expected"),
-    [(Seeds, [1, 1]), (FilteredSeeds, [1, 0])],
-)
-def test_the_seeds_of_a_redis_spider_are_filtered_by_the_recipe_only(
-    project: Any, name: str, tmp_path: Path, *, mark: str, queue: str, spider: Any, expected: Any
+@pytest.mark.parametrize(("spider", "expected"), [(Seeds, [1, 1]), (FilteredSeeds, [1, 0])])
+def test_seeds_of_a_redis_spider_are_filtered_by_the_recipe(
+    project: Any, name: str, *, spider: Any, expected: Any
 ) -> None:
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    settings |= {"REDIS_START_URLS_KEY": name, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
+    settings = {"REDIS_START_URLS_KEY": name, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
     assert {"a": expected, "b": expected} == times(project(spider, spider, **settings))

@@ -22,16 +22,7 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tests.helpers.crawl import Part
-from tests.helpers.projects import (
-    LOCAL,
-    Project,
-    by_mark_and_queue,
-    marked,
-    path_of,
-    queued,
-    times,
-)
-from tests.helpers.schedulers import DONE
+from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 
 MARKS = ("scheduled", "done", "done, local")
 DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
@@ -65,11 +56,10 @@ class CaptchaByReplace(Captcha):
 @by_mark_and_queue(MARKS)
 @pytest.mark.parametrize("spider", [Captcha, CaptchaByReplace])
 def test_a_callback_asks_for_its_page_again_past_the_filter(
-    project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
+    project: Any, *, mark: str, spider: Any
 ) -> None:
     """scrapy-redis#78; and if the last answer is no better, the next crawl asks again."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    first, second = project(spider, spider, **settings)
+    first, second = project(spider, spider)
     assert {"solved": [3], "never": [3], "other": [1]} == times([first])
     assert ["other", "solved"] == sorted(item["page"] for item in first.items)
     again = [] if mark == "scheduled" else ["/never"]
@@ -91,11 +81,9 @@ class TwoCallbacks(Project):
 
 
 @DONE_MARKS
-def test_a_page_that_two_callbacks_read_is_done_after_the_second_one(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_page_is_done_after_its_second_callback(project: Any) -> None:
     """scrapy#2662"""
-    first, second, third = project(*[TwoCallbacks] * 3, **marked(mark, tmp_path))
+    first, second, third = project(*[TwoCallbacks] * 3)
     assert (2, 0) == (len(first.fetched), len(first.items))
     assert [{"page": "page"}] == second.items
     assert [] == third.fetched
@@ -110,17 +98,11 @@ class DatabaseIsDown(Part):
         return item
 
 
-class Three(Project):
-    pages = ("a", "b", "c")
-
-
 @DONE_MARKS
-def test_a_pipeline_that_raises_close_spider_has_not_stored_its_item(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_pipeline_that_raises_close_spider_has_stored_nothing(project: Any) -> None:
     """scrapy#2405"""
     down = {"ITEM_PIPELINES": {DatabaseIsDown: 1}}
-    first, second, third = project(*[Three] * 3, **marked(mark, tmp_path), **down)
+    first, second, third = project(*[Project] * 3, PAGES="abc", **down)
     assert [] == first.items
     assert ["a", "b", "c"] == sorted(item["page"] for item in second.items)
     assert [] == third.fetched
@@ -140,20 +122,16 @@ class Chain(Project):
 
 
 @by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=["done, local"])
-def test_a_chain_of_pages_goes_on_where_it_was_stopped(
-    project: Any, tmp_path: Path, mark: str, queue: str
-) -> None:
+def test_a_chain_of_pages_goes_on_where_it_was_stopped(project: Any) -> None:
     """scrapy#5312: a crawl that is resumed fetches more than one page."""
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    settings |= {"CLOSESPIDER_PAGECOUNT": 3, "CONCURRENT_REQUESTS": 1}
-    crawls = project(*[Chain] * 6, **settings)
+    crawls = project(*[Chain] * 6, CLOSESPIDER_PAGECOUNT=3, CONCURRENT_REQUESTS=1)
     assert [str(number) for number in range(10)] == [
         path.strip("/") for crawl in crawls for path in crawl.fetched
     ]
 
 
 class WaitsForTheFirst(Project):
-    """Asks for its second page once the first one is marked."""
+    """Asks for its second page once the first one is marked, and notes how many items are in the files then."""
 
     async def start(self) -> AsyncIterator[Any]:
         first = self.request("first")
@@ -161,7 +139,8 @@ class WaitsForTheFirst(Project):
         fingerprint = self.crawler.request_fingerprinter.fingerprint(first)
         while not await asyncio.to_thread(self.is_marked, fingerprint):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        self.said.append("is marked")
+        files = Path(self.settings["ITEMS"]).parent.glob("items*")
+        self.said.append(sum(file.read_text(encoding="utf-8").count("first") for file in files))
         yield self.request("second")
 
     def is_marked(self, fingerprint: bytes) -> bool:
@@ -170,15 +149,27 @@ class WaitsForTheFirst(Project):
             return fingerprint in seen
 
 
-@pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches at the crawl's end")
-def test_a_page_is_marked_once_its_batch_is_stored_while_the_crawl_goes_on(
-    project: Any, tmp_path: Path
+LATE = pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches at the crawl's end")
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [
+        ("", {}),
+        ("items", {"format": "jsonlines"}),
+        ("items", {"format": "json"}),
+        pytest.param("items-%(batch_id)d", {"format": "csv", "batch_item_count": 1}, marks=LATE),
+    ],
+    ids=["no feed", "jsonlines", "json", "batches"],
+)
+def test_a_page_is_marked_once_its_items_are_stored(
+    project: Any, tmp_path: Path, file: str, options: dict[str, Any]
 ) -> None:
-    """scrapy#7730: some versions stored a batch only at the crawl's end."""
-    feed = str(tmp_path / "batch-%(batch_id)d.jl")
-    feeds = {"FEEDS": {feed: {"format": "jsonlines", "batch_item_count": 1}}}
-    [end] = project(WaitsForTheFirst, **DONE, **feeds)
-    assert (["is marked"], ["/first", "/second"]) == (end.said, end.fetched)
+    """scrapy#7730: some versions stored a batch only at the crawl's end. Nothing of the page is in the memory of the crawler, which may
+    be killed, though no request leaves the queue."""
+    feeds = {"FEEDS": {str(tmp_path / file): options}} if file else {}
+    [end] = project(WaitsForTheFirst, ITEMS=str(tmp_path / "items"), **feeds)
+    assert ([int(bool(file))], ["/first", "/second"]) == (end.said, end.fetched)
 
 
 # A page that kills its crawler
@@ -209,12 +200,12 @@ class Deadly(Project):
 @pytest.mark.check
 @DONE_MARKS
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_page_that_kills_its_crawler_is_taken_over_three_times(
+def test_a_deadly_page_is_taken_over_three_times(
     project: Any, tmp_path: Path, *, mark: str, linked: bool
 ) -> None:
     """By the crawls that come next; then one line names it. A link to it does not begin its count again (activepieces#15130)."""
     notes = tmp_path / "notes"
-    more = {**marked(mark, tmp_path), "NOTES": str(notes), "CONCURRENT_REQUESTS": 1}
+    more = {"NOTES": str(notes), "CONCURRENT_REQUESTS": 1}
     more |= {"TBLOOM_SESSION_TTL": None if mark == "done, local" else 1}
     ends = []
     for number in range(6):
@@ -241,15 +232,10 @@ class Blocking(Project):
         return super().parse(response)
 
 
-def test_a_crawler_whose_callback_blocks_the_event_loop_is_not_dead(
-    project: Any, tmp_path: Path
-) -> None:
+def test_a_crawler_whose_callback_blocks_is_not_dead(project: Any) -> None:
     """bull#1416: its signs of life come from another thread."""
-    [end] = project(Blocking, **marked("done", tmp_path), TBLOOM_SESSION_TTL=4)
+    [end] = project(Blocking, TBLOOM_SESSION_TTL=4)
     assert (["busy"] * 5, 1) == (end.said, len(end.items))
-
-
-# Without a server: one process at a time
 
 
 class CountsConnections(Project):
@@ -265,9 +251,8 @@ class CountsConnections(Project):
 
 
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
-def test_a_crawl_has_two_connections(project: Any, tmp_path: Path, mark: str) -> None:
+def test_a_crawl_has_two_connections(project: Any) -> None:
     """scrapy-redis#321: one for links, and one for the end of pages and the summary in the log."""
-    more = {**marked(mark, tmp_path), "REDIS_PARAMS": {"client_name": "crawl"}}
-    [end] = project(CountsConnections, **more)
+    [end] = project(CountsConnections, REDIS_PARAMS={"client_name": "crawl"})
     assert len(CountsConnections.pages) == len(end.items)
     assert {1, 2} >= {*end.said}

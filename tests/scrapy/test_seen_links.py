@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from scrapy.http import Response
 
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done import pages
-from tests.helpers.projects import LOCAL, Project, marked, path_of
+from tests.helpers.projects import LOCAL, Project, path_of
 
 
 class Links(Project):
@@ -59,20 +58,14 @@ def said(ends: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_crawl_whose_links_were_all_seen_writes_no_note(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    settings = {**marked(mark, tmp_path), "LINKS": [range(300), range(300)]}
-    first, second = project(Links, Links, **settings)
+def test_a_crawl_whose_links_were_all_seen_writes_no_note(project: Any) -> None:
+    first, second = project(Links, Links, LINKS=[range(300), range(300)])
     assert (300, 300) == (first.said[0], len(first.items))
     assert [0, []] == [second.said[0], second.said[2]]
     assert ["/start"] == second.fetched
 
 
-def test_of_links_of_which_most_were_seen_the_others_are_claimed_with_their_notes(
-    project: Any, tmp_path: Path
-) -> None:
-    settings = {**marked("done", tmp_path), "LINKS": [range(300), range(100, 350)]}
-    _, second = project(Links, Links, **settings)
+def test_among_seen_links_new_ones_are_claimed_with_notes(project: Any) -> None:
+    _, second = project(Links, Links, LINKS=[range(300), range(100, 350)])
     assert (50, 50) == (second.said[0], sum(second.said[2]))
     assert {f"/page-{number}" for number in range(300, 350)} == {*second.fetched} - {"/start"}

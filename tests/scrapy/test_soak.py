@@ -34,9 +34,8 @@ from tests.helpers.forked import Forked
 from tests.helpers.harm import CUTS, FORGETS, HARM, KILLED, MINUTES, STANDS, new_seed
 from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.projects import Answers, Project, Site, path_of
+from tests.helpers.projects import Answers, Project, path_of, site_of
 from tests.helpers.schedulers import DONE
-from tests.helpers.website import served
 
 #: Pages of a round, and the links of each: to its children in a tree, and to any pages.
 PAGES, CHILDREN, OTHERS = 1500, 5, 10
@@ -290,7 +289,7 @@ class Round:
 
 def play(server: LocalRedis, folder: Path, dice: random.Random, until: float) -> Round:
     """Play one round, with faults until most pages are stored or the time is over."""
-    with served(Site, answers=answers_of(dice), asked=[], number=None) as site:
+    with site_of(answers_of(dice)) as site:
         round_ = Round(server, site.url, folder)
         try:
             most, changed = 0, time.monotonic()

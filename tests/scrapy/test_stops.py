@@ -3,7 +3,6 @@ items are missing."""
 
 from __future__ import annotations
 
-import gzip
 import random
 import re
 import shutil
@@ -11,7 +10,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,12 +40,6 @@ STOPPED_BY: dict[str, dict[str, Any]] = {
 }
 #: These may damage the files of Scrapy's queue, and end pages in work.
 KILLS = ("SIGINT twice", "SIGKILL")
-GZIPPED = ["scrapy.extensions.postprocessing.GzipPlugin"]
-#: The feed's name and options; %(time)s: each crawl writes a file of its own.
-FEEDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "jsonlines": ("items.jl", {"format": "jsonlines"}),
-    "gzip": ("items-%(time)s.jl.gz", {"format": "jsonlines", "postprocessing": GZIPPED}),
-}
 
 
 class Tree:
@@ -71,8 +63,8 @@ class Tree:
 
     def items(self) -> set[int]:
         """Those in the feed's files, also where a text was cut off."""
-        texts = [read(path) for path in self._folder.glob("items*")]
-        return {int(number) for text in texts for number in re.findall(r"page (\d+)\b", text)}
+        text = (self._folder / "items.jl").read_text()
+        return {int(number) for number in re.findall(r"page (\d+)\b", text)}
 
     def marked(self) -> set[int]:
         """The pages that the filter has seen."""
@@ -117,22 +109,11 @@ def pages_in(file: Path) -> list[int]:
     return [*map(int, file.read_text().split())] if file.exists() else []
 
 
-def read(path: Path) -> str:
-    if path.suffix != ".gz":
-        return path.read_text()
-    with suppress(EOFError), gzip.open(path, "rt") as file:  # nobody reads one that was cut off
-        return file.read()
-    return ""
-
-
 @pytest.fixture
 def plant(url: str, name: str, site: str, tmp_path: Path) -> Any:
     """A tree of so many pages, on the test's own filter."""
 
-    def plant(
-        pages: int, mark: str, queue: str, feed: str = "jsonlines", store: str = "bloom"
-    ) -> Tree:
-        file, options = FEEDS[feed]
+    def plant(pages: int, mark: str, queue: str, store: str = "bloom") -> Tree:
         local = {"TBLOOM_STORE": "local", "TBLOOM_PATH": str(tmp_path / "seen.tbloom")}
         settings = {
             **ADDON,
@@ -146,7 +127,7 @@ def plant(url: str, name: str, site: str, tmp_path: Path) -> Any:
             "TBLOOM_ERROR_RATE": ERROR_RATE,
             "TBLOOM_MARK": mark,
             **(local if store == "local" else {}),
-            "FEEDS": {str(tmp_path / file): options},
+            "FEEDS": {str(tmp_path / "items.jl"): {"format": "jsonlines"}},
         }
         return Tree(tmp_path, site, pages, settings)
 
@@ -154,38 +135,33 @@ def plant(url: str, name: str, site: str, tmp_path: Path) -> Any:
 
 
 class Row(NamedTuple):
-    """A kind of crawl, and if pages or items are missing in the end; None: perhaps."""
+    """A kind of crawl, and if pages and items are missing in the end."""
 
     mark: str
     how: str
     queue: str = "memory"
-    feed: str = "jsonlines"
-    pages: bool | None = False
-    items: bool | None = False
+    missing: bool = False
     store: str = "bloom"
 
 
-#: docs/scrapy.md says what each mark loses. Each way to stop, each mark, each queue and each feed is in a row; `make test` has one of each mark.
+#: docs/scrapy.md says what each mark loses. Each way to stop, each mark and each queue is in a row; `make test` has the first one.
 ROWS = [
     Row("done", "pages"),
     Row("scheduled", "SIGINT", "disk"),
-]
-LONG = [
     *(Row("done", how) for how in STOPPED_BY if how != "pages"),
     *(Row("done", how, "disk") for how in ("pages", "SIGKILL")),
-    *(Row("done", how, feed="gzip") for how in ("SIGINT", "SIGKILL")),
     *(Row("done", how, store="local") for how in STOPPED_BY),
     *(Row("done", how, "disk", store="local") for how in STOPPED_BY),
     Row("scheduled", "SIGTERM", "scrapy-redis"),
-    Row("scheduled", "SIGINT", pages=True, items=True),
-    Row("scheduled", "SIGKILL", "disk", pages=True, items=True),
+    Row("scheduled", "SIGINT", missing=True),
+    Row("scheduled", "SIGKILL", "disk", missing=True),
 ]
 
 
 @pytest.mark.parametrize(
     "row",
-    [pytest.param(row, marks=[pytest.mark.check] * (row in LONG)) for row in ROWS + LONG],
-    ids=lambda row: ", ".join([*row[:4], *[row.store] * (row.store != "bloom")]),
+    [pytest.param(row, marks=[pytest.mark.check] * (row is not ROWS[0])) for row in ROWS],
+    ids=lambda row: ", ".join([*row[:3], *[row.store] * (row.store != "bloom")]),
 )
 def test_a_crawl_that_is_stopped_eight_times(plant: Any, tmp_path: Path, row: Row) -> None:
     """Pages and items are missing only where nothing else is promised. With "done", all pages are marked; and
@@ -193,7 +169,7 @@ def test_a_crawl_that_is_stopped_eight_times(plant: Any, tmp_path: Path, row: Ro
 
     A page that was in work at four kills is given up. On a slow machine, this happens by chance.
     """
-    tree = plant(PAGES, row.mark, row.queue, row.feed, row.store)
+    tree = plant(PAGES, row.mark, row.queue, row.store)
     tree.settings |= {"TBLOOM_SESSION_TTL": 5} if row.store == "bloom" else {}
     for _ in range(STOPS):
         tree.stop(row.how)
@@ -206,10 +182,9 @@ def test_a_crawl_that_is_stopped_eight_times(plant: Any, tmp_path: Path, row: Ro
     twice = {page for page, times in fetched.items() if times > 1} - {0}
     print(f"{pages=} {items=} missing; {twice=} {given_up=}")
     assert not given_up or row.how in KILLS
-    assert row.pages in (None, bool(pages))
-    assert row.items in (None, bool(items))
+    assert [row.missing] * 2 == [bool(pages), bool(items)]
     assert not twice or row.how in KILLS
-    assert row.pages or {*range(1, PAGES)} - given_up <= tree.marked()
+    assert row.missing or {*range(1, PAGES)} - given_up <= tree.marked()
 
 
 def test_every_page_is_fetched_though_a_crawler_is_killed(plant: Any) -> None:

@@ -15,7 +15,7 @@ from scrapy.http import Response
 from tbloom.errors import ConfigError
 from tbloom.scrapy.meta import version_of
 from tests.helpers.clock import Clockwork
-from tests.helpers.projects import LOCAL, Project, marked, path_of, queued, times
+from tests.helpers.projects import LOCAL, Project, path_of, queued, times
 from tests.helpers.schedulers import SCRAPY, STORES
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
@@ -31,12 +31,14 @@ class Versions(Project):
 
 
 @pytest.fixture
-def counts(project: Any, tmp_path: Path) -> Any:
+def counts(project: Any) -> Any:
     """How often each crawl fetches the page."""
 
-    def counts(*versions: Any, mark: str = "done", kind: Any = Versions, **more: Any) -> list[int]:
-        settings = {**marked(mark, tmp_path), **more, "VERSIONS": [*versions]}
-        return [len(end.fetched) for end in project(*[kind] * len(versions), **settings)]
+    def counts(*versions: Any, **more: Any) -> list[int]:
+        return [
+            len(end.fetched)
+            for end in project(*[Versions] * len(versions), VERSIONS=versions, **more)
+        ]
 
     return counts
 
@@ -48,69 +50,68 @@ SETTINGS = {
 }
 
 
+NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
+HERE = timezone(timedelta(hours=1))
+
+
 @MARKS
-def test_a_page_is_fetched_once_in_each_version_and_then_counts_as_seen(
-    counts: Any, mark: str
+@pytest.mark.parametrize(
+    ("versions", "fetched"),
+    [
+        (["1", "1", None, "2", ["2", "1", None], 3, None], [1, 0, 0, 1, 0, 1, 0]),
+        ([None, "1", "1", None], [1, 1, 0, 0]),
+        (["1", [None, "1", "2"], [None, "2", "1"]], [1, 1, 0]),
+    ],
+    ids=["with a version first", "without one first", "both in a batch"],
+)
+def test_a_page_is_fetched_once_in_each_version_then_seen(
+    counts: Any, versions: list[Any], fetched: list[int]
 ) -> None:
     """Without a version, too. A version that was never seen is fetched although the URL was seen."""
-    versions = ["1", "1", None, "2", ["2", "1", None], 3, None]
-    assert [1, 0, 0, 1, 0, 1, 0] == counts(*versions, mark=mark)
+    assert fetched == counts(*versions)
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+@pytest.mark.parametrize(
+    ("versions", "answers", "fetched"),
+    [
+        (["1", "2", "3", "3"], [503, 503, 200], [1, 1, 1, 0]),
+        (["1", "2", "1", "2"], [503, 200], [1, 1, 0, 0]),
+        (["1", "1"], [304], [1, 0]),
+    ],
+    ids=["replaced", "done in the one in which it was kept", "304"],
+)
+def test_a_link_in_another_version_replaces_a_failed_page(
+    counts: Any, versions: list[Any], answers: list[int], fetched: list[int]
+) -> None:
+    """It is done in each version that was asked for. 304 without a callback for it: nothing is new."""
+    assert fetched == counts(*versions, answers={"/a": answers})
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_versions_without_the_add_on(counts: Any, settings: dict[str, Any]) -> None:
     versions = ["1", "1", None, "2", ["2", "1", None]]
-    assert [1, 0, 0, 1, 0] == counts(*versions, mark="scheduled", **settings)
+    assert [1, 0, 0, 1, 0] == counts(*versions, **settings)
 
 
-@MARKS
-def test_a_version_is_fetched_of_a_page_that_was_seen_without_one(counts: Any, mark: str) -> None:
-    assert [1, 1, 0, 0] == counts(None, "1", "1", None, mark=mark)
-
-
-def test_a_url_is_seen_for_a_window_after_its_last_version(
-    clockwork: Clockwork, project: Any, tmp_path: Path
-) -> None:
+def test_a_url_is_seen_a_window_after_its_last_version(clockwork: Clockwork, project: Any) -> None:
     """A week, also if it was seen in an earlier version, and each version as long. A page is done in all versions of a batch."""
-    settings = {**marked("done", tmp_path), "REDIS_URL": clockwork.server.url}
     fetched = list[int]()
     for days, versions in ((0, 1), (5, 2), (3, [1, 2, None]), (8, [2, None])):
         clockwork.go_on(days * 24 * 3600)
-        [end] = project(Versions, VERSIONS=[versions], **settings)
+        [end] = project(Versions, VERSIONS=[versions], REDIS_URL=clockwork.server.url)
         fetched.append(len(end.fetched))
     assert [1, 1, 1, 1] == fetched  # version 1 again, and then version 2
 
 
 @MARKS
 def test_several_versions_of_a_page_in_one_batch(counts: Any, mark: str) -> None:
-    first, second, third = counts(["1", "2", "1"], ["2", "1", None], ["1", "2"], mark=mark)
+    first, second, third = counts(["1", "2", "1"], ["2", "1", None], ["1", "2"])
     if mark == "scheduled":
         assert (2, 0, 0) == (first, second, third)
     else:  # once; and again in the second version if it was in work when that link came
         assert (1, 0) == (first, third)
         assert second <= 1
-
-
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_link_in_another_version_takes_the_place_of_a_failed_page(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """It is fetched once in each crawl, and no page is kept once it is done."""
-    settings = {**marked(mark, tmp_path), "VERSIONS": ["1", "2", "3", "3"]}
-    ends = project(*[Versions] * 4, answers={"/a": [503, 503, 200]}, **settings)
-    assert [1, 1, 1, 0] == [len(end.fetched) for end in ends]
-    assert 1 == ends[2].stats["tbloom/done"]
-    assert ends[3].stats.get("tbloom/taken") is None
-
-
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_is_done_in_each_version_that_was_asked_for(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """In the one in which it was kept, too."""
-    settings = {**marked(mark, tmp_path), "VERSIONS": ["1", "2", "1", "2"]}
-    ends = project(*[Versions] * 4, answers={"/a": [503, 200]}, **settings)
-    assert [1, 1, 0, 0] == [len(end.fetched) for end in ends]
 
 
 class ChangesMeanwhile(Versions):
@@ -124,24 +125,10 @@ class ChangesMeanwhile(Versions):
 
 
 @pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_in_work_is_fetched_again_in_the_version_of_a_link(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_page_in_work_is_refetched_in_a_links_version(project: Any) -> None:
     """In the last one. The next crawl fetches the other."""
-    settings = {**marked(mark, tmp_path), "VERSIONS": ["1", ["3", None], "2"]}
-    ends = project(*[ChangesMeanwhile] * 3, **settings)
+    ends = project(*[ChangesMeanwhile] * 3, VERSIONS=["1", ["3", None], "2"])
     assert [["1", "3"], [], ["2"]] == [[item["version"] for item in end.items] for end in ends]
-
-
-@MARKS
-def test_a_batch_with_a_link_without_a_version_before_one_in_a_new_version(
-    counts: Any, mark: str
-) -> None:
-    assert [1, 1, 0] == counts("1", [None, "1", "2"], [None, "2", "1"], mark=mark)
-
-
-NOW = datetime(2026, 11, 29, 10, tzinfo=UTC)
-HERE = timezone(timedelta(hours=1))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +175,7 @@ def test_a_wrong_version_is_named(version: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "", b""])
-def test_what_a_feed_has_where_it_has_no_version_is_none(version: Any) -> None:
+def test_an_empty_version_is_none(version: Any) -> None:
     assert b"" == version_of(scrapy.Request("data:,", meta={"tbloom_version": version}))
 
 
@@ -221,11 +208,9 @@ class WrongValues(Project):
 
 
 @MARKS
-def test_a_wrong_value_costs_its_link_and_its_page_fails(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_wrong_value_costs_its_link_and_its_page_fails(project: Any, mark: str) -> None:
     """One ERROR names key, value and spider. Nothing else is lost, and the next crawl reads the page again."""
-    ends = project(WrongValues, WrongValues, answers={"/gone": [None]}, **marked(mark, tmp_path))
+    ends = project(WrongValues, WrongValues, answers={"/gone": [None]})
     first, second = ends
     assert ["finished"] * 2 == [end.reason for end in ends]
     good = {f"/{key}-{number}" for key in WRONG for number in (1, 3)}
@@ -253,19 +238,10 @@ class Says(Project):
         response.meta["tbloom_done"] = "no" if self.number == 0 else True
 
 
-def test_a_callback_that_says_neither_true_nor_false_lets_its_page_fail(
-    project: Any, tmp_path: Path
-) -> None:
-    ends = project(Says, Says, Says, **marked("done", tmp_path))
+def test_a_wrong_tbloom_done_lets_its_page_fail(project: Any) -> None:
+    ends = project(Says, Says, Says)
     assert ["a", "a", ""] == [end.pages for end in ends]
     assert ends[0].warnings("ERROR", "expected True or False, got 'no'")
-
-
-def test_a_page_that_has_not_changed_is_done(project: Any, tmp_path: Path) -> None:
-    """304 without a callback for it: nothing is new."""
-    ends = project(Versions, Versions, answers={"/a": [304]}, VERSIONS=["1", "1"], **marked("done", tmp_path))  # fmt: skip
-    assert ["a", ""] == [end.pages for end in ends]
-    assert [] == ends[0].warnings()
 
 
 # What becomes of the request
@@ -280,10 +256,9 @@ class Redirected(Versions):
 
 
 @MARKS
-def test_a_redirect_keeps_the_version(project: Any, tmp_path: Path, mark: str) -> None:
+def test_a_redirect_keeps_the_version(project: Any) -> None:
     """Both pages are seen, in this version and without one."""
-    settings = {**marked(mark, tmp_path), "VERSIONS": [1, 1, 2, None]}
-    ends = project(*[Redirected] * 4, answers={"/a": ["/b"]}, **settings)
+    ends = project(*[Redirected] * 4, answers={"/a": ["/b"]}, VERSIONS=[1, 1, 2, None])
     assert {"a": [1, 0, 1, 0], "b": [1, 0, 1, 0]} == times(ends)
 
 
@@ -295,21 +270,17 @@ class Wall(Project):
             yield self.request(f"{number}", meta={"tbloom_version": number})
 
 
-def test_pages_that_are_all_redirected_to_a_login_fail_in_whatever_version(
-    project: Any, tmp_path: Path
-) -> None:
+def test_pages_redirected_to_a_login_fail_in_any_version(project: Any) -> None:
     answers = {f"/{number}": ["/login"] for number in range(8)}
-    [end] = project(Wall, answers=answers, **marked("done", tmp_path))
+    [end] = project(Wall, answers=answers)
     assert (3, 5) == (end.stats["tbloom/done"], end.stats["tbloom/failed/redirect"])
     assert end.warnings("5 pages that were redirected", "login")
 
 
 @pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_failed_page_keeps_its_version_until_the_next_crawl_and_through_retries(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_failed_page_keeps_its_version_through_crawls_and_retries(project: Any) -> None:
     """The next crawl takes it without a link."""
-    settings = {**marked(mark, tmp_path), "RETRY_ENABLED": True, "RETRY_TIMES": 1}
+    settings = {"RETRY_ENABLED": True, "RETRY_TIMES": 1}
     settings["VERSIONS"] = [NOW, [], NOW.replace(tzinfo=None), [], None, "2026-11-30"]
     answers = {"/a": [503, 503, 503, 200]}  # the first two crawls ask twice
     ends = project(*[Versions] * 6, answers=answers, **settings)
@@ -328,9 +299,9 @@ class Stopped(Project):
 
 
 @pytest.mark.parametrize("mark", ["scheduled", "done", LOCAL])
-def test_a_jobdir_keeps_the_version(project: Any, tmp_path: Path, mark: str) -> None:
+def test_a_jobdir_keeps_the_version(project: Any, tmp_path: Path) -> None:
     """Of pages that a crawl has queued when it is stopped."""
-    settings = {**marked(mark, tmp_path), **queued("JOBDIR", tmp_path)}
+    settings = queued("JOBDIR", tmp_path)
     [first] = project(Stopped, DAYS=[28], CLOSESPIDER_PAGECOUNT=1, **settings)
     assert first.pages
     ends = project(Stopped, Stopped, Stopped, Stopped, DAYS=[28, 28, None, 29], **settings)
@@ -356,11 +327,9 @@ class Mixed(Project):
 
 
 @MARKS
-def test_a_link_without_a_version_is_dropped_while_its_page_waits_in_one(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_link_without_version_is_dropped_while_its_page_waits(project: Any) -> None:
     """And once it is done."""
-    ends = project(Mixed, Mixed, **marked(mark, tmp_path))
+    ends = project(Mixed, Mixed)
     assert {"list": [1, 1], **{f"{page}": [1, 1] for page in range(30)}} == times(ends)
 
 
@@ -383,9 +352,8 @@ class Links(Versions):
 
 
 @pytest.mark.parametrize(("first", "times_a"), [(503, 2), ("/b", 1)])
-def test_links_without_a_version_are_dropped_while_their_page_is_tried_again_or_redirected(
-    project: Any, tmp_path: Path, first: Any, times_a: int
+def test_links_without_a_version_are_dropped_during_retries_and_redirects(
+    project: Any, first: Any, times_a: int
 ) -> None:
-    settings = {**marked("done", tmp_path), "RETRY_ENABLED": True, "VERSIONS": ["1"]}
-    [end] = project(Links, answers={"/a": [first, 200]}, **settings)
+    [end] = project(Links, answers={"/a": [first, 200]}, RETRY_ENABLED=True, VERSIONS=["1"])
     assert {"a": [times_a], "b": [1], "links": [1]} == times([end])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,18 +19,20 @@ from tbloom import LocalBloom
 from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.extras.doctor import examine
-from tests.helpers.forked import in_turn
-from tests.helpers.projects import Project, crawl_in_turn, marked, queued, times
+from tests.helpers.projects import Project, marked, queued, times
 from tests.helpers.schedulers import UNREACHABLE
-from tests.scrapy.test_later_crawls import CASES, Site, crawl_all
-
-QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
+from tests.scrapy.test_later_crawls import CASES, crawl_case
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> dict[str, Any]:
-    """No server is needed."""
-    return {**marked("done, local", tmp_path), "REDIS_URL": UNREACHABLE}
+def mark() -> str:
+    return "done, local"
+
+
+@pytest.fixture
+def project(project: Any) -> Any:
+    """Crawls without a server."""
+    return partial(project, REDIS_URL=UNREACHABLE)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def left(tmp_path: Path) -> Any:
     """The notes that the crawls have left to later ones."""
 
     def left() -> list[str]:
-        seen = CrawlLocal(path=tmp_path / "seen")
+        seen = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
         with seen:
             seen.open_claims()
             query = "SELECT note FROM claims WHERE queue NOT LIKE '%given up'"
@@ -56,11 +57,10 @@ def left(tmp_path: Path) -> Any:
     ],
 )
 def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
-    settings: Any, left: Any, case: str
+    project: Any, left: Any, case: str
 ) -> None:
     """Without a link to it."""
-    settings |= {"RETRY_ENABLED": True, "DOWNLOAD_HANDLERS": {"http": Site}}
-    assert (CASES[case].fetched, []) == in_turn(crawl_all, CASES[case], settings)
+    crawl_case(project, case)
     assert [] == left()
 
 
@@ -82,43 +82,25 @@ class DiesUnserialized(Dies):
         return super().request(path, meta={"crawler": self.crawler}, **more)
 
 
-class Lives(Project):
-    """Asks for nothing: what is left is taken over."""
-
-
 class Links(Project):
     pages = ("b", "dies")
 
 
-def crawl_on(port: int, settings: dict[str, Any], *spiders: Any) -> Any:
-    """Crawls on a site at this port; None: it has died."""
-    return in_turn(crawl_in_turn, spiders, {}, settings, port)
-
-
-@pytest.fixture
-def port() -> int:
-    """One that nobody uses."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@QUEUES
-def test_the_next_process_takes_over_what_a_dead_one_has_left(
-    settings: Any, left: Any, port: int, tmp_path: Path, queue: str
+@pytest.mark.parametrize("kept", ["memory", "JOBDIR"])
+def test_the_next_process_takes_over_what_a_dead_one_left(
+    project: Any, left: Any, tmp_path: Path, kept: str
 ) -> None:
     """The lock of a dead process is none."""
-    assert crawl_on(port, settings | queued(queue, tmp_path), Dies) is None
-    first, second = crawl_on(port, settings, Lives, Links)
+    assert project(Dies, **queued(kept, tmp_path)) is None
+    first, second = project(Project, Links)
     assert ({"b": [1], "dies": [1]}, {}) == (times([first]), times([second]))
     assert 2 == first.stats["tbloom/taken"]
     assert [] == left()
 
 
-def test_the_claims_of_a_dead_process_without_a_note_have_ended(
-    settings: Any, left: Any, port: int
-) -> None:
-    assert crawl_on(port, settings, DiesUnserialized) is None
-    first, second, third = crawl_on(port, settings, Lives, Links, Links)
+def test_a_dead_process_claims_without_notes_have_ended(project: Any, left: Any) -> None:
+    assert project(DiesUnserialized) is None
+    first, second, third = project(Project, Links, Links)
     assert ({}, {"b": [1], "dies": [1]}) == (times([first]), times([second]))
     assert [] == third.fetched
     assert [] == left()
@@ -127,15 +109,13 @@ def test_the_claims_of_a_dead_process_without_a_note_have_ended(
 # One process at a time
 
 
-def test_a_second_process_is_told_that_another_one_works_on_it(
-    settings: Any, tmp_path: Path
-) -> None:
+def test_a_second_process_is_told_of_the_first(project: Any, tmp_path: Path) -> None:
     """Its crawl ends before its first request, with one line, and the first one goes on."""
     held = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
     with held:
         held.open_claims()
         held.claim_many([b"x"], notes=["x"])
-        [end] = in_turn(crawl_in_turn, [Links], {}, {**settings, "TBLOOM_ERROR_RATE": 1e-9})
+        [end] = project(Links)
         held.commit_many([b"x"])
     assert ([], "tbloom_error") == (end.fetched, end.reason)
     [line] = end.log
@@ -143,11 +123,11 @@ def test_a_second_process_is_told_that_another_one_works_on_it(
     assert "another TBLOOM_PATH" in line
 
 
-def test_doctor_does_not_lock(settings: Any, tmp_path: Path) -> None:
+def test_doctor_does_not_lock(tmp_path: Path) -> None:
     held = CrawlLocal(path=tmp_path / "seen")
     with held:
         held.open_claims()
-        assert [] == examine(Settings(settings))[0]
+        assert [] == examine(Settings(marked("done, local", tmp_path)))[0]
 
 
 class Deletes(Links):
@@ -165,18 +145,17 @@ class Deletes(Links):
         self.delete("closed")
 
 
-@pytest.mark.parametrize("name", ["seen", "seen.claims"])
+@pytest.mark.parametrize("file", ["seen", "seen.claims"])
 @pytest.mark.parametrize("when", ["parse", "closed"])
 def test_a_crawl_whose_files_are_deleted_says_so(
-    settings: Any, tmp_path: Path, name: str, when: str
+    project: Any, tmp_path: Path, file: str, when: str
 ) -> None:
     """Also where that happens at its very end; it has failed."""
-    file = tmp_path / name
-    own = {"DELETES": str(file), "DELETES_WHEN": when}
-    [end] = in_turn(crawl_in_turn, [Deletes], {}, settings | own)
+    path = str(tmp_path / file)
+    [end] = project(Deletes, DELETES=path, DELETES_WHEN=when)
     assert ("tbloom_error" if when == "parse" else "finished") == end.reason
     [line] = end.warnings("The crawl ends")
-    assert f"{file}" in line
+    assert path in line
     assert "was deleted or replaced while it was in use" in line
 
 
@@ -194,8 +173,8 @@ class FullDisk(Project):
             yield from (self.request(page, meta={"text": "x" * 60_000}) for page in "bcdef")
 
 
-def test_a_crawl_waits_while_the_disk_is_full(settings: Any, left: Any) -> None:
-    [end] = in_turn(crawl_in_turn, [FullDisk], {}, settings)
+def test_a_crawl_waits_while_the_disk_is_full(project: Any, left: Any) -> None:
+    [end] = project(FullDisk)
     assert ("abcdef", "finished", 1) == (end.pages, end.reason, end.stats["tbloom/outages"])
     assert 6 == end.stats["tbloom/done"]
     [line] = end.warnings("TBLOOM_PATH: nothing can be written since")
@@ -206,34 +185,26 @@ def test_a_crawl_waits_while_the_disk_is_full(settings: Any, left: Any) -> None:
 # Other uses
 
 
-def test_in_memory_pages_are_claimed_and_nothing_is_left(settings: Any) -> None:
-    del settings["TBLOOM_PATH"]
-    answers = {"/b": [503]}
-    first, second = in_turn(crawl_in_turn, [Links, Links], answers, settings)
+def test_in_memory_pages_are_claimed_and_nothing_is_left(project: Any) -> None:
+    first, second = project(Links, Links, answers={"/b": [503]}, TBLOOM_PATH=None)
     assert {"b": [1, 1], "dies": [1, 1]} == times([first, second])
     assert (1, 1) == (first.stats["tbloom/done"], first.stats["tbloom/failed"])
 
 
-def test_a_crawl_that_clears_the_filter_clears_the_claims(
-    settings: Any, left: Any, port: int
-) -> None:
-    assert crawl_on(port, settings, Dies) is None
-    cleared = {**settings, "SCHEDULER_FLUSH_ON_START": True}
-    [end] = crawl_on(port, cleared, Lives)
-    assert [] == end.fetched
-    [end] = crawl_on(port, cleared, Links)
+def test_a_crawl_that_clears_the_filter_clears_the_claims(project: Any, left: Any) -> None:
+    assert project(Dies) is None
+    cleared, end = project(Project, Links, SCHEDULER_FLUSH_ON_START=True)
+    assert [] == cleared.fetched
     assert {"b": [1], "dies": [1]} == times([end])
     assert [] == left()
 
 
-def test_another_use_of_the_file_is_not_locked_out(
-    settings: Any, tmp_path: Path, port: int
-) -> None:
+def test_another_use_of_the_file_is_not_locked_out(project: Any, tmp_path: Path) -> None:
     """As of ``LocalBloom`` in Python, or a crawl that marks requests when they are scheduled."""
-    held = CrawlLocal(path=tmp_path / "seen")
+    held = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
     with held:
         held.open_claims()
-        [end] = crawl_on(port, {**settings, "TBLOOM_MARK": "scheduled"}, Links)
+        [end] = project(Links, TBLOOM_MARK="scheduled")
         assert 2 == len(end.fetched)
-        with LocalBloom(path=tmp_path / "seen") as other:
+        with LocalBloom(path=tmp_path / "seen", error_rate=1e-9) as other:
             assert 2 == other.info().items
