@@ -24,8 +24,8 @@ from tbloom.engine.retries import (
     is_elsewhere,
     is_outage,
 )
-from tests.helpers.localredis import BINARIES, LocalRedis
-from tests.helpers.servers import local, replica
+from tests.helpers.localredis import BINARIES
+from tests.helpers.servers import local
 
 #: Codes of commands that tbloom does not send: for streams, HyperLogLog, MIGRATE, FAILOVER, Sentinels, SCRIPT KILL, transactions,
 #: commands that block, and CLIENT CAPA.
@@ -76,16 +76,9 @@ def server(binary: str, *words: Any, at: tuple[str, ...] = (), **settings: Any) 
 
 
 @contextmanager
-def replicated(binary: str, *words: Any) -> Iterator[Said]:
-    """A replica."""
-    with LocalRedis(binary) as master, replica(binary, master) as client:
-        yield client, words
-
-
-@contextmanager
-def stale(binary: str, *words: Any) -> Iterator[Said]:
-    """A replica that has lost its master."""
-    with local(binary, "--replica-serve-stale-data", "no") as client:
+def replica(binary: str, *words: Any, stale: str = "yes") -> Iterator[Said]:
+    """A replica whose master is away."""
+    with local(binary, "--replica-serve-stale-data", stale) as client:
         client.replicaof("127.0.0.1", 1)
         yield client, words
 
@@ -134,8 +127,8 @@ TEXTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("access a slot not served", NOT_PRODUCED, WAIT),
     ("undeclared keys were accessed during rehashing", NOT_PRODUCED, WAIT),
     ("ccess a non local key", lambda b: one_slot(b, *OTHER_SLOT, **PARTIAL), ELSEWHERE),
-    ("You can't write against a read only", lambda b: replicated(b, *SETS), ELSEWHERE),
-    ("Link with MASTER is down", lambda b: stale(b, *GETS), ELSEWHERE),
+    ("You can't write against a read only", lambda b: replica(b, *SETS), ELSEWHERE),
+    ("Link with MASTER is down", lambda b: replica(b, *GETS, stale="no"), ELSEWHERE),
     ("command not allowed when used memory", lambda b: server(b, *SETS, maxmemory=1), NO_ROOM),
     ("uthenticat", lambda b: server(b, *GET, at=("--requirepass", "a")), CALLERS),
     ("^invalid username-password pair", lambda b: server(b, "AUTH", "a", "b"), CALLERS),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,12 +43,6 @@ class Network(Proxy):
         return True
 
 
-@pytest.fixture
-def network(url: str) -> Iterator[Network]:
-    with Network(url) as network:
-        yield network
-
-
 async def _look_together(seen: Any, network: Network) -> None:
     """Make calls at once, each by a connection of its own."""
     network.together = threading.Barrier(CONNECTIONS)
@@ -68,17 +61,18 @@ async def _look_together(seen: Any, network: Network) -> None:
     ids=str,
 )
 async def test_the_second_try_after_silence_takes_a_new_connection(
-    store: Store, driver: str, network: Network, name: str
+    store: Store, driver: str, url: str, name: str
 ) -> None:
     """All kept connections are lost (lettuce#2082, redis-py#722); one call finds out. ``retry_for`` is over after its first try."""
-    url = f"{network.url}?socket_timeout=600"
-    seen = store.awaited(url, name, driver=driver, retry_for=1e-9)
-    await seen.add("a")
-    await _look_together(seen, network)
-    assert network.made >= CONNECTIONS
-    network.lost = network.made
-    with giving_up_soon(seen):
-        assert await seen.contains("a")
-    await _look_together(seen, network)
-    assert 1 == len(network.swallowed)
-    await seen.aclose()
+    with Network(url) as network:
+        patient = f"{network.url}?socket_timeout=600"
+        seen = store.awaited(patient, name, driver=driver, retry_for=1e-9)
+        await seen.add("a")
+        await _look_together(seen, network)
+        assert network.made >= CONNECTIONS
+        network.lost = network.made
+        with giving_up_soon(seen):
+            assert await seen.contains("a")
+        await _look_together(seen, network)
+        assert 1 == len(network.swallowed)
+        await seen.aclose()
