@@ -78,7 +78,7 @@ async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE, Fault.CUT_REQUEST])
-async def test_a_batch_that_is_repeated_after_an_error_gets_its_first_answers(
+async def test_a_batch_repeated_after_an_error_gets_its_answers(
     make: Any, url: str, fault: Fault
 ) -> None:
     """Whether the server has had the call or not. A repeat in the batch spoils no other item (pulsar#6273)."""

@@ -180,7 +180,7 @@ def test_the_examples_are_what_python_computes() -> None:
 
 @pytest.mark.usefixtures("away_from_midnight")
 @pytest.mark.parametrize("number", range(3))
-def test_a_slice_on_a_server_has_the_bytes_of_the_example(url: str, name: str, number: int) -> None:
+def test_a_slice_on_a_server_is_as_the_example(url: str, name: str, number: int) -> None:
     small = _stored_vectors()["small_slices"][number]
     with (
         redis.Redis.from_url(url) as client,

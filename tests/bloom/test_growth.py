@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import FilterFull, LocalBloom, TBloomError, TimeBloom
+from tbloom import FilterFull, LocalBloom, TimeBloom
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
-from tbloom.engine import batches
 from tests.helpers.clock import Clockwork
 from tests.helpers.making import Make
 
@@ -66,7 +65,7 @@ async def test_a_part_never_holds_more_than_its_capacity(
 
 
 @pytest.mark.parametrize("way", ["add", "commit"])
-async def test_a_slice_whose_newest_part_was_copied_full_gets_another_part(
+async def test_a_slice_that_was_copied_full_gets_another_part(
     make: Make, client: redis.Redis, name: str, way: str
 ) -> None:
     """As in a copy that was made while the filter grew: its layout was read before, its numbers of items after."""
@@ -83,24 +82,7 @@ async def test_a_slice_whose_newest_part_was_copied_full_gets_another_part(
     assert (2, 102) == (info.slices[-1].parts, info.items)
 
 
-async def test_a_slice_whose_parts_are_all_full_is_an_error(
-    make: Make, client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another program has written them, and the numbers of their items; a call ends all the same."""
-    monkeypatch.setattr(batches, "MAX_CORRECTIONS", 9)
-    seen = make(capacity=1)
-    await seen.add("a")
-    label = (await seen.info()).slices[-1].label
-    full = {f"{label}:{number}": 10**15 for number in range(1, 12)}
-    client.hset(f"{{{name}}}:state", mapping=full)
-    for part in full:
-        client.setrange(f"{{{name}}}:{part}", 10**6, "\0")
-    with pytest.raises(TBloomError, match="times in a row"):
-        await seen.add("b")
-    assert not await seen.contains("b")
-
-
-async def test_an_item_answered_new_after_a_full_slice_is_new_once(make: Make) -> None:
+async def test_an_item_of_a_refused_call_is_new_once(make: Make) -> None:
     """An item of a call that ended in FilterFull is new once, also if a later call with another of these
     items ends so too."""
     seen = make(capacity=10, grow=False, error_rate=1e-9)

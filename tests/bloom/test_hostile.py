@@ -19,32 +19,6 @@ from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.hasher import Secret
 from tbloom.engine.keys import Keys
 from tests.helpers.contents import snapshot
-from tests.helpers.hostile import ITEMS, PLANTED
-from tests.helpers.stores import BLOOM
-
-_ENTRIES: list[tuple[str | bytes, str | bytes]] = [
-    *(("29990508", value) for value in ["", "x", "nan", "inf", "-1", "1e300", "0x1f", b"\xff"]),
-    *(("29990508", value) for value in ["9" * 16, "9" * 5000, " 9", "9.5", "\u0661"]),
-    *((part, "9" * 15) for part in ["", "x", b"\xff", "theirs", "\x1b[2J", "L", "Lane"]),
-    *((part, "9" * 15) for part in ["29990508:x", "2999:1:1", "{other}:2999"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("part", "value"), _ENTRIES, ids=lambda text: ascii(text)[:24])
-def test_fields_of_the_state_that_are_not_tblooms_are_ignored(
-    own: redis.Redis, part: str | bytes, value: str | bytes
-) -> None:
-    """No verb fails or deletes another program's key; parts that were dropped are answered as ever."""
-    seen = PLANTED[BLOOM].filled(own, 1)
-    own.set("{planted}:theirs", "theirs")
-    own.hset(seen.config.keys.state(), part, value)
-    assert [] == seen.warnings()
-    own.delete(*PLANTED[BLOOM].keys(own, "slice"))
-    assert all("the server has dropped {planted}:" in warning for warning in seen.warnings())
-    seen.add_many(ITEMS)
-    assert [] == seen.warnings()
-    seen.clear()
-    assert own.get("{planted}:theirs")
 
 
 def _all_keys(name: str, shards: int) -> set[str]:
@@ -98,13 +72,11 @@ def shows_a_secret(text: str) -> bool:
     return any(word in text for word in [*secrets, *CHECKS])
 
 
-async def test_a_chosen_item_is_called_seen_without_a_secret(make: Any) -> None:
-    seen = make()
-    assert await seen.add(AIMED)
-    assert not await seen.add(CHOSEN)  # nobody has added it
-
-
-async def test_a_chosen_item_is_new_with_a_secret(make: Any) -> None:
+async def test_a_chosen_item_is_new_with_a_secret(make: Any, name: str) -> None:
+    without = make(name=f"{name}-without")
+    assert [True, False] == await without.add_many(
+        [AIMED, CHOSEN]
+    )  # nobody has added the second one
     seen = make(secret=SECRET)
     assert await seen.add(AIMED)
     assert not await seen.contains(CHOSEN)

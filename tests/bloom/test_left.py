@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, History, Note, TimeBloom
+from tbloom import Claim, History, Note, TimeBloom
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.flows import bury
 from tbloom.bloom.claims.notes import Taken, owned_host
@@ -109,17 +108,6 @@ def test_items_of_one_host_are_taken_together(ours: TimeBloom, theirs: TimeBloom
         assert 1 == len({text[-1] for text in texts(ours.take(5, idle=False))})
 
 
-def test_no_call_takes_more_items_than_a_script_can(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """A limit is only the most that the caller wants."""
-    items = [f"item {i}" for i in range(3000)]
-    assert all(theirs.push_many(items, items))
-    taken = list[str]()
-    while some := texts(ours.take(10**6)):
-        assert len(some) <= 1000
-        taken += some
-    assert sorted(items) == sorted(taken)
-
-
 def test_left_work_is_found_however_many_claims_there_are(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
@@ -188,30 +176,7 @@ def test_a_failure_is_counted_by_whoever_has_the_item(
     assert [min(note.failures + 1, 9)] == [each.failures for each in ours.take().notes]
 
 
-@pytest.mark.parametrize("wrong", ["q", Note("the work"), None])
-def test_a_history_of_another_type_is_refused(ours: TimeBloom, wrong: Any) -> None:
-    ours.claim("a", note="the work")
-    with pytest.raises(ConfigError, match=r"histories.*a History for each item"):
-        ours.note_history({"a": wrong})
-
-
 # Lost replies, and calls that come late or twice.
-
-
-def test_a_take_that_comes_late_after_its_session_gave_up_is_not_executed(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    ours.take()
-    session = ours.session
-    take = flow_of(ours, "take")
-    late = until(client, take, "bloom/claims/take")
-    with suppress(redis.ConnectionError):
-        take.throw(redis.ConnectionError())
-    ours.end_session()
-    theirs.push("a", "the work")
-    replies_to(client, late)
-    assert session not in sessions_of(theirs, client)
-    assert ["the work"] == texts(theirs.take())
 
 
 # Pushing.
@@ -232,7 +197,7 @@ async def test_a_push_says_what_is_new(make: Any) -> None:
 
 
 @pytest.mark.parametrize("executed", [False, True])
-def test_after_a_lost_push_a_further_one_leaves_each_item_once(
+def test_a_push_after_a_lost_one_leaves_items_once(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, *, executed: bool
 ) -> None:
     ours.add("the filter is open")
@@ -270,7 +235,7 @@ def test_those_come_first_of_which_fewest_sessions_have_died(
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("buried", [False, True])
-def test_a_claim_does_not_get_what_a_session_of_the_queue_has_died_of(
+def test_a_claim_does_not_get_what_killed_a_session(
     clockwork: Clockwork, open_one: Any, *, buried: bool
 ) -> None:
     """Its deaths would be forgotten. Who takes no items of the queue gets it."""
@@ -288,7 +253,7 @@ def test_a_claim_does_not_get_what_a_session_of_the_queue_has_died_of(
 
 
 @pytest.mark.usefixtures("silent")
-def test_a_claim_does_not_get_what_an_ended_session_had_of_those_that_died(open_one: Any) -> None:
+def test_a_claim_does_not_get_what_killed_earlier_sessions(open_one: Any) -> None:
     """It has ended, but not yet left what it had. That says nothing against its other items."""
     first, ours = open_one(), open_one()
     assert first.push_many(["a", "b"], [Note("a", "q", deaths=1), Note("b", "q")])
@@ -370,9 +335,7 @@ def said(taken: Taken) -> tuple[bool, int, int]:
 
 
 @pytest.mark.parametrize("seen", ["imported while it is left", "added while it is claimed"])
-async def test_an_item_that_others_call_seen_is_taken_and_gets_another_history(
-    make: Any, *, seen: str
-) -> None:
+async def test_an_item_that_others_call_seen_is_taken(make: Any, *, seen: str) -> None:
     """Or its failure would be lost: another queue may get it so."""
     works, other = make(), make()
     await other.push("a", Note("a", "q"))
@@ -399,9 +362,7 @@ def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> 
     assert (True, 1, 0) == said(ours.take(10, "q"))
 
 
-def test_a_session_that_looks_into_another_queue_stays_of_its_own(
-    ours: TimeBloom, theirs: TimeBloom
-) -> None:
+def test_a_look_into_another_queue_changes_no_queue(ours: TimeBloom, theirs: TimeBloom) -> None:
     """As for the pages that have failed in an earlier crawl."""
     ours.take(10, "q", idle=False)
     ours.take(10, "other", failed=True)
@@ -417,7 +378,7 @@ def waiting_after_commit(seen: TimeBloom, item: str) -> int:
     return seen._dispatcher.waiting
 
 
-def test_a_commit_says_how_many_sessions_wait_for_items_of_the_queue(
+def test_a_commit_says_how_many_sessions_wait(
     ours: TimeBloom, theirs: TimeBloom, url: str, name: str
 ) -> None:
     """Not of another queue, and not once something is left for them."""
@@ -459,9 +420,7 @@ def test_a_count_of_sessions_that_have_gone_is_not_told(
 
 
 @pytest.mark.usefixtures("silent")
-def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
-    clockwork: Clockwork, open_one: Any
-) -> None:
+def test_many_claims_of_the_dead_are_left_in_steps(clockwork: Clockwork, open_one: Any) -> None:
     """By several clients in turn. Each call looks at some claims only, and none is left out, or left twice."""
     items = [f"item {i}" for i in range(3000)]
     dead = open_one(session_ttl=LIFE)
@@ -489,7 +448,8 @@ def test_many_claims_of_a_dead_session_are_left_in_bounded_steps(
     taken = Counter[str]()
     while sum(taken.values()) < len(items):
         for client in clients:
-            notes = client.take(1000).notes
+            notes = client.take(10**6).notes  # only the most that the caller wants
+            assert len(notes) <= 1000
             assert {1} == {note.deaths for note in notes} or not notes
             taken.update(note.text for note in notes)
     assert Counter(items) == taken
@@ -525,7 +485,7 @@ def test_a_dead_session_does_not_come_back_during_its_burial(
 
 
 @pytest.mark.usefixtures("silent")
-def test_a_session_that_dies_during_a_burial_does_not_come_back_between_two_rounds(
+def test_a_session_that_dies_during_a_burial_stays_dead(
     clockwork: Clockwork, open_one: Any
 ) -> None:
     """Some of its claims are left already, and the next round leaves the others."""
@@ -547,7 +507,7 @@ def test_a_session_that_dies_during_a_burial_does_not_come_back_between_two_roun
         assert [[0, 1, 0]] == replies_to(raw, [calls.heartbeat(keys, late.session, 1000, 0)])
 
 
-def test_what_the_index_has_lost_is_entered_again_by_a_burial(
+def test_a_burial_enters_what_the_index_has_lost(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """As where the server has evicted the key."""
@@ -627,7 +587,7 @@ class Fleet:
         assert sorted({*hosts}) == sorted(hosts), "two sessions have items of one host"
 
 
-def test_an_item_of_another_queue_is_left_to_the_owner_of_its_host(
+def test_an_item_is_left_to_the_owner_of_its_host(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """Nobody may take items of that queue any more."""
@@ -677,7 +637,7 @@ def test_clear_removes_the_index(url: str, name: str, client: redis.Redis, shard
         assert all(seen.push_many(ITEMS[:50], ITEMS[:50]))
 
 
-def test_nobody_believes_all_is_over_while_many_lost_claims_are_skipped(
+def test_lost_claims_that_are_skipped_end_no_crawl(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """One call looks at some of them only."""

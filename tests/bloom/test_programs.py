@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any
 
-import pytest
 from redis import Redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigError, Note, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
 from tbloom.bloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages, numbers_of
 from tests.helpers.commands import tbloom
 
@@ -51,9 +49,7 @@ def test_a_program_that_takes_no_work_tells_nothing(open_client: Open) -> None:
     assert [] == looks.look().crawlers
 
 
-def test_what_has_failed_is_listed_and_freed_though_no_program_has_taken_work(
-    open_client: Open, url: str
-) -> None:
+def test_what_has_failed_is_listed_and_freed_without_queues(open_client: Open, url: str) -> None:
     """Nobody has told of a queue. The page would be claimed, or kept, until the filter is forgotten."""
     ours, looks = open_client(), open_client()
 
@@ -74,7 +70,7 @@ def test_what_has_failed_is_listed_and_freed_though_no_program_has_taken_work(
     assert Claim.NEW is looks.claim("a")
 
 
-def test_what_has_failed_is_taken_by_the_next_crawl_or_when_it_is_retried(
+def test_what_has_failed_is_taken_by_the_next_crawl(
     open_client: Open,
 ) -> None:
     first, looks = open_client(), open_client().fleet("news")
@@ -108,14 +104,6 @@ def test_a_plain_note_is_shown_as_it_is(open_client: Open) -> None:
     ours.leave_many(["a"])
     assert [("http://a/", "unknown")] == [(page.url, page.reason) for page in looks.kept([FAILED])]
     assert [] == [*looks.kept([LEFT])]
-
-
-@pytest.mark.parametrize("wrong", ["", None, 503])
-def test_a_failure_needs_a_reason(open_client: Open, wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"reason.*such as \"status/503\""):
-        open_client().fail("a", wrong)
-    with pytest.raises(ConfigError, match="failures"):
-        open_client().fail("a", "status/503", failures=0)
 
 
 def test_a_program_keeps_its_name_when_its_server_was_emptied(

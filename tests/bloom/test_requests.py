@@ -15,7 +15,6 @@ from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.view import View
-from tbloom.engine.flow import Call
 from tbloom.engine.sync import Sender
 from tbloom.engine.tokens import LanePool
 from tests.helpers.flows import keys_of
@@ -26,9 +25,7 @@ ONE_BY_ONE, IN_BATCHES = 265, 150
 LOGGED = ["--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
 
 
-def test_a_new_item_sends_few_bytes_to_the_log_and_to_replicas(
-    binary: str, own: redis.Redis
-) -> None:
+def test_a_new_item_sends_few_bytes_to_replicas(binary: str, own: redis.Redis) -> None:
     """In a slice that is half full."""
     with LocalRedis(binary, *LOGGED) as server, redis.Redis.from_url(server.url) as client:
         own.replicaof("127.0.0.1", server.port)
@@ -61,18 +58,6 @@ def _sizes(client: redis.Redis) -> tuple[int, int]:
     return log, client.info("replication")["master_repl_offset"]
 
 
-def _adding_one(view: View) -> Call:
-    """The call that adds one item."""
-    header = view.header(0, len(view.slices))
-    return calls.add(FilterBatch([digest("a")], lane=LanePool().take(), header=header))
-
-
-def test_a_call_of_one_item_has_15_words() -> None:
-    """With 7 slices: 9 keys, 3 arguments."""
-    call = _adding_one(View(configure("news", capacity=1000), 1557273600000, {}))
-    assert len(call.command) == 15
-
-
 SLICES = 672
 PARAMETERS: dict[str, Any] = {"granularity": "15min", "slices": SLICES, "capacity": 50}
 
@@ -84,7 +69,9 @@ def test_the_request_of_an_add_is_small() -> None:
     grown = Layout(config).grown(labels[0], labels[:1])
     layout = ";".join(grown.replace(labels[0], label) for label in labels[::-1])
     layouts = {0: Layout(config, f"1557273600000000.1557277200123456;{layout}")}
-    call = _adding_one(View(config, now, layouts))
+    view = View(config, now, layouts)
+    header = view.header(0, len(view.slices))
+    call = calls.add(FilterBatch([digest("a")], lane=LanePool().take(), header=header))
     assert len(keys_of(call)) == 2 + 2 * SLICES
     packed = b"".join(redis.Connection().pack_command(*call.command))
     assert len(packed) < 40 * 1024

@@ -28,7 +28,7 @@ def take(seen: TimeBloom) -> list[str]:
     return [note.text for note in seen.take().notes]
 
 
-def test_a_repeat_gets_a_lost_claim_and_none_that_is_in_work(ours: TimeBloom) -> None:
+def test_a_repeat_gets_a_lost_claim_and_no_other(ours: TimeBloom) -> None:
     """Nothing can come between, as it could if the lost claim were released first: it is looked up, and then replaced."""
     assert NEW is ours.claim("a")
     lose(ours.client, flow_of(ours, "claim", "b"))
@@ -75,9 +75,7 @@ def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, open_one: Any) ->
     assert [NEW, NEW] == theirs.claim_many(["a", "b"])
 
 
-def test_a_session_that_comes_back_before_it_is_buried_keeps_its_work(
-    clockwork: Any, open_one: Any
-) -> None:
+def test_a_session_that_comes_back_in_time_keeps_its_work(clockwork: Any, open_one: Any) -> None:
     """queue-jobs-worker#6: whether it is dead is looked at again in the call that leaves its work."""
     late, ours = open_one(session_ttl=A_DAY), open_one()
     late._keep_session = lambda: None  # no heartbeat but the test's
@@ -107,7 +105,7 @@ def test_work_is_found_though_the_server_has_lost_all_sessions(
         assert 0 < client.pttl(sessions) <= client.pttl(claims) + 1000
 
 
-def test_a_heartbeat_brings_a_session_back_that_the_server_has_lost(
+def test_a_heartbeat_brings_an_evicted_session_back(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """As where keys are evicted: otherwise its claims would be free while it works."""
@@ -117,7 +115,7 @@ def test_a_heartbeat_brings_a_session_back_that_the_server_has_lost(
     assert BUSY is theirs.claim("a")
 
 
-def test_an_old_lost_claim_is_released_though_the_server_has_forgotten_its_answer(
+def test_a_lost_claim_is_released_though_its_answer_is_forgotten(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """The client was cut off for hours, and its lane was swept."""
@@ -149,7 +147,7 @@ def test_a_session_ends_though_a_repeated_commit_is_refused(
 
 @pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("ends", ["end_session", "close"])
-def test_a_heartbeat_in_flight_does_not_bring_back_a_session_that_ends_meanwhile(
+def test_a_late_heartbeat_brings_no_ended_session_back(
     ours: TimeBloom, client: redis.Redis, ends: str, *, is_first: bool
 ) -> None:
     """It is executed after the call that ends the session (dramatiq#199), and may be the first one after a lost claim."""
@@ -209,9 +207,7 @@ async def test_heartbeats_go_on_after_an_outage(
     assert 2 == caplog.text.count("a heartbeat failed")
 
 
-def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
-    url: str, name: str
-) -> None:
+def test_threads_that_claim_at_once_start_one_heartbeat(url: str, name: str) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)  # threads take turns as often as they can
     try:
@@ -235,16 +231,17 @@ DAMAGES: dict[str, list[str | bytes]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "value"), [(k, v) for k, some in DAMAGES.items() for v in some])
+@pytest.mark.parametrize("kind", DAMAGES)
 def test_damaged_entries_are_dropped_and_other_work_is_taken(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, kind: str, value: Any
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, kind: str
 ) -> None:
-    claims, sessions, _ = (f"{{{ours.name}}}:{each}" for each in DAMAGES)
+    claims, sessions, left = (f"{{{ours.name}}}:{each}" for each in DAMAGES)
     assert NEW is theirs.claim("a", note="the work")
-    if kind == "left":
-        client.zadd(f"{{{ours.name}}}:left", {value: 0})
-    else:
-        for field in ("0" * 16, "burial", "w", f"w{short('', 8)}"):
+    for number, value in enumerate(DAMAGES[kind]):
+        if kind == "left":
+            client.zadd(left, {value: 0})
+            continue
+        for field in (f"{number:016}", f"burial{number}", "burial", "w", f"w{short('', 8)}"):
             client.hset(f"{{{ours.name}}}:{kind}", field, value)
     assert ours.commit("names its queue")
     theirs.close()

@@ -18,7 +18,7 @@ from tests.helpers.account import names
 from tests.helpers.flows import flow_of, lose
 from tests.helpers.localredis import BINARIES, MAIN, LocalRedis, again_and_again
 from tests.helpers.making import needed
-from tests.helpers.stores import Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 BEFORE, AFTER, NEVER = names(2000, "before"), names(500, "after"), names(2000, "never")
@@ -45,24 +45,17 @@ class Backed:
         shutil.copytree(self._server.folder, self._place)
         self._admin.config_set("auto-aof-rewrite-percentage", 100)
 
-    def restore(self, *, saving: bool = False) -> None:
-        """Kill the server, and start it with the backup; then kill it again, to see that it has stored what it has loaded.
-
-        If ``saving``, the server is just writing a snapshot by itself when it gets the append-only file.
-        """
+    def restore(self) -> None:
+        """Kill the server, and start it with the backup; then kill it again, to see that it has stored what it has loaded."""
         self._server.kill()
         for path in self._server.folder.iterdir():
-            _remove(path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         for path in self._place.glob("dump.rdb" if self._way == "snapshot" else "appendonly*"):
             (shutil.copytree if path.is_dir() else shutil.copy)(
                 path, self._server.folder / path.name
             )
         self._server.start(*(["--appendonly", "no"] if self._way == "snapshot" else []))
-        if saving:
-            self._admin.config_set("rdb-key-save-delay", 300_000)  # us
-            self._admin.bgsave()
         self._admin.config_set("appendonly", "yes")
-        self._admin.config_set("rdb-key-save-delay", 0)
         self._wait()
         self._server.kill()
         self._server.start()
@@ -72,16 +65,18 @@ class Backed:
             sleep(0.01)
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
 @pytest.fixture(params=["snapshot", "append-only file"])
 def backed(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterator[Backed]:
     with LocalRedis(needed(kind), "--appendonly", "yes", "--appendfsync", "always") as server:
         yield Backed(server, request.param, tmp_path / "backup")
 
 
+@pytest.mark.parametrize(
+    "store",
+    [BLOOM, *(pytest.param(store, marks=pytest.mark.check) for store in (EXACT, DISTINCT))],
+    ids=str,
+    indirect=True,
+)
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 async def test_backup_and_restore(backed: Backed, store: Store, driver: str, name: str) -> None:
     """Items that were added since are new again; nothing else has changed (redis-lua-scaling-bloom-filter#13). Clients need no restart.
@@ -142,13 +137,3 @@ def test_backup_and_restore_of_slices_and_claims(backed: Backed, name: str) -> N
         living.close()
         assert NEW is other.claim("done")
         assert () == other.info().warnings
-
-
-@pytest.mark.parametrize("kind", KINDS, indirect=True)
-def test_a_restored_server_that_saves_by_itself(backed: Backed, name: str) -> None:
-    """The append-only file is begun after that, and must be awaited."""
-    with TimeBloom.from_url(backed.url, name, retry_for=60) as seen:
-        seen.add("a")
-        backed.back_up()
-        backed.restore(saving=True)
-        assert "a" in seen

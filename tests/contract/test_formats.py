@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TBloomError, TimeBloom
+from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.bloom import archive
 from tbloom.distinct import DistinctCounter
 from tbloom.local.claims import CrawlLocal
@@ -36,13 +36,13 @@ class Place(NamedTuple):
 Made = tuple[str, list[Callable[[], object]], list[tuple[str, ...]]]
 
 
-def _renumber(client: redis.Redis, key: str, number: object) -> None:
+def _renumber(client: redis.Redis, key: str, number: int) -> None:
     stored = json.loads(client.get(key) or "")
     assert 1 == stored["layout"]
     client.set(key, json.dumps({**stored, "layout": number}, separators=(",", ":")), keepttl=True)
 
 
-def _filter(place: Place, number: object) -> Made:
+def _filter(place: Place, number: int) -> Made:
     with TimeBloom(place.client, place.name, capacity=1000) as seen:
         seen.add("a")
     _renumber(place.client, seen.config.keys.root, number)
@@ -53,7 +53,7 @@ def _filter(place: Place, number: object) -> Made:
     return place.name, [*calls, seen.info, seen.clear, opened], commands
 
 
-def _exact(place: Place, number: object) -> Made:
+def _exact(place: Place, number: int) -> Made:
     with ExactFilter(place.client, place.name) as seen:
         seen.add("a")
     _renumber(place.client, seen.config.keys.root, number)
@@ -63,7 +63,7 @@ def _exact(place: Place, number: object) -> Made:
     return place.name, calls, [("info", place.name), ("add", place.name)]
 
 
-def _counter(place: Place, number: object, *, mapping: bool) -> Made:
+def _counter(place: Place, number: int, *, mapping: bool) -> Made:
     shared = place.name if mapping else None
     name = "urls" if mapping else place.name
     with DistinctCounter(place.client, name, shared) as counter:
@@ -76,21 +76,21 @@ def _counter(place: Place, number: object, *, mapping: bool) -> Made:
     return place.name, [*calls, *clears], [("count", "show", name, *own)]
 
 
-def _index(place: Place, number: object) -> Made:
+def _index(place: Place, number: int) -> Made:
     """With other tables, as another format may have them (wake#1703)."""
     with PageStore(place.path) as pages:
         pages.put("https://a/", b"page")
     with closing(sqlite3.connect(place.path / "index.sqlite")) as index, index:
         [[stored]] = index.execute("SELECT parameters FROM meta")
         assert '{"layout":1,' in stored
-        stored = stored.replace('"layout":1', f'"layout":{json.dumps(number)}')
+        stored = stored.replace('"layout":1', f'"layout":{number}')
         index.execute("UPDATE meta SET parameters = ?", (stored,))
         index.execute("ALTER TABLE pages RENAME TO fetched")
     calls = [partial(PageStore, place.path, readonly=True), partial(PageStore, place.path)]
     return str(place.path), calls, [("pages", "ls", str(place.path))]
 
 
-def _segments(place: Place, number: object) -> Made:
+def _segments(place: Place, number: int) -> Made:
     """Whose index is lost, so that it is made from the records."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tbloom.pages.config.LAYOUT", number)
@@ -102,7 +102,7 @@ def _segments(place: Place, number: object) -> Made:
     return path, [partial(PageStore.rebuild, path)], [("pages", "rebuild", path)]
 
 
-def _local(place: Place, number: object) -> Made:
+def _local(place: Place, number: int) -> Made:
     with LocalBloom(path=place.path) as seen:
         seen.add("a")
     data = place.path.read_bytes()
@@ -112,7 +112,7 @@ def _local(place: Place, number: object) -> Made:
     return str(place.path), calls, []
 
 
-def _local_filter(place: Place, number: object) -> Made:
+def _local_filter(place: Place, number: int) -> Made:
     """A file whose filter has another format."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tbloom.bloom.config.LAYOUT", number)
@@ -123,7 +123,7 @@ def _local_filter(place: Place, number: object) -> Made:
     return str(place.path), calls, []
 
 
-def _claims(place: Place, number: object) -> Made:
+def _claims(place: Place, number: int) -> Made:
     """The claims that a crawl without a server keeps beside its filter."""
     with CrawlLocal(path=place.path) as seen:
         seen.open_claims()
@@ -135,7 +135,7 @@ def _claims(place: Place, number: object) -> Made:
     return path, [CrawlLocal(path=place.path).open_claims], []
 
 
-def _archive(place: Place, number: object) -> Made:
+def _archive(place: Place, number: int) -> Made:
     """Without a field, as another format may be: it is not called damaged (powsybl-core#3553)."""
     with TimeBloom(place.client, place.name, capacity=1000) as seen:
         seen.add("a")
@@ -185,7 +185,7 @@ def _held(place: Place) -> dict[Any, Any]:
     return kept | snapshot(place.client, place.name)
 
 
-@pytest.mark.parametrize("number", [0, 2, 13])
+@pytest.mark.parametrize("number", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_format_is_named_with_ours_and_stays(place: Place, kind: str, number: int) -> None:
     """A client whose number was lower wrote it over the stored one (lionagi#2607)."""
@@ -201,18 +201,4 @@ def test_another_format_is_named_with_ours_and_stays(place: Place, kind: str, nu
         url = () if kind.startswith("page") else ("--url", place.url)
         done = tbloom(verb, *words, *url, stdin="b\n" if verb == "add" else "")
         assert f"tbloom: {sentence}\n" == refused(done)
-    assert before == _held(place)
-
-
-@pytest.mark.parametrize("number", ["1", "2", 1.0, True, None], ids=repr)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "local" not in kind])
-def test_a_format_that_is_no_whole_number_is_refused(
-    place: Place, kind: str, number: object
-) -> None:
-    """A text raised a TypeError where it was compared with a number (ont_fast5_api#32)."""
-    _, calls, _ = KINDS[kind](place, number)
-    before = _held(place)
-    for call in calls:
-        with pytest.raises(TBloomError, match=r"expected|other parameters|read|damaged"):
-            call()
     assert before == _held(place)

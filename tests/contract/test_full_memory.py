@@ -20,8 +20,8 @@ from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import write_note
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import awaited, needed
-from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
+from tests.helpers.making import needed
+from tests.helpers.stores import BLOOM, Store
 
 ITEMS = [*map(str, range(3000))]
 #: What every error says.
@@ -45,16 +45,9 @@ def full(server: LocalRedis) -> Iterator[Callable[[], Any]]:
 
 
 @pytest.fixture
-def seen(store: Store, server: LocalRedis, name: str, aio: bool) -> Any:
+def seen(store: Store, server: LocalRedis, name: str, driver: str) -> Any:
     """A store of each kind, in shards; its verbs are awaited."""
-    driver = "async" if aio else "sync"
     return store.awaited(server.url, name, driver=driver, **store.sharded)
-
-
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def aio(request: pytest.FixtureRequest) -> bool:
-    """Whether the store is asyncio's."""
-    return bool(request.param)
 
 
 async def test_an_error_says_what_to_do(seen: Any, full: Any) -> None:
@@ -68,34 +61,21 @@ async def test_an_error_says_what_to_do(seen: Any, full: Any) -> None:
     assert await seen.add("a")
 
 
-async def test_clear_works(seen: Any, full: Any) -> None:
-    """In an object that has added, and in one that has not."""
-    for items in (ITEMS, ITEMS[:10]):
-        await seen.add_many(items)
-        with full():
-            await seen.clear()
-            assert await seen.contains_many(items) == [False] * len(items)
-    assert await seen.add("7")
-
-
-@pytest.mark.parametrize("each", [BLOOM, EXACT, DISTINCT], ids=str)
-def test_clear_works_in_another_object(
-    each: Store, server: LocalRedis, name: str, full: Any
+async def test_clear_works(
+    seen: Any, store: Store, server: LocalRedis, name: str, full: Any
 ) -> None:
-    """Also if the stored filter has other parameters, or there is none."""
-    each.open(server.url, name, **each.sharded).add_many(ITEMS)
-    with full():
-        for _ in range(2):
-            each.open(server.url, name).clear()
-        assert each.held(each.open(server.url, name)) == 0
-
-
-@pytest.mark.parametrize("each", [EXACT, DISTINCT], ids=str)
-async def test_discard_works(each: Store, server: LocalRedis, name: str, full: Any) -> None:
-    seen = awaited(each.open(server.url, name))
+    """And ``discard``; and in another object, also if the stored filter has other parameters, or there is none."""
     await seen.add_many(ITEMS)
     with full():
-        assert await seen.discard_many([*ITEMS[:100], "none"]) == [True] * 100 + [False]
+        if store is not BLOOM:
+            assert await seen.discard_many([*ITEMS[:100], "none"]) == [True] * 100 + [False]
+        await seen.clear()
+        assert await seen.contains_many(ITEMS) == [False] * len(ITEMS)
+    await seen.add_many(ITEMS)
+    with full():
+        for _ in range(2):
+            store.open(server.url, name).clear()
+        assert store.held(store.open(server.url, name)) == 0
     assert await seen.add("7")
 
 
@@ -139,6 +119,7 @@ def test_a_file_of_which_a_part_fits(server: LocalRedis, name: str, tmp_path: Pa
     assert len(added) + len(others) >= len(lines) - 20
 
 
+@pytest.mark.check
 def test_what_is_planned_has_room_for_pages_that_wait(name: str) -> None:
     """In a server with the memory that was asked for: all that ``tbloom plan`` promises, beside the whole window."""
     plan = json.loads(tbloom("plan", "--memory", "32MB", "--slices", "1", "--json").stdout)

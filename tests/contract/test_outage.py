@@ -41,7 +41,7 @@ def masters(binary: str) -> Iterator[tuple[Proxy, Callable[[], str]]]:
         yield proxy, move
 
 
-async def test_an_address_that_leads_to_a_new_master_is_asked_anew(
+async def test_an_address_of_a_new_master_is_asked_anew(
     store: Store, driver: str, masters: Any, name: str
 ) -> None:
     """The old one refuses to write over the connections that are left (ratelimit#1191)."""

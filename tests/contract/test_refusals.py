@@ -46,14 +46,11 @@ def empty(refusing: str) -> str:
     return refusing
 
 
-@pytest.mark.parametrize("driver", ["sync", "async"])
-@pytest.mark.parametrize("shards", [1, 3])
 async def test_figures_that_the_server_refuses_are_unknown(
-    store: Store, empty: str, name: str, driver: str, shards: int
+    store: Store, empty: str, name: str, driver: str
 ) -> None:
     """It is said once; all else is known (phpCacheAdmin#47)."""
-    sharded = store.sharded and {"shards": shards}
-    seen = store.awaited(empty, name, driver=driver, **sharded)
+    seen = store.awaited(empty, name, driver=driver, **store.sharded)
     assert all(await seen.add_many(["a", "b", "c"]))
     info = await seen.info()
     assert (info.bytes, info.warnings) == (None, (NO_INFO, NO_MEMORY))

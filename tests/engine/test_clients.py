@@ -18,7 +18,6 @@ from tbloom import Claim, ConfigError, TBloomError, TimeBloom
 from tbloom.engine.retries import is_outage
 from tbloom.engine.urls import parse_url
 from tests.helpers.commands import tbloom
-from tests.helpers.hostile import refused
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited, needed
 from tests.helpers.proxy import FOR_TWEMPROXY, Twemproxy
@@ -30,19 +29,11 @@ each_library = pytest.mark.parametrize("library", [redis, redis.asyncio])
 
 
 @pytest.mark.parametrize("value", ["", None])
-@each_store
-def test_an_empty_url_is_shown_as_it_is(store: Store, value: Any) -> None:
-    """As it comes from an environment variable that is empty, or missing. Any other text may be a password.
-
-    Space around a URL does no harm.
-    """
-    for made in (store.sync, store.aio):
-        with pytest.raises(ConfigError) as raised:
-            made.from_url(value, "news")
-        assert str(raised.value).startswith("url: expected a URL that starts with redis://")
-        assert str(raised.value).endswith(
-            f", such as redis://localhost:6379/0, got {value and value.strip()!r}"
-        )
+def test_an_empty_url_is_shown_as_it_is(value: Any) -> None:
+    """As it comes from an environment variable that is empty, or missing. Any other text may be a password."""
+    said = f"^url: expected a URL that starts with redis://.*:6379/0, got {value!r}$"
+    with pytest.raises(ConfigError, match=said):
+        TimeBloom.from_url(value, "news")
 
 
 @pytest.mark.parametrize(
@@ -58,18 +49,8 @@ def test_an_empty_url_is_shown_as_it_is(store: Store, value: Any) -> None:
     ],
 )
 def test_a_url_of_valkey_is_one_of_redis(url: str, expected: tuple[str, bool]) -> None:
-    """bull#1758: also one with a slash, or white space, at its end."""
+    """redisson#6301, bull#1758: also one with a slash, or white space, at its end."""
     assert expected == parse_url(url)
-
-
-@each_store
-async def test_a_store_is_opened_by_a_url_of_valkey(
-    store: Store, driver: str, url: str, name: str
-) -> None:
-    """redisson#6301"""
-    seen = store.awaited(url.replace("redis://", "valkey://"), name, driver=driver)
-    assert [True, False] == [await seen.add("a"), await seen.add("a")]
-    await seen.aclose()
 
 
 @each_store
@@ -91,19 +72,6 @@ async def test_a_closed_store_leaves_no_connection(
         await (seen.client.aclose() if driver == "async" else awaited(seen.client).aclose())
     while name in {each["name"] for each in client.client_list()}:
         pass  # the server notices it soon
-
-
-@each_store
-@each_library
-async def test_a_pipeline_is_no_client(store: Store, library: Any, cluster: Cluster) -> None:
-    """It would answer each command with itself, which can be unpacked for ever (redisson#2753)."""
-    made = store.sync if library is redis else store.aio
-    names = ("one", "news") if store.kind == "distinct" else ("news",)
-    for client in library.Redis(), library.RedisCluster(port=cluster.port, host="127.0.0.1"):
-        for transaction in {False, isinstance(client, library.Redis)}:
-            pipeline = client.pipeline(transaction=transaction)
-            assert refused(lambda pipeline=pipeline: made(pipeline, *names)) == "client"
-        await client.aclose() if library is redis.asyncio else client.close()
 
 
 NODE = r"this server is a node of a cluster: use redis\+cluster://"

@@ -13,8 +13,6 @@ import redis
 import redis.asyncio
 
 from tbloom import TimeBloom
-from tbloom.engine.retries import Retries
-from tbloom.engine.scripts import Script
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import giving_up_soon, in_child, signal_once
 from tests.helpers.proxy import Fault, Proxy
@@ -23,13 +21,6 @@ from tests.helpers.stores import BLOOM
 each_client = pytest.mark.parametrize(
     "callers", [False, True], ids=["from_url", "a caller's client"]
 )
-
-
-def test_a_script_is_given_no_number() -> None:
-    """Of all calls that a test makes, conftest.py looks at the words."""
-    call = Script("bloom/add").call(["key", b"key"], [1, 2.5, "text", b"bytes"])
-    words = "EVALSHA", Script("bloom/add").sha, "2", "key", b"key", "1", "2.5", "text", b"bytes"
-    assert words == call.command
 
 
 def connections(client: redis.Redis, name: str) -> list[str]:
@@ -71,36 +62,10 @@ def test_a_connection_is_reused_after_an_error_reply(
         assert connections(client, name) == before
 
 
-def test_a_text_of_a_script_is_not_sent_for_ever() -> None:
-    """The answer of a server that loads no script is raised (stoplight#777)."""
-    retries = Retries([Script("bloom/add").call(["key"])], 0, lambda: 60.0, lambda _: None)
-    for command in ("EVALSHA", "EVAL"):
-        assert [command] == [call.command[0] for call in retries.next_calls()]
-        retries.record([redis.exceptions.NoScriptError("none")])
-    assert [] == retries.next_calls()
-    assert isinstance(retries.replies[0], redis.exceptions.NoScriptError)
-
-
-async def test_a_script_that_ends_in_an_error_is_sent_once(
-    make: Any, own: redis.Redis, own_server: LocalRedis, name: str
-) -> None:
-    """Its text is sent only if the server does not know the script (spring-data-redis#924)."""
-    seen = make(url=own_server.url)
-    assert await seen.add("a")
-    for key in own.keys(f"{{{name}}}:*"):
-        own.delete(key)
-        own.lpush(key, "of another program")
-    own.config_resetstat()
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        await seen.add("b")
-    calls = own.info("commandstats")
-    assert 1 == calls["cmdstat_evalsha"]["calls"]
-    assert "cmdstat_eval" not in calls
-    await seen.aclose()
-
-
-@each_client
-@pytest.mark.parametrize("driver", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("driver", "callers"),
+    [("async", True), pytest.param("sync", False, marks=pytest.mark.check)],
+)
 async def test_other_clients_wait_for_at_most_four_calls(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch, driver: str, *, callers: bool
 ) -> None:
@@ -139,7 +104,7 @@ def test_a_forked_child_does_not_use_its_parents_connection(
 
 @pytest.mark.parametrize("size", [1, 3], ids=["add", "add_many"])
 @each_client
-def test_the_reply_to_an_interrupted_call_does_not_answer_the_next_call(
+def test_a_reply_to_an_interrupted_call_answers_no_other(
     url: str, name: str, *, callers: bool, size: int
 ) -> None:
     """Ctrl-C comes between a command and its reply, which arrives later."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import traceback
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +20,7 @@ from tbloom.engine.scripts import Script
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import Account
 from tests.helpers.clock import Clockwork
-from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.proxy import Proxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 TASKS, TURNS = 100, 5
@@ -31,18 +28,18 @@ TASKS, TURNS = 100, 5
 PATIENT = "?socket_timeout=60&socket_connect_timeout=60"
 
 
-@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
-@pytest.mark.parametrize("kind", [EXACT, DISTINCT], ids=str)
 @pytest.mark.parametrize(
-    ("tasks", "query"),
+    ("kind", "tasks", "query", "callers"),
     [
-        (300, PATIENT),
-        pytest.param(2000, PATIENT, marks=pytest.mark.check),
-        (30, "?max_connections=1"),
+        (DISTINCT, 30, "?max_connections=1", True),
+        (DISTINCT, 300, PATIENT, True),
+        pytest.param(EXACT, 30, "?max_connections=1", False, marks=pytest.mark.check),
+        pytest.param(EXACT, 2000, PATIENT, False, marks=pytest.mark.check),
     ],
+    ids=str,
 )
 async def test_many_tasks_wait_for_a_connection(
-    url: str, name: str, kind: Store, tasks: int, query: str, *, callers: bool
+    url: str, name: str, *, kind: Store, tasks: int, query: str, callers: bool
 ) -> None:
     """No call fails, although there are more tasks than connections in the pool."""
     kept = kind.open(url + query, name, driver="async", callers=callers)
@@ -114,48 +111,44 @@ STORES = [AsyncTimeBloom, AsyncExactFilter]
 each_store = pytest.mark.parametrize("store", STORES)
 
 
-@each_store
 @pytest.mark.parametrize(
-    "query", ["protocol=2", "protocol=3", "decode_responses=True", "no hiredis"]
+    ("store", "verb", "query"),
+    [
+        (BLOOM, "claim", ""),
+        (BLOOM, "commit", ""),
+        (BLOOM, "add", "?protocol=3"),
+        (EXACT, "add", "?decode_responses=True"),
+        (EXACT, "add", "?protocol=2"),
+        (BLOOM, "add", "no hiredis"),
+        (DISTINCT, "add", ""),
+    ],
+    ids=str,
 )
 async def test_items_of_many_tasks_go_in_few_calls(
-    store: Any, url: str, name: str, query: str
+    store: Store, verb: str, query: str, url: str, name: str
 ) -> None:
-    """With every protocol. An item without others is sent at once."""
-    query, has_hiredis = ("", False) if query == "no hiredis" else (f"?{query}", True)
+    """With every protocol, also on a new store. An item without others is sent at once."""
+    query, has_hiredis = ("", False) if query == "no hiredis" else (query, True)
     with Proxy(url, lambda _: None) as counted:
-        async with store.from_url(counted.url + query, name) as seen:
-            if not has_hiredis:  # as where it is not installed
-                seen.client.connection_pool.connection_kwargs["parser_class"] = _AsyncRESP2Parser
-            await seen.add("the store begins")
-            items, before = [f"item {i}" for i in range(1000)], counted.calls
-            for verb in (seen.add, seen.contains):
-                assert all(await asyncio.gather(*map(verb, items)))
-                assert counted.calls - before <= 1000 / 50
-                before = counted.calls
-            for i in range(20):
-                assert await seen.add(f"lone {i}")
-            assert counted.calls - before == 20
+        seen = store.open(counted.url + query, name, driver="async")
+        if not has_hiredis:  # as where it is not installed
+            seen.client.connection_pool.connection_kwargs["parser_class"] = _AsyncRESP2Parser
+        items, ask = [f"item {i}" for i in range(1000)], getattr(seen, verb)
+        expected = Claim.NEW if verb == "claim" else True
+        assert [expected] * 1000 == await asyncio.gather(*map(ask, items))
+        assert counted.calls <= 100
+        before = counted.calls
+        if store is not DISTINCT:
+            assert [verb != "claim"] * 1000 == await asyncio.gather(*map(seen.contains, items))
+            assert counted.calls - before <= 1000 / 50
+        before = counted.calls
+        for i in range(20):
+            assert await ask(f"lone {i}") is expected
+        assert counted.calls - before == 20
+        await seen.aclose()
 
 
-@each_store
-async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, name: str) -> None:
-    """Two calls are in flight at once, so that the server has work while the client delivers answers."""
-    faults, go_on = list[Fault](), threading.Event()
-    with Proxy(url, lambda _: faults.pop() if faults else None, late=go_on) as proxy:
-        async with store.from_url(f"{proxy.url}?socket_timeout=600", name) as seen:
-            await seen.add("the store begins")
-            faults.append(Fault.LATE_REPLY)
-            first = asyncio.create_task(seen.contains("first"))
-            while not proxy.struck:  # noqa: ASYNC110 - the proxy has a thread for each connection
-                await asyncio.sleep(0.001)
-            assert await seen.contains("the store begins")
-            assert not first.done()
-            go_on.set()
-            assert not await first
-
-
-async def test_tasks_that_ask_in_other_ways_get_answers_of_their_own(
+async def test_tasks_that_ask_otherwise_get_their_own_answers(
     clockwork: Clockwork, name: str
 ) -> None:
     """All were added the day before; within the newest slice, some are new. And some are forgotten earlier."""
@@ -190,42 +183,31 @@ class _TwoArguments(Exception):
         super().__init__(f"{code}: {reason}")
 
 
-class _OtherArguments(BaseException):
-    """An error whose constructor changes its message."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"7: {reason}")
-
-
 class _Client(redis.asyncio.Redis):
     """A caller's client, which raises an error of its own."""
 
-    error: Callable[[str], BaseException]
-
     async def execute_command(self, *_: Any, **__: Any) -> Any:
         await super().execute_command("PING")
-        raise self.error("why")
+        raise _TwoArguments("why", code=7)
 
 
 @each_store
-@pytest.mark.parametrize("error", [partial(_TwoArguments, code=7), _OtherArguments])
-async def test_each_task_of_a_shared_call_gets_its_error(
-    store: Any, url: str, name: str, error: Callable[[str], BaseException]
-) -> None:
+async def test_each_task_of_a_shared_call_gets_its_error(store: Any, url: str, name: str) -> None:
     """aiokafka#246; the error may have any class. Its traceback shows no other task."""
     client = _Client.from_url(url)
-    client.error, seen = error, store(client, name)
+    seen = store(client, name)
     answers = await asyncio.wait_for(
         asyncio.gather(*[seen.add(f"{i}") for i in range(50)], return_exceptions=True), 60
     )
-    expected = error("why")
-    assert [(type(expected), "7: why")] * 50 == [(type(each), str(each)) for each in answers]
+    assert [(_TwoArguments, "7: why")] * 50 == [(type(each), str(each)) for each in answers]
     assert max(len([*traceback.walk_tb(each.__traceback__)]) for each in answers) < 40
     await client.aclose()
 
 
-@each_store
-@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize(
+    ("store", "turns"),
+    [(AsyncExactFilter, 0), (AsyncTimeBloom, 1), (AsyncExactFilter, 2), (AsyncTimeBloom, 3)],
+)
 async def test_tasks_get_their_answers_if_their_shared_call_is_cancelled(
     store: Any, url: str, name: str, turns: int
 ) -> None:
@@ -254,7 +236,7 @@ async def test_tasks_get_their_answers_if_their_shared_call_is_cancelled(
     ],
 )
 @pytest.mark.parametrize("is_cancelled_first", [True, False])
-async def test_an_item_is_kept_if_its_task_is_cancelled_as_its_call_ends(
+async def test_an_item_of_a_task_cancelled_late_is_kept(
     answers: Any, answer: Any, *, is_cancelled_first: bool
 ) -> None:
     """With its answer, or without one, as a commit that a heartbeat repeats. The task is cancelled just before the end, or just
@@ -268,20 +250,6 @@ async def test_an_item_is_kept_if_its_task_is_cancelled_as_its_call_ends(
     if not is_cancelled_first:
         waiting.keep_delivered()
     assert [("a", answer)] == kept
-
-
-async def test_a_commit_that_was_not_sent_is_repeated(url: str, name: str) -> None:
-    """Its task was cancelled while it waited for a call with others."""
-    items = [f"{i}" for i in range(10)]
-    async with AsyncTimeBloom.from_url(url, name) as seen:
-        await seen.claim_many(items)
-        tasks = [asyncio.create_task(seen.commit(item)) for item in items]
-        await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await seen.end_session()
-        assert all(await seen.contains_many(items))
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -300,13 +268,14 @@ async def test_a_cancelled_task_that_closes_connections_cancels_no_other(
 
 
 class _Held(redis.asyncio.Redis):
-    """Holds calls that add, once ``go_on`` is set to an event."""
+    """Holds calls that add or commit, once ``go_on`` is set to an event."""
 
     go_on: asyncio.Event | None = None
     held = 0
 
     async def execute_command(self, *words: Any, **options: Any) -> Any:
-        if self.go_on and (words[1] == Script("bloom/add").sha or "add" in words):
+        scripts = Script("bloom/add").sha, Script("bloom/claims/commit").sha
+        if self.go_on and (words[1] in scripts or "add" in words):
             self.held += 1
             await self.go_on.wait()
         return await super().execute_command(*words, **options)
@@ -385,4 +354,27 @@ async def test_a_cancelled_add_holds_up_only_adds_of_its_item(
         answers = [*await again, await alone]
         assert (2, True) == (sum(answers), answers[1])
         assert await adds[3]
+        await seen.aclose()
+
+
+@pytest.mark.parametrize("then", ["heartbeat", "aclose"])
+async def test_what_cancelled_tasks_have_committed_is_seen(url: str, name: str, then: str) -> None:
+    """Whether their commits were sent or not."""
+    async with _Held.from_url(url) as client:
+        seen = AsyncTimeBloom(client, name)
+        items = [f"item {i}" for i in range(100)]
+        assert [Claim.NEW] * 100 == await seen.claim_many(items)
+        client.go_on = asyncio.Event()
+        tasks = [asyncio.create_task(seen.commit(item)) for item in items]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        for task in tasks[1:]:
+            task.cancel()
+        await asyncio.wait(tasks[1:])
+        client.go_on.set()
+        assert await tasks[0]
+        await (seen._send_heartbeat() if then == "heartbeat" else seen.aclose())
+        async with AsyncTimeBloom.from_url(url, name) as other:
+            assert all(await other.contains_many(items))
+            assert [Claim.SEEN] * 100 == await other.claim_many(items)
         await seen.aclose()

@@ -17,8 +17,6 @@ import redis
 import redis.asyncio
 
 from tbloom import AsyncExactFilter
-from tbloom.engine.flow import Call
-from tbloom.engine.retries import Retries
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited, in_child, needed, signal_once
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
@@ -147,9 +145,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(url: str, name: st
 
 
 @pytest.mark.parametrize("most", [1, 50])
-def test_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(
-    url: str, name: str, most: int
-) -> None:
+def test_a_signal_handler_waits_not_for_its_own_thread(url: str, name: str, most: int) -> None:
     """It gets an answer, or an error where it would need a second connection."""
     answers: list[Any] = []
 
@@ -169,18 +165,6 @@ def test_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(
             assert _least_called(seen)
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_call_that_fails_after_retry_for_is_tried_just_once_again() -> None:
-    """``retry_for`` counts from the first send. The process may have been stopped since."""
-    call, lost = Call(("GET", "a")), redis.ConnectionError("lost")
-    retries = Retries([call], monotonic() - 100, lambda: 5.0, lambda _: None)
-    assert [call] == retries.next_calls()
-    retries.record([lost])
-    assert (True, 0.0) == (retries.waits, retries.pause)
-    assert [call] == retries.next_calls()
-    with pytest.raises(redis.ConnectionError, match="lost"):
-        retries.record([lost])
 
 
 @pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis])
