@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,3 +31,11 @@ def project(url: str, name: str) -> Any:
         return in_turn(crawl_in_turn, rounds, answers or {}, settings, port)
 
     return project
+
+
+@pytest.fixture(params=["done", pytest.param("done, local", marks=pytest.mark.check)])
+def done_project(request: pytest.FixtureRequest, project: Any, tmp_path: Path) -> Any:
+    """The same, with pages that are marked once they are done; in `make check` without a server, too."""
+    from tests.helpers.projects import marked  # noqa: PLC0415
+
+    return partial(project, **marked(request.param, tmp_path))

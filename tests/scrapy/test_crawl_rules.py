@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import pytest
 from scrapy import Request
 from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
-from tests.helpers.projects import LOCAL, marked, path_of
+from tests.helpers.projects import path_of
 
 BOOKS, LISTS = LinkExtractor(allow="/book"), LinkExtractor(allow="/list")
 START = b'<a href="/book">A book</a><a href="/list">More</a>'
@@ -45,23 +44,17 @@ class WithoutBooks(Shop):
     rules = (Rule(LISTS, "parse_list"),)
 
 
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_of_a_rule_that_has_moved_goes_to_its_callback(
-    project: Any, tmp_path: Any, mark: str
-) -> None:
+def test_a_page_of_a_rule_that_has_moved_goes_to_its_callback(done_project: Any) -> None:
     answers = {"/": [START], "/book": [503], "/list": [503]}
     answers = {path: [*given, 200] for path, given in answers.items()}
-    ends = project(Shop, Reordered, answers=answers, **marked(mark, tmp_path))
+    ends = done_project(Shop, Reordered, answers=answers)
     assert [[], ["book book", "list list"]] == [sorted(end.said) for end in ends]
 
 
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_without_a_rule_is_fetched_by_the_version_that_has_it(
-    project: Any, tmp_path: Any, mark: str
-) -> None:
+def test_a_page_without_a_rule_is_fetched_by_the_version_that_has_it(done_project: Any) -> None:
     """No other callback gets it meanwhile; a warning names the one that is missing."""
     answers = {"/": [START, 200], "/book": [503, 200], "/list": [503, 200]}
-    ends = project(Shop, WithoutBooks, Shop, answers=answers, **marked(mark, tmp_path))
+    ends = done_project(Shop, WithoutBooks, Shop, answers=answers)
     assert [[], ["list list"], ["book book"]] == [end.said for end in ends]
     assert ["/list"] == ends[1].fetched
     assert 1 == len(ends[1].warnings("(parse_book)"))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from scrapy.http import Response
 
 from tbloom.bloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.keptpages import view_of
-from tests.helpers.projects import LOCAL, Project, marked, times
+from tests.helpers.projects import Project, times
 from tests.helpers.schedulers import DONE
 
-MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = "abcde"
 
 
@@ -59,11 +56,8 @@ class AsOnce(NewWithoutLinks):
         return self.parse(response)
 
 
-@MARKS
-def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    old, new, last = project(Old, New, New, **marked(mark, tmp_path))
+def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(done_project: Any) -> None:
+    old, new, last = done_project(Old, New, New)
     assert ["abcde", "abcde", ""] == [old.pages, new.pages, last.pages]
     assert 5 == new.stats["tbloom/done"]
     [warning] = new.warnings("parse_article")
@@ -73,11 +67,8 @@ def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(
     assert [] == last.warnings("kept")
 
 
-@MARKS
-def test_without_a_link_another_version_of_the_spider_takes_them(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    old, new, then = project(Old, NewWithoutLinks, AsOnce, **marked(mark, tmp_path))
+def test_without_a_link_another_version_of_the_spider_takes_them(done_project: Any) -> None:
+    old, new, then = done_project(Old, NewWithoutLinks, AsOnce)
     assert ["abcde", "z", "abcde"] == [old.pages, new.pages, then.pages]
     assert 5 == then.stats["tbloom/done"]
 

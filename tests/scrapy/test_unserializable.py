@@ -1,24 +1,110 @@
-"""Requests with objects that can't be serialised: a fleet shares them where a middleware makes the objects."""
+"""Requests with objects that can't be serialised; and those that can, which other crawls take over."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from scrapy import Request, Spider
-from scrapy.http import Response
+from scrapy import FormRequest, Request, Selector
+from scrapy.http import JsonRequest, Response
 
 from tests.helpers import crawl as crawls
-from tests.helpers.documents import ROOT, blocks
+from tests.helpers.documents import example
 from tests.helpers.forked import Forked
+from tests.helpers.projects import Project, path_of, times
 from tests.helpers.schedulers import DONE
-from tests.scrapy.test_sharing import wait_for_waiting
+from tests.scrapy.test_sharing import nothing, wait_for_waiting
+
+
+class Plain:
+    """A class without a constructor for it in a request's text."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.pair = first, second
+
+
+class CanNotBeWritten(Project):
+    """Requests with what no queue but that in memory takes."""
+
+    kinds = ("lambda", "partial", "object", "Selector", "generator", "client")
+    pages = tuple(f"{kind}-{end}" for kind in kinds for end in ("good", "503", "raises"))
+
+    def request(self, path: str, **more: Any) -> Request:
+        kind = path.partition("-")[0]
+        callbacks: dict[str, Callable[..., Any]] = {
+            "lambda": lambda response: [*self.parse(response)],
+            "partial": partial(self.parse, known=Plain(1, 2)),
+        }
+        known = {
+            "object": Plain(1, 2),
+            "Selector": Selector(text="<a>"),
+            "generator": (number for number in range(3)),
+            "client": asyncio,
+        }
+        more["callback"] = callbacks.get(kind)
+        if kind in known:
+            more["meta"] = {"known": known[kind]}
+        return super().request(path, **more)
+
+    def parse(self, response: Response, known: Any = None) -> Any:  # noqa: ARG002
+        yield {"page": path_of(response)}
+        if path_of(response).endswith("raises") and not self.number:
+            raise ValueError
+
+
+@pytest.mark.parametrize("queue", ["memory", pytest.param("JOBDIR", marks=pytest.mark.check)])
+def test_a_failed_request_without_a_text_is_fetched_when_linked_again(
+    done_project: Any, tmp_path: Path, queue: str
+) -> None:
+    """scrapy-redis#68, #138, #178. One that is done is not. The log names the first one."""
+    answers = {f"/{kind}-503": [503, 200] for kind in CanNotBeWritten.kinds}
+    more = {"JOBDIR": str(tmp_path / "job")} if queue == "JOBDIR" else {}
+    crawls = done_project(*[CanNotBeWritten] * 3, answers=answers, **more)
+    assert {
+        page: [1, 0 if page.endswith("good") else 1, 0] for page in CanNotBeWritten.pages
+    } == times(crawls)
+    assert len(CanNotBeWritten.pages) == crawls[0].stats["tbloom/unserializable"]
+    assert 1 == len(crawls[0].warnings("can't be serialised: "))
+
+
+# Requests that can: what the documents promise
+
+
+class Forms(Project):
+    """The requests are noted with their bodies; and an item over several pages goes on where it was."""
+
+    def links(self) -> Iterator[Any]:
+        if self.number:
+            return
+        yield FormRequest(f"{self.site}form", formdata={"q": "a b"})
+        yield JsonRequest(f"{self.site}json", data={"q": [1]})
+        yield self.request("item-1", callback=self.parse_first)
+
+    def parse_first(self, response: Response) -> Any:
+        item = {"first": path_of(response)}
+        yield self.request("item-2", callback=self.parse_second, cb_kwargs={"item": item})
+
+    def parse_second(self, response: Response, item: dict[str, Any]) -> Any:
+        yield {**item, "second": path_of(response)}
+
+
+def test_forms_and_items_over_several_pages_are_taken_over_as_they_were(done_project: Any) -> None:
+    """By a crawl without a link to them."""
+    paths = ["/form q=a+b", '/json {"q": [1]}', "/item-2"]
+    crawls = done_project(*[Forms] * 3, answers={path: [503, 200] for path in paths})
+    assert sorted([*paths, "/item-1"]) == sorted(crawls[0].fetched)
+    assert sorted(paths) == sorted(crawls[1].fetched)
+    assert [] == crawls[2].fetched
+    assert {"first": "item-1", "second": "item-2"} in crawls[1].items
+
 
 # A fleet
 
@@ -51,21 +137,12 @@ class Renders(crawls.Tree):
             yield found
 
 
-async def nothing(spider: Spider) -> AsyncIterator[Any]:  # noqa: ARG001 - a method
-    """The start of a crawler that waits for others' pages."""
-    return
-    yield
-
-
 def recipe() -> Any:
     """The middleware of docs/recipes.md, with a class of ours in place of scrapy-playwright's, which needs a browser."""
     page: Any = ModuleType("scrapy_playwright.page")
     page.PageMethod = PageMethod
     sys.modules |= {"scrapy_playwright": ModuleType("scrapy_playwright"), page.__name__: page}
-    names = dict[str, Any]()
-    [code] = [b.code for b in blocks(ROOT / "docs" / "recipes.md") if b.file == "middlewares.py"]
-    exec(code, names)  # noqa: S102 - our own document
-    return names["PageMethods"]
+    return example("recipes.md", "class PageMethods", __name__)["PageMethods"]
 
 
 def render(settings: dict[str, Any], **given: Any) -> tuple[dict[str, Any], str]:
@@ -77,8 +154,9 @@ def render(settings: dict[str, Any], **given: Any) -> tuple[dict[str, Any], str]
     return end, log.getvalue()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("has_objects", [True, False])
-def test_a_fleet_shares_requests_whose_objects_a_middleware_makes_of_lists(
+def test_a_fleet_shares_requests_whose_objects_a_middleware_makes(
     url: str, name: str, site: str, tmp_path: Path, *, has_objects: bool
 ) -> None:
     """And none that has the objects: a warning says so."""
