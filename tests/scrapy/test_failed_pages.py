@@ -439,16 +439,22 @@ def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
 class LinksToASlowPage(Impatient):
     """Links to a page once it has failed, and again and again while its callback runs. A redirect leads to another one."""
 
-    pages = ("a", "to")
+    pages = ("a", "list", "to")
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        meta = {"tbloom_within": 1} if path == "list" else {}
+        return super().request(path, meta=meta, **more)
 
     async def start(self) -> AsyncIterator[Any]:
         async for request in super().start():
             yield request
-        while self.crawler.stats.get_value("tbloom/failed", 0) < 2:  # noqa: ASYNC110 - a stat
+        while self.crawler.stats.get_value("tbloom/failed", 0) < 3:  # noqa: ASYNC110 - a stat
             await asyncio.sleep(0.01)
-        for _ in range(20):
-            yield self.request("a")
-            yield self.request("target")
+        for _ in range(200):
+            if len(self.items) == 3:
+                break
+            for page in ("a", "list", "target"):
+                yield self.request(page)
             await asyncio.sleep(0.05)
 
     async def parse(self, response: Response) -> AsyncIterator[Any]:
@@ -457,11 +463,11 @@ class LinksToASlowPage(Impatient):
 
 
 def test_a_failed_page_is_fetched_once_by_later_links(done_project: Any) -> None:
-    """Though its pause is over. Then it is done; so is the target of a redirect, which a link finds free."""
-    answers = {"/a": [503, 200], "/to": ["/target"], "/target": [503, 200]}
+    """Though its pause is over. Then it is done; so are a list and the target of a redirect, which a link finds free."""
+    answers = {"/to": ["/target"], **{f"/{page}": [503, 200] for page in ("a", "list", "target")}}
     first, second = done_project(LinksToASlowPage, FailsInBetween, answers=answers)
-    assert {"a": [2, 0], "target": [2, 0], "to": [1, 1]} == times([first, second])
-    assert [{"page": "a"}, {"page": "target"}] == sorted(first.items, key=str)
+    assert {"a": [2, 0], "list": [2, 0], "target": [2, 0], "to": [1, 1]} == times([first, second])
+    assert ["a", "list", "target"] == sorted(item["page"] for item in first.items)
 
 
 class LinksWhenIdle(Impatient):
