@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,3 +41,28 @@ def done_project(request: pytest.FixtureRequest, project: Any, tmp_path: Path) -
     from tests.helpers.projects import marked  # noqa: PLC0415
 
     return partial(project, **marked(request.param, tmp_path))
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """The site of ``shop``."""
+    from tests.helpers.folders import Flaky  # noqa: PLC0415
+    from tests.helpers.website import served  # noqa: PLC0415
+
+    with served(Flaky, asked=Counter(), is_well=False) as server:
+        yield server
+        server.is_well = True
+
+
+@pytest.fixture
+def store() -> str:
+    """The kind of filter that ``shop`` has; a test may choose "local"."""
+    return "bloom"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, url: str, name: str, server: Any, store: str) -> Any:
+    """A project in a folder, with one spider."""
+    from tests.helpers.folders import Shop  # noqa: PLC0415
+
+    return Shop(tmp_path, url, name, server, store)

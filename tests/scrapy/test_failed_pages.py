@@ -17,7 +17,6 @@ from scrapy.selector import Selector
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import words_of
 from tests.helpers.crawl import Part
-from tests.helpers.documents import example
 from tests.helpers.projects import (
     Project,
     path_of,
@@ -574,71 +573,3 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
     }
     [warning] = first.warnings("which Scrapy takes for one item")
     assert "Use yield from" in warning
-
-
-# The documents' examples
-
-
-class GivesUp(Project):
-    """Its callback is that of the page on Scrapy; a title comes with the third answer only."""
-
-    pages = ("a",)
-    parse = example("scrapy.md", "get_retry_request", __name__)["parse"]
-
-
-def test_a_page_whose_callback_gives_up_is_fetched_by_the_next_crawl(done_project: Any) -> None:
-    """scrapy#4902: get_retry_request returns None then, as a callback does that is done."""
-    answers = {"/a": [200, 200, b"<h1>A</h1>"]}
-    ends = done_project(*[GivesUp] * 3, answers=answers, RETRY_TIMES=1)
-    assert [["/a"] * 2, ["/a"], []] == [end.fetched for end in ends]
-    assert 1 == ends[0].stats["tbloom/failed/tbloom_done"]
-    assert [[], [{"title": "A"}], []] == [end.items for end in ends]
-
-
-class ManyPages(Project):
-    pages = tuple(map(str, range(120)))
-
-
-HostLimit: Any = example("recipes.md", "class HostLimit", __name__)["HostLimit"]
-
-
-class GoesOn(HostLimit):
-    """Without the recipe's line of ``tbloom_done``."""
-
-    def process_request(self, request: Any) -> None:
-        try:
-            super().process_request(request)
-        except IgnoreRequest:
-            del request.meta["tbloom_done"]
-            raise
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(("limit", "later"), [(HostLimit, 0), (GoesOn, 20)])
-def test_at_most_so_many_pages_of_a_host_are_fetched(
-    done_project: Any, limit: Any, later: int
-) -> None:
-    """scrapy#1553, scrapy-cluster#103, katana#1611: the others are done, or left to the next crawl."""
-    first, second = done_project(*[ManyPages] * 2, DOWNLOADER_MIDDLEWARES={limit: 50})
-    assert [100, later] == [len(end.fetched) for end in (first, second)]
-    assert len({*first.fetched, *second.fetched}) == 100 + later
-
-
-HeedsRobotsTxt = example("recipes.md", "RobotsTxtMiddleware)", __name__)["HeedsRobotsTxt"]
-
-
-class Forbidden(Project):
-    pages = tuple(map(str, range(30)))
-
-
-def test_no_page_is_fetched_that_robots_txt_forbids(done_project: Any) -> None:
-    """scrapy#2014: nor with requests that wait for it together. They are done."""
-    own = {
-        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-        HeedsRobotsTxt: 100,
-    }
-    answers = {"/robots.txt": [b"User-agent: *\nDisallow: /\n"]}
-    more = {"ROBOTSTXT_OBEY": True, "DOWNLOADER_MIDDLEWARES": own}
-    [end] = done_project(Forbidden, answers=answers, **more)
-    assert ["/robots.txt"] == end.fetched
-    assert 30 == end.stats["robotstxt/forbidden"] == end.stats["tbloom/done"]
