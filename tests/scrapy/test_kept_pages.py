@@ -16,6 +16,19 @@ from tests.helpers.schedulers import DONE
 PAGES = "abcde"
 
 
+class New(Project):
+    """The callback has another name than in an older version of the spider."""
+
+    name = "shop"
+
+    def links(self) -> Iterator[Any]:
+        for page in PAGES:
+            yield self.request(page, callback=self.parse_item)
+
+    def parse_item(self, response: Response) -> Any:
+        return self.parse(response)
+
+
 class Old(Project):
     """Each page fails in a callback that a later version of the spider has no more."""
 
@@ -29,31 +42,15 @@ class Old(Project):
         raise KeyError(response.url)
 
 
-class New(Project):
-    """The callback has another name."""
-
-    name = "shop"
-
-    def links(self) -> Iterator[Any]:
-        for page in PAGES:
-            yield self.request(page, callback=self.parse_item)
-
-    def parse_item(self, response: Response) -> Any:
-        return self.parse(response)
-
-
 class NewWithoutLinks(New):
     pages = ("z",)
-
-    def links(self) -> Iterator[Any]:
-        yield from map(self.request, self.pages)
+    links = Project.links
 
 
 class AsOnce(NewWithoutLinks):
     """It still has the old callback."""
 
-    def parse_article(self, response: Response) -> Any:
-        return self.parse(response)
+    parse_article = New.parse_item
 
 
 def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(done_project: Any) -> None:
@@ -131,7 +128,7 @@ class Retries(New):
         yield from self.parse(response)
 
 
-def test_a_crawl_takes_a_page_again_that_failed_in_it_and_is_retried(
+def test_a_crawl_takes_a_page_again_that_is_retried_meanwhile(
     project: Any, open_fleet: Any
 ) -> None:
     """flower#17: of a running fleet."""
