@@ -150,7 +150,7 @@ def test_a_repeated_take_gets_nothing_that_was_taken_again_since(
     assert [] == end.value.value.notes
 
 
-def test_a_dead_session_has_not_died_of_what_had_failed_before(
+def test_a_dead_session_has_not_died_of_earlier_failures(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     notes = [Note(f"{'0' * 40}\n{{}}", "q"), Note(f"{'0' * 40}\n[]", "q")]

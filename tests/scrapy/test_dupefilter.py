@@ -62,7 +62,7 @@ def test_a_redis_spider_fetches_each_page_once(
 
 
 @pytest.mark.parametrize("store", ["bloom", "local"])
-def test_a_request_may_be_kept_and_looked_for_in_fewer_slices(
+def test_requests_may_be_kept_and_looked_for_more_briefly(
     crawl: Any, tmp_path: Path, url: str, name: str, store: str
 ) -> None:
     """RedisBloom#94, #115. (Only a filter on Redis looks into fewer.)"""
@@ -185,7 +185,7 @@ def test_a_crawl_with_scrapy_redis_bloomfilters_settings_counts_its_stat(
 BLOOM = {"TBLOOM_STORE": "bloom"}
 
 
-def test_a_setting_or_a_request_says_how_long_it_is_remembered(
+def test_settings_and_requests_say_how_long_to_remember(
     crawl: Any, client: redis.Redis, name: str
 ) -> None:
     """A day in place of an hour, or half a second (scrapy-redis#84)."""

@@ -55,7 +55,7 @@ class HandlesAll(Statuses):
     ],
     ids=["by default", "as set", "none", "by the callback"],
 )
-def test_a_status_that_no_callback_got_is_a_failure_but_for_404_and_410(
+def test_a_status_without_a_callback_is_a_failure_unless_404_or_410(
     done_project: Any, spider: Any, more: dict[str, Any], done: set[int]
 ) -> None:
     """scrapy-redis#177; a callback may have handled any status, as in link checkers (scrapy#3843)."""
@@ -134,7 +134,7 @@ class Raises(Project):
         raise LookupError("errback")
 
 
-def test_an_exception_is_named_with_its_place_whatever_method_raised_it(done_project: Any) -> None:
+def test_any_methods_exception_is_named_with_its_place(done_project: Any) -> None:
     [crawl] = done_project(Raises, answers={"/503": [503]})
     [warning] = crawl.warnings("3 pages have failed", "callback/LookupError: 3")
     found = re.findall(r"\((\w+) at tests/scrapy/test_failed_pages\.py:(\d+)\)", warning)
@@ -171,7 +171,7 @@ class MeetsBans(Project):
     pages = ("input", "other", "request", "response")
 
 
-def test_a_page_that_a_middleware_ignores_is_fetched_by_the_next_crawl(done_project: Any) -> None:
+def test_the_next_crawl_fetches_what_a_middleware_ignored(done_project: Any) -> None:
     """scrapy-rotating-proxies#48"""
     middlewares = {
         "DOWNLOADER_MIDDLEWARES": {Banned: 543},
@@ -197,7 +197,7 @@ class Refused(Project):
         yield scrapy.Request(f"{self.site}offsite".replace("127.0.0.1", "localhost"))
 
 
-def test_a_page_that_robots_txt_forbids_is_done_and_so_is_one_offsite(done_project: Any) -> None:
+def test_pages_that_are_forbidden_or_offsite_are_done(done_project: Any) -> None:
     """The second crawl has nothing to fetch, and no page is left to it: the rules don't count."""
     rules = b"User-agent: *\nDisallow: /forbidden\n"
     answers = {"/robots.txt": [rules]}
@@ -236,7 +236,7 @@ class SaysDone(Project):
 
 
 @pytest.mark.parametrize("status", [503, 403, None], ids=["503", "403", "connection cut"])
-def test_an_errback_that_ends_rescues_no_page_but_tbloom_done_does(
+def test_an_errback_rescues_no_page_but_tbloom_done_does(
     done_project: Any, status: int | None
 ) -> None:
     """scrapy-redis#302: a callback asks for another try of its page. It overrules an exception, too."""
@@ -277,9 +277,7 @@ class LinksAlways(LinksAtFirst):
 
 
 @pytest.mark.parametrize("spider", [LinksAtFirst, LinksAlways])
-def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
-    done_project: Any, spider: Any
-) -> None:
+def test_a_dead_page_is_tried_by_three_crawls_in_a_row(done_project: Any, spider: Any) -> None:
     """Then one line names it. A later link makes it new."""
     answers = {"/dead": [503], "/gone": [None]}
     crawls = done_project(*[spider] * 5, answers=answers)
@@ -307,7 +305,7 @@ class EndsByAnError(Project):
         raise ValueError(response.url)
 
 
-def test_a_page_is_not_given_up_by_a_crawl_that_ends_by_an_error(done_project: Any) -> None:
+def test_a_crawl_that_ends_by_an_error_gives_nothing_up(done_project: Any) -> None:
     """Which changes no claims: the next crawl takes it."""
     crawls = done_project(*[EndsByAnError] * 5)
     assert "tbloom_error" == crawls[2].reason
@@ -331,7 +329,7 @@ class GoesVia(Part):
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_page_that_is_taken_over_has_nothing_from_the_middlewares_of_the_crawl_before(
+def test_a_page_is_taken_over_without_what_middlewares_put_in(
     done_project: Any, retries: int
 ) -> None:
     """A dead proxy would stay with it for ever."""
@@ -383,7 +381,7 @@ class CopiesMeta(Project):
             yield self.request("b", meta=response.meta)
 
 
-def test_a_page_that_is_taken_over_is_retried_from_the_beginning(done_project: Any) -> None:
+def test_a_page_taken_over_is_retried_from_the_beginning(done_project: Any) -> None:
     """Its link has the count of another page's retries."""
     answers, more = {"/a": [503, 503, 200], "/b": [503]}, {"RETRY_ENABLED": True, "RETRY_TIMES": 2}
     crawls = done_project(CopiesMeta, CopiesMeta, answers=answers, **more)
@@ -421,7 +419,7 @@ class Stays(Impatient):
                 yield request
 
 
-def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
+def test_an_endless_crawl_tries_failed_pages_again_after_a_pause(
     done_project: Any,
 ) -> None:
     """When it is linked again; a done page is not."""
@@ -492,9 +490,7 @@ class LinksWhenIdle(Impatient):
 
 
 @pytest.mark.parametrize("failures", [pytest.param(1, marks=pytest.mark.check), 3])
-def test_a_page_that_fails_in_the_third_crawl_is_fetched_again_after_a_pause(
-    done_project: Any, failures: int
-) -> None:
+def test_a_third_failure_is_fetched_again_after_a_pause(done_project: Any, failures: int) -> None:
     """Once for all links, whether its claim was dropped or is the crawl's."""
     spiders = [*[FailsInBetween] * (failures - 1), LinksWhenIdle, FailsInBetween]
     crawls = done_project(*spiders, answers={"/a": [*[503] * failures, 200]})

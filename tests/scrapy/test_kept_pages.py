@@ -53,7 +53,7 @@ class AsOnce(NewWithoutLinks):
     parse_article = New.parse_item
 
 
-def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(done_project: Any) -> None:
+def test_a_link_frees_the_pages_of_a_renamed_callback(done_project: Any) -> None:
     old, new, last = done_project(Old, New, New)
     assert ["abcde", "abcde", ""] == [old.pages, new.pages, last.pages]
     assert 5 == new.stats["tbloom/done"]
@@ -70,9 +70,7 @@ def test_without_a_link_another_version_of_the_spider_takes_them(done_project: A
     assert 5 == then.stats["tbloom/done"]
 
 
-def test_without_a_link_they_can_be_seen_until_they_are_given_up(
-    project: Any, open_fleet: Any
-) -> None:
+def test_without_a_link_they_are_shown_until_given_up(project: Any, open_fleet: Any) -> None:
     fleet = open_fleet("shop")
     expected = [
         (FAILED, "callback/KeyError", 1),
@@ -87,7 +85,7 @@ def test_without_a_link_they_can_be_seen_until_they_are_given_up(
     assert [] == crawl.warnings("parse_article")
 
 
-def test_a_damaged_note_is_listed_and_a_link_frees_its_page(project: Any, open_fleet: Any) -> None:
+def test_a_damaged_note_is_listed_until_a_link_comes(project: Any, open_fleet: Any) -> None:
     """As one whose callback is gone."""
     project(Old, **DONE)
     fleet, claims = open_fleet("shop"), open_fleet("shop")._store.config.keys.claims(0)
@@ -180,7 +178,7 @@ def test_pages_are_a_projects(project: Any, open_fleet: Any) -> None:
     assert "a" == again.pages
 
 
-def test_a_filter_that_two_projects_share_by_chance_is_named_once(project: Any, name: str) -> None:
+def test_a_filter_shared_by_chance_is_named_once(project: Any, name: str) -> None:
     """Its name is that of both spiders."""
     key = {"TBLOOM_KEY": None, "TBLOOM_KEY_PREFIX": f"{name}:"}
     [first] = project(Dead, **DONE, **key, BOT_NAME="ours")

@@ -193,7 +193,7 @@ def test_a_claim_ends_a_window_after_it_was_left(
         assert [] == taken(start(now=now + 3 * lasts, **own), 9)
 
 
-def test_a_dead_process_has_not_died_of_what_had_failed_before(start: Any) -> None:
+def test_a_dead_process_has_not_died_of_earlier_failures(start: Any) -> None:
     def die() -> None:
         seen = start()
         seen.claim_many([A, B], notes=[Note("a", "q"), Note("b", "q")])
@@ -264,9 +264,7 @@ def test_what_a_dead_process_had_may_have_killed_it(start: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [b"a line\n", b"SQLite format 3\0" + b"x" * 4096])
-def test_a_file_of_another_program_is_an_error_that_names_it(
-    start: Any, path: Path, content: bytes
-) -> None:
+def test_a_file_of_another_program_is_named(start: Any, path: Path, content: bytes) -> None:
     file = Path(f"{path}.claims")
     file.write_bytes(content)
     for _ in range(2):
@@ -289,7 +287,7 @@ def test_a_damaged_file_is_an_error_that_names_it(start: Any, path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["seen.tbloom", "seen.tbloom.claims", "seen.tbloom.claims-wal"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_file_that_is_lost_while_it_is_open_is_an_error(path: Path, name: str, how: str) -> None:
+def test_a_file_that_is_lost_meanwhile_is_an_error(path: Path, name: str, how: str) -> None:
     """better-sqlite3#1237: SQLite goes on without an error. It is one of the next claim and commit, and of the end: the next crawl
     would know nothing of it."""
     file = path.with_name(name)
@@ -353,9 +351,7 @@ def test_python_without_sqlite_is_an_error_that_says_so(
         start()
 
 
-def test_only_its_owner_may_read_the_file_unless_another_mode_is_set(
-    start: Any, path: Path
-) -> None:
+def test_only_its_owner_may_read_the_file_by_default(start: Any, path: Path) -> None:
     file = Path(f"{path}.claims")
     for mode in (0o600, 0o640):
         seen = start()

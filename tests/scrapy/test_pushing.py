@@ -131,7 +131,7 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     assert 2 == project.fleet.look().pages.left
 
 
-def test_a_crawler_that_waits_takes_what_is_pushed_after_an_outage(
+def test_a_waiting_crawler_takes_what_is_pushed_after_an_outage(
     tmp_path: Path, name: str, site: str
 ) -> None:
     """bullmq#2466: a worker that Redis was away from processes no job that is added later."""
@@ -163,7 +163,7 @@ class SlowPage(Page):
         super().answer(*given, **head)
 
 
-def test_pushed_pages_are_taken_while_a_slow_one_is_in_work(project: Project) -> None:
+def test_pushed_pages_are_taken_beside_a_slow_one(project: Project) -> None:
     """scrapy-redis#15: a crawler does not wait until it is idle. It takes 100 pages at once, here three times."""
     with served(SlowPage, asked=Counter()) as server:
         project.site = f"{server.url}/"
@@ -263,9 +263,7 @@ def test_the_queue_shows_how_many_pages_each_crawler_has(
     assert re.search(rf"({session}|:{os.getpid()}) +waits", said)
 
 
-def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
-    project: Project, site: str
-) -> None:
+def test_a_failed_pushed_page_is_left_to_the_next_crawl(project: Project, site: str) -> None:
     """And is not new."""
     assert (1, 1) == project.push(f"{site}status/500")
     project.crawl()
@@ -480,7 +478,7 @@ def test_each_request_of_scrapy_redis_queue_is_fetched_once(
 
 
 @pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
-def test_a_moved_page_that_fails_is_left_to_the_next_crawl(
+def test_a_failed_moved_page_is_left_to_the_next_crawl(
     project: Project, old: Old, site: str, url: str
 ) -> None:
     """The import of scrapy-redis' set does not call it seen."""

@@ -30,7 +30,7 @@ class GivesUp(Project):
     parse = example("scrapy.md", "get_retry_request", __name__)["parse"]
 
 
-def test_a_page_whose_callback_gives_up_is_fetched_by_the_next_crawl(done_project: Any) -> None:
+def test_the_next_crawl_fetches_what_a_callback_gave_up(done_project: Any) -> None:
     """scrapy#4902: get_retry_request returns None then, as a callback does that is done."""
     answers = {"/a": [200, 200, b"<h1>A</h1>"]}
     ends = done_project(*[GivesUp] * 3, answers=answers, RETRY_TIMES=1)

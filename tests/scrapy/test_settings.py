@@ -93,9 +93,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
     ],
 )  # fmt: skip
-def test_a_wrong_setting_is_named_without_a_secret_or_a_password(
-    wrong: dict[str, Any], expected: str
-) -> None:
+def test_a_wrong_setting_is_named_without_a_secret(wrong: dict[str, Any], expected: str) -> None:
     """Such as a URL in quotes: cli#3630."""
     assert message(wrong).startswith(expected)
     assert "secret" not in message(wrong)
@@ -154,7 +152,7 @@ COUNTS = {**ADDON, "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
         (COUNTS, {"TBLOOM_TIMEZONE": "Asia/Tokyo"}, "TBLOOM_TIMEZONE is 'Asia/Tokyo', the stored one has 'UTC'"),
     ],
 )  # fmt: skip
-def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
+def test_other_parameters_than_the_stored_stop_the_crawl(
     crawl: Any, name: str, settings: dict[str, Any], other: dict[str, Any], expected: str
 ) -> None:
     own = {**settings, "TBLOOM_COUNT_KEY": name, "TBLOOM_COUNT_MAPPING": f"{name}:ids"}

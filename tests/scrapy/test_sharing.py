@@ -112,7 +112,7 @@ class StartsLate(Part):
             wait_for_waiting(settings["REDIS_URL"], settings["TBLOOM_KEY"], 1)
 
 
-def test_an_idle_crawler_stays_while_the_first_page_is_in_work(
+def test_an_idle_crawler_stays_while_a_page_is_in_work(
     fleet: Any, url: str, name: str, tmp_path: Path
 ) -> None:
     """scrapy-redis#9: no time is set. It ends with the one that has the page."""
@@ -128,7 +128,7 @@ def test_an_idle_crawler_stays_while_the_first_page_is_in_work(
     assert all(pages)
 
 
-def test_pages_that_failed_before_stay_with_the_crawler_that_took_them(
+def test_pages_that_failed_before_stay_with_their_crawler(
     fleet: Any, url: str, name: str, site: str
 ) -> None:
     """Or may have killed it. Given away, they would wait for the next crawl: running ones look for them at their start only."""
@@ -308,9 +308,7 @@ class CountsIdles(Part):
 
 
 @pytest.mark.parametrize("store", ["bloom", "local"])
-def test_a_crawl_that_is_alone_is_told_as_often_that_it_is_idle(
-    crawl: Any, tmp_path: Path, store: str
-) -> None:
+def test_a_lone_crawl_is_idle_as_often_as_scrapys(crawl: Any, tmp_path: Path, store: str) -> None:
     path = {"TBLOOM_PATH": str(tmp_path / "seen")} if store == "local" else {}
     scrapys = {"ADDONS": {}, "REDIS_URL": None, "TBLOOM_KEY": None}
     for settings in scrapys, {**DONE, "TBLOOM_STORE": store, **path}:
@@ -360,7 +358,7 @@ def crawl_for(
 
 
 @pytest.mark.parametrize("with_objects", [False, True])
-def test_a_failed_page_is_fetched_by_crawls_with_the_same_arguments(
+def test_crawls_with_the_same_arguments_fetch_a_failed_page(
     settings: dict[str, Any], site: str, url: str, name: str, *, with_objects: bool
 ) -> None:
     """Arguments that begin with _ don't count, such as scrapyd's _job; nor objects and sets, whose texts change from run to run. A warning
@@ -402,7 +400,7 @@ class News(scrapy.Spider):
     [(IMPORT, "Addon"), ("", "'tbloom.scrapy.Addon'")],
     ids=["class", "name"],
 )
-def test_a_spiders_own_add_on_knows_its_arguments_if_a_class(
+def test_a_spiders_own_add_on_knows_arguments_if_a_class(
     url: str, name: str, tmp_path: Path, imported: str, addon: str
 ) -> None:
     """Scrapy imports what ``custom_settings`` names when it has made the spider. A warning says so."""

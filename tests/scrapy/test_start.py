@@ -67,7 +67,7 @@ class Opens(Part):
     ],
     ids=["Redis", "filter", "extension"],
 )
-def test_a_crawl_that_can_not_begin_leaves_the_files_of_its_feeds(
+def test_a_crawl_that_can_not_begin_leaves_its_feeds_files(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     """browsertrix-crawler#1075: Redis is away when a crawl begins. The last crawl's export is what its user has. Pipelines are opened."""
@@ -88,7 +88,7 @@ def test_a_crawl_that_can_not_begin_leaves_the_files_of_its_feeds(
     [(ADDON, "7 daily slices"), ({**ADDON, **STORES["exact"]}, "exact")],
     ids=["bloom", "exact"],
 )
-def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
+def test_the_log_names_the_filter_and_a_wrong_fingerprinter(
     crawl: Any, name: str, settings: dict[str, Any], kind: str
 ) -> None:
     """It is asked how large it is while the first pages are fetched, which it may count."""
@@ -302,7 +302,7 @@ def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
 
 
 @pytest.mark.check
-def test_tblooms_errors_change_the_exit_code_and_failed_pages_do_not(
+def test_tblooms_errors_change_the_exit_code_failed_pages_do_not(
     url: str, name: str, site: str, tmp_path: Path
 ) -> None:
     """docs/scrapy.md and docs/operating.md say so."""

@@ -52,7 +52,7 @@ class CanNotBeWritten(Project):
 
 
 @pytest.mark.parametrize("queue", ["memory", pytest.param("JOBDIR", marks=pytest.mark.check)])
-def test_a_failed_request_without_a_text_is_fetched_when_linked_again(
+def test_failed_requests_without_a_text_are_fetched_when_linked_again(
     done_project: Any, tmp_path: Path, queue: str
 ) -> None:
     """scrapy-redis#68, #138, #178. One that is done is not. The log names the first one."""
@@ -87,7 +87,7 @@ class Forms(Project):
         yield {**item, "second": path_of(response)}
 
 
-def test_forms_and_items_over_several_pages_are_taken_over_as_they_were(done_project: Any) -> None:
+def test_forms_and_half_items_are_taken_over_as_they_were(done_project: Any) -> None:
     """By a crawl without a link to them."""
     paths = ["/form q=a+b", '/json {"q": [1]}', "/item-2"]
     crawls = done_project(*[Forms] * 3, answers={path: [503, 200] for path in paths})

@@ -158,9 +158,7 @@ def test_each_pushed_line_is_answered_and_again_fetches_it_once(
     assert ["b parse", "done parse"] == shop.crawl()
 
 
-def test_a_line_with_a_callback_takes_the_place_of_the_kept_request(
-    shop: Shop, server: Any
-) -> None:
+def test_a_line_with_a_callback_replaces_the_kept_request(shop: Shop, server: Any) -> None:
     shop.crawl({"url": "flaky", "callback": "parse_item", "meta": {"own": 1}})
     line = {"url": f"{shop.site}flaky", "callback": "parse", "meta": {"own": 2}}
     said = shop.said("push", "shop", "--again", stdin=json.dumps(line))
@@ -277,7 +275,7 @@ def test_the_callback_of_a_rule_is_replaced(
 
 
 @pytest.mark.parametrize("store", ["local"])
-def test_a_crawl_has_the_lock_on_a_filter_without_a_server(shop: Shop, server: Any) -> None:
+def test_a_crawl_locks_a_filter_without_a_server(shop: Shop, server: Any) -> None:
     for command in (["queue"], ["failed"], ["retry", "--all"], ["drop", "--all"]):
         words = "TBLOOM_PATH: expected a file that a crawl has made, got "
         refused(shop.run(command[0], "shop", *command[1:]), words)
@@ -296,7 +294,7 @@ def test_a_crawl_has_the_lock_on_a_filter_without_a_server(shop: Shop, server: A
 
 
 @pytest.mark.check
-def test_a_push_into_a_full_server_says_how_far_it_came(shop: Shop, url: str) -> None:
+def test_a_push_into_a_full_server_says_its_progress(shop: Shop, url: str) -> None:
     (shop.path / "urls").write_text("\n".join(f"{shop.site}{n}" for n in range(30_000)))
     assert 0 == shop.run("push", "shop", stdin=f"{shop.site}first").returncode
     with redis.Redis.from_url(url) as client:

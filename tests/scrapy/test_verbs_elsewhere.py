@@ -320,9 +320,7 @@ def test_a_missing_password_is_named(
     assert "NOAUTH" not in error
 
 
-def test_values_that_are_no_texts_are_named_as_they_are_shown(
-    kept: Filter, url: str, name: str
-) -> None:
+def test_values_that_are_no_texts_are_named_as_shown(kept: Filter, url: str, name: str) -> None:
     """And arguments that say nothing of the crawl, such as scrapyd's _job, choose nothing."""
     kept.keep(f"{name}\n[('n', 1), ('tags', ['a'])]", "http://a/1", reason="status/503", failures=1)
     kept.tell(f"{name}\n[('n', 1), ('tags', ['a'])]")
