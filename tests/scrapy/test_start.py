@@ -19,13 +19,11 @@ from tbloom.engine.urls import address_of
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.dupefilter import described, summarize
 from tbloom.scrapy.options import error_line, make_client, make_store, server_settings
-from tests.helpers import crawl
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.fingerprinters import ByCallback, RefusesLater, WithoutSession
 from tests.helpers.folders import Folder
 from tests.helpers.schedulers import ADDON, DONE, SETTINGS, STORES, UNREACHABLE
-from tests.helpers.website import Handler, served
 
 COUNTED = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
@@ -41,17 +39,13 @@ def said(result: dict[str, Any], level: str) -> list[str]:
 
 
 class Opens(Part):
-    """Notes that it is opened and closed."""
-
-    def note(self, what: str) -> None:
-        with Path(self.crawler.settings["NOTED"]).open("a", encoding="utf-8") as file:
-            file.write(f"{what}\n")
+    """Counts that it is opened and closed."""
 
     def open_spider(self) -> None:
-        self.note("opened")
+        self.crawler.stats.inc_value("opened")
 
     def close_spider(self) -> None:
-        self.note("closed")
+        self.crawler.stats.inc_value("closed")
 
     def process_item(self, item: Any) -> Any:
         return item
@@ -68,19 +62,16 @@ class Opens(Part):
     ids=["Redis", "filter", "extension"],
 )
 def test_a_crawl_that_can_not_begin_leaves_its_feeds_files(
-    tmp_path: Path, settings: dict[str, Any]
+    crawl: Any, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     """browsertrix-crawler#1075: Redis is away when a crawl begins. The last crawl's export is what its user has. Pipelines are opened."""
-    feed, noted = tmp_path / "books.jsonl", tmp_path / "noted"
+    feed = tmp_path / "books.jsonl"
     feed.write_text("yesterday")
-    feeds = {str(feed): {"format": "jsonlines", "overwrite": True}}
-    with served(Handler) as site:
-        more = {"ITEM_PIPELINES": {Opens: 1}, "NOTED": str(noted)}
-        crawling = {**ADDON, **settings, "TBLOOM_RETRY_FOR": 0, "FEEDS": feeds, **more}
-        end = crawl.start("ten_and_hundred", site.url, crawling).result()
-    assert "tbloom_error" == end["finish_reason"]
-    assert "yesterday" == feed.read_text()
-    assert ["opened", "closed"] == noted.read_text().split()
+    more = {"FEEDS": {str(feed): {"format": "jsonlines", "overwrite": True}}}
+    own = {**ADDON, **more, "ITEM_PIPELINES": {Opens: 1}, "TBLOOM_RETRY_FOR": 0}
+    end = crawl("ten_and_hundred", {**own, **settings})
+    assert ("tbloom_error", "yesterday") == (end["finish_reason"], feed.read_text())
+    assert (1, 1) == (end["stats"]["opened"], end["stats"]["closed"])
 
 
 @pytest.mark.parametrize(
@@ -105,19 +96,11 @@ def test_the_log_names_the_filter_and_a_wrong_fingerprinter(
     assert f"filled with other fingerprints, by {SCRAPYS}: to this crawl, every page" in warning
 
 
-def test_the_log_names_the_session_of_the_crawler(
-    crawl: Any, client: redis.Redis, name: str
-) -> None:
-    """At INFO, as ``tbloom queue --json`` shows it."""
-    log = said(crawl("pages", {**ADDON, "TBLOOM_MARK": "done"}, ["a"]), "INFO")
-    [session] = re.findall(r"^this crawler is session (\w+)$", "\n".join(log), re.MULTILINE)
-    config = TimeBloom.open(client, name).config
-    assert session in client.hgetall(config.keys.crawlers())
-
-
 @pytest.mark.parametrize("mark", ["scheduled", "done"])
-def test_scrapys_log_names_our_classes_as_settings_do(crawl: Any, mark: str) -> None:
-    """And what the add-on has wrapped: the downloader only with "done"."""
+def test_the_log_names_our_classes_and_the_session(
+    crawl: Any, client: redis.Redis, name: str, mark: str
+) -> None:
+    """Classes as settings do, and what the add-on has wrapped: the downloader only with "done". The session as ``tbloom queue --json``."""
     settings = {**ADDON, "TBLOOM_MARK": mark, **COUNTED}
     result = crawl("pages", settings, ["a"])
     lines = [line for line in result["log"].splitlines() if not re.match(r"\w+:tbloom\.", line)]
@@ -129,6 +112,10 @@ def test_scrapys_log_names_our_classes_as_settings_do(crawl: Any, mark: str) -> 
     }
     if mark == "done":
         names.add("tbloom.scrapy.PageDownloader[scrapy.core.downloader.Downloader]")
+        log = "\n".join(said(result, "INFO"))
+        [session] = re.findall(r"^this crawler is session (\w+)$", log, re.MULTILINE)
+        config = TimeBloom.open(client, name).config
+        assert session in client.hgetall(config.keys.crawlers())
     assert names == {*named}
 
 
