@@ -1,4 +1,4 @@
-"""The states of a lease: the table in ``Lease`` (``tbloom/bloom/claims/session.py``), change by change."""
+"""The states of a lease: the table in ``Lease`` (``tbloom/bloom/claims/session.py``), change by change; and claims that pass on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+import redis
 
+from tbloom import History, Note, TimeBloom
+from tbloom.bloom.claims.fleet import Fleet, failed_queue_of
 from tbloom.bloom.claims.session import Session
+from tests.helpers.flows import flow_of, replies_to, until
 
 ITEM = b"an item's digest"
 
@@ -126,3 +130,33 @@ def test_a_late_answer_has_its_claims_released_unless_a_later_call_has_them() ->
     _lose(session)
     session.to_give_back(reserved.call, [ITEM])
     assert session.to_release() == {ITEM: 2}
+
+
+def test_a_repeated_take_gets_nothing_that_was_taken_again_since(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """Its page is done meanwhile, pushed again, and taken by another thread of its session."""
+    ours.take()
+    theirs.push("a", "the work")
+    take = flow_of(ours, "take")
+    call = until(client, take, "bloom/claims/take")
+    replies_to(client, call)
+    ours.commit("a")
+    digest = theirs.config.digest("a")
+    theirs.run(theirs._claims.push([digest], 7, {digest: Note("again").stored}, again=True))
+    assert ["again"] == [note.text for note in ours.take().notes]
+    with pytest.raises(StopIteration) as end:
+        take.send(replies_to(client, call))
+    assert [] == end.value.value.notes
+
+
+def test_a_dead_session_has_not_died_of_earlier_failures(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    notes = [Note(f"{'0' * 40}\n{{}}", "q"), Note(f"{'0' * 40}\n[]", "q")]
+    ours.claim_many(["failed", "in work"], notes=notes)
+    ours.note_history({"failed": History(failed_queue_of("q"), failures=1, reason="status/503")})
+    client.hset(f"{{{ours.name}}}:sessions", ours.session, "1")  # alive until 1970
+    theirs.take(0, "q")
+    fleet = Fleet(theirs, "q")
+    assert {"failed": 0, "left": 1} == {page.state: page.deaths for page in fleet.kept()}

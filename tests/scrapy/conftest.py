@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +53,36 @@ def project(url: str, name: str, tmp_path: Path, mark: str, queue: str) -> Itera
 
     with own_port:
         yield project
+
+
+@pytest.fixture(params=["done", pytest.param("done, local", marks=pytest.mark.check)])
+def done_project(request: pytest.FixtureRequest, project: Any, tmp_path: Path) -> Any:
+    """The same, with pages that are marked once they are done; in `make check` without a server, too."""
+    from tests.helpers.projects import marked  # noqa: PLC0415
+
+    return partial(project, **marked(request.param, tmp_path))
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """The site of ``shop``."""
+    from tests.helpers.folders import Flaky  # noqa: PLC0415
+    from tests.helpers.website import served  # noqa: PLC0415
+
+    with served(Flaky, asked=Counter(), is_well=False) as server:
+        yield server
+        server.is_well = True
+
+
+@pytest.fixture
+def store() -> str:
+    """The kind of filter that ``shop`` has; a test may choose "local"."""
+    return "bloom"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, url: str, name: str, server: Any, store: str) -> Any:
+    """A project in a folder, with one spider."""
+    from tests.helpers.folders import Shop  # noqa: PLC0415
+
+    return Shop(tmp_path, url, name, server, store)

@@ -54,6 +54,7 @@ def expected(urls: set[str], new: set[str], hosts_new: int = 0) -> dict[str, int
     return {key: n for key, n in stats.items() if n or not key.endswith("new")}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("way", WAYS)
 def test_crawls_count_what_sets_do(
     crawl: Any, site: str, name: str, own_counters: dict[str, Any], way: str

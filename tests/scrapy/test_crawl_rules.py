@@ -1,67 +1,84 @@
-"""CrawlSpiders whose rules change between two crawls: a page that has failed goes to the callback of its rule, or to none."""
+"""Rules of a CrawlSpider that change between two crawls: a page that has failed goes to the callback of its rule, or to none."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import json
 from typing import Any
 
 import pytest
 from scrapy import Request
-from scrapy.http import Response
-from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
-from tests.helpers.projects import LOCAL, marked, path_of
+from tbloom.scrapy.done.serialize import Unreadable, request_from_text, request_to_text
 
-BOOKS, LISTS = LinkExtractor(allow="/book"), LinkExtractor(allow="/list")
-START = b'<a href="/book">A book</a><a href="/list">More</a>'
-
-
-class Shop(CrawlSpider):
-    """Its first crawl follows the links of the start page; a later one does what is left."""
-
-    name = "shop"
-    site: str
-    number: int
-    said: list[Any]
-    rules: Sequence[Rule] = (Rule(BOOKS, "parse_book"), Rule(LISTS, "parse_list"))
-
-    async def start(self) -> AsyncIterator[Any]:
-        if self.number == 0:
-            yield Request(self.site, dont_filter=True)
-
-    def parse_book(self, response: Response) -> None:
-        self.said.append(f"book {path_of(response)}")
-
-    def parse_list(self, response: Response) -> None:
-        self.said.append(f"list {path_of(response)}")
+URL = "https://example.com/a"
 
 
-class Reordered(Shop):
-    rules = (Rule(LISTS, "parse_list"), Rule(BOOKS, "parse_book"))
+def parse_elsewhere(response: Any) -> None: ...
 
 
-class WithoutBooks(Shop):
-    rules = (Rule(LISTS, "parse_list"),)
+def spider_of(*callbacks: Any) -> Any:
+    """A CrawlSpider with a rule for each callback."""
+
+    class Rules(CrawlSpider):
+        name = "rules"
+        rules = tuple(Rule(callback=callback) for callback in callbacks)
+
+        def parse_a(self, response: Any) -> None: ...
+
+        def parse_b(self, response: Any) -> None: ...
+
+    return Rules()
 
 
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_of_a_rule_that_has_moved_goes_to_its_callback(
-    project: Any, tmp_path: Any, mark: str
+def kept_under(spider: Any, number: int) -> str:
+    return request_to_text(spider._build_request(number, LINK), spider)
+
+
+LINK: Any = type("Link", (), {"url": URL, "text": "A book"})
+TWO = (lambda _: None, lambda _: None)
+#: The callbacks of the rules when a page was kept under the rule of a number; those when it is read; the number then.
+RULES: dict[str, tuple[list[Any], int, list[Any], int | str]] = {
+    "the same": (["parse_a", "parse_b"], 1, ["parse_a", "parse_b"], 1),
+    "a rule before it": (["parse_a"], 0, ["parse_b", "parse_a"], 1),
+    "none any more": (["parse_a"], 0, ["parse_b"], "parse_a"),
+    "no rules": (["parse_a"], 0, [], "parse_a"),
+    "two with this callback": (["parse_b", "parse_a", "parse_a"], 2, ["parse_a", "parse_a"], 0),
+    "its own of two": (["parse_a", "parse_a"], 1, ["parse_a", "parse_a"], 1),
+    "one that follows only": ([None], 0, ["parse_a", None], 1),
+    "none that follows only": (["parse_b", None], 1, ["parse_b", "parse_a"], "rule"),
+    "a function": ([parse_elsewhere], 0, ["parse_a", parse_elsewhere], 1),
+    "a function that is gone": ([parse_elsewhere], 0, ["parse_a"], "parse_elsewhere"),
+    "a lambda": ([*TWO], 1, [*TWO], 1),
+    "another lambda": ([*TWO], 1, ["parse_a", *TWO], 1),  # Python does not say which one it was
+    "a lambda at another number": ([*TWO], 1, [TWO[0], "parse_a"], "lambda"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kept", "number", "read", "expected"), RULES.values(), ids=RULES)
+def test_a_page_goes_to_the_rule_with_its_callback(
+    kept: list[Any], number: int, read: list[Any], expected: int | str
 ) -> None:
-    answers = {"/": [START], "/book": [503], "/list": [503]}
-    answers = {path: [*given, 200] for path, given in answers.items()}
-    ends = project(Shop, Reordered, answers=answers, **marked(mark, tmp_path))
-    assert [[], ["book book", "list list"]] == [sorted(end.said) for end in ends]
+    text = kept_under(spider_of(*kept), number)
+    try:
+        found = request_from_text(text, spider_of(*read)).meta["rule"]
+    except Unreadable as error:
+        found = error.name
+    assert expected == found
 
 
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_without_a_rule_is_fetched_by_the_version_that_has_it(
-    project: Any, tmp_path: Any, mark: str
-) -> None:
-    """No other callback gets it meanwhile; a warning names the one that is missing."""
-    answers = {"/": [START, 200], "/book": [503, 200], "/list": [503, 200]}
-    ends = project(Shop, WithoutBooks, Shop, answers=answers, **marked(mark, tmp_path))
-    assert [[], ["list list"], ["book book"]] == [end.said for end in ends]
-    assert ["/list"] == ends[1].fetched
-    assert 1 == len(ends[1].warnings("(parse_book)"))
+@pytest.mark.parametrize("meta", [{}, {"rule": "x"}, {"rule": 1}, {"rule": -1}])
+def test_what_only_looks_like_a_rule_stays(meta: dict[str, Any]) -> None:
+    spider = spider_of("parse_a")
+    own = Request(URL, spider.parse_a, meta=meta)
+    assert meta == request_from_text(request_to_text(own, spider), spider).meta
+    if meta.get("rule") not in (1, -1):
+        own = Request(URL, spider._callback, meta=meta)
+        assert meta == request_from_text(request_to_text(own, spider), spider).meta
+
+
+@pytest.mark.parametrize("names", [1, ["parse_a"], [1, 2], [["x"], None], {"a": 1}, "ab"])
+def test_names_of_a_rule_that_others_have_written(names: Any) -> None:
+    fields = {"url": URL, "callback": "_callback", "meta": {"rule": 0}, "_rule": names}
+    with pytest.raises(Unreadable, match="not the text"):
+        request_from_text(json.dumps(fields), spider_of("parse_a"))

@@ -62,7 +62,7 @@ def test_a_redis_spider_fetches_each_page_once(
 
 
 @pytest.mark.parametrize("store", ["bloom", "local"])
-def test_a_request_may_be_kept_and_looked_for_in_fewer_slices(
+def test_requests_may_be_kept_and_looked_for_more_briefly(
     crawl: Any, tmp_path: Path, url: str, name: str, store: str
 ) -> None:
     """RedisBloom#94, #115. (Only a filter on Redis looks into fewer.)"""
@@ -148,12 +148,44 @@ def test_a_full_filter_closes_the_spider(crawl: Any, settings: dict[str, Any]) -
     assert "Traceback" not in result["log"]
 
 
+# Scrapy's stats
+
+
+@pytest.mark.parametrize("way", [*WAYS, pytest.param("add-on, scheduled", marks=pytest.mark.check)])
+def test_the_sources_spider_fetches_100_pages_and_filters_10(
+    crawl: Any, url: str, name: str, way: str
+) -> None:
+    """10 requests, then 100 that include those 10. Its stats say so, also those that are set at the end."""
+    result = crawl("ten_and_hundred", SETTINGS[way])
+    assert sorted(map(str, range(100))) == sorted(result["fetched"])
+    assert "redis.connection" not in result["log"]
+    stats = result["stats"]
+    if way == "add-on":  # it knows its own claims, and the pages that it has marked meanwhile
+        assert 10 == stats["tbloom/busy"] + stats.get("tbloom/seen", 0)
+    else:  # what is known is not asked for again
+        assert (10, 10) == (stats["tbloom/cache_hits"], stats["tbloom/seen"])
+    assert (10, None) == (stats["dupefilter/filtered"], stats.get("bloomfilter/filtered"))
+    assert 100 == stats["tbloom/new"]
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        info = seen.info()
+    window = [stats[f"tbloom/window/{what}"] for what in ("items", "bytes", "error_rate")]
+    assert [100, info.bytes, info.error_rate] == window
+
+
+@pytest.mark.parametrize("setting", [{"BLOOMFILTER_BIT": 20}, {"BLOOMFILTER_HASH_NUMBER": 6}])
+def test_a_crawl_with_scrapy_redis_bloomfilters_settings_counts_its_stat(
+    crawl: Any, setting: dict[str, int]
+) -> None:
+    stats = crawl("ten_and_hundred", {**ADDON, "TBLOOM_CAPACITY": None, **setting})["stats"]
+    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
+
+
 # Other stores
 
 BLOOM = {"TBLOOM_STORE": "bloom"}
 
 
-def test_a_setting_or_a_request_says_how_long_it_is_remembered(
+def test_settings_and_requests_say_how_long_to_remember(
     crawl: Any, client: redis.Redis, name: str
 ) -> None:
     """A day in place of an hour, or half a second (scrapy-redis#84)."""

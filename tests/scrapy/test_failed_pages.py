@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import scrapy
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest
-from scrapy.http import FormRequest, JsonRequest, Response
+from scrapy.http import Response
 from scrapy.selector import Selector
 
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import words_of
 from tests.helpers.crawl import Part
-from tests.helpers.documents import example
 from tests.helpers.projects import (
-    LOCAL,
     Project,
-    by_mark_and_queue,
-    marked,
     path_of,
-    queued,
     times,
 )
 
 STATUSES = [302, 400, 401, 403, 404, 410, 418, 429, 451, 500, 503]
 WITH_STATUS = {f"/{status}": [status] for status in STATUSES}
-MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 
 
 def names(pages: Any) -> list[str]:
@@ -51,7 +44,6 @@ class HandlesAll(Statuses):
         return super().request(path, meta={"handle_httpstatus_all": True}, **more)
 
 
-@MARKS
 @pytest.mark.parametrize(
     ("spider", "more", "done"),
     [
@@ -63,12 +55,12 @@ class HandlesAll(Statuses):
     ],
     ids=["by default", "as set", "none", "by the callback"],
 )
-def test_a_status_that_no_callback_got_is_a_failure_but_for_404_and_410(
-    project: Any, tmp_path: Path, *, mark: str, spider: Any, more: dict[str, Any], done: set[int]
+def test_a_status_without_a_callback_is_a_failure_unless_404_or_410(
+    done_project: Any, spider: Any, more: dict[str, Any], done: set[int]
 ) -> None:
     """scrapy-redis#177; a callback may have handled any status, as in link checkers (scrapy#3843)."""
     more = {**more, "REDIRECT_ENABLED": False}
-    first, second = project(spider, spider, answers=WITH_STATUS, **marked(mark, tmp_path), **more)
+    first, second = done_project(spider, spider, answers=WITH_STATUS, **more)
     assert [str(status) for status in STATUSES] == names(first.fetched)
     assert [str(status) for status in STATUSES if status not in done] == names(second.fetched)
 
@@ -87,12 +79,9 @@ class FailsAgain(Project):
         yield {"page": page}
 
 
-@MARKS
-def test_the_reason_says_that_the_cache_has_served_the_failure_again(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_failure_from_the_cache_is_named_so(done_project: Any, tmp_path: Path) -> None:
     cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path / "cache")}
-    ends = project(*[FailsAgain] * 2, answers={"/503": [503]}, **marked(mark, tmp_path), **cache)
+    ends = done_project(*[FailsAgain] * 2, answers={"/503": [503]}, **cache)
     assert [["503", "callback", "fine", "login"], []] == [names(end.fetched) for end in ends]
     first, second = (
         {stat[14:]: n for stat, n in end.stats.items() if stat.startswith("tbloom/failed/")}
@@ -145,11 +134,8 @@ class Raises(Project):
         raise LookupError("errback")
 
 
-@MARKS
-def test_an_exception_is_named_with_its_place_whatever_method_raised_it(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    [crawl] = project(Raises, answers={"/503": [503]}, **marked(mark, tmp_path))
+def test_any_methods_exception_is_named_with_its_place(done_project: Any) -> None:
+    [crawl] = done_project(Raises, answers={"/503": [503]})
     [warning] = crawl.warnings("3 pages have failed", "callback/LookupError: 3")
     found = re.findall(r"\((\w+) at tests/scrapy/test_failed_pages\.py:(\d+)\)", warning)
     lines = Path(__file__).read_text().splitlines()
@@ -185,16 +171,13 @@ class MeetsBans(Project):
     pages = ("input", "other", "request", "response")
 
 
-@MARKS
-def test_a_page_that_a_middleware_ignores_is_fetched_by_the_next_crawl(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_the_next_crawl_fetches_what_a_middleware_ignored(done_project: Any) -> None:
     """scrapy-rotating-proxies#48"""
     middlewares = {
         "DOWNLOADER_MIDDLEWARES": {Banned: 543},
         "SPIDER_MIDDLEWARES": {BansCallbacks: 543},
     }
-    crawls = project(MeetsBans, MeetsBans, MeetsBans, **marked(mark, tmp_path), **middlewares)
+    crawls = done_project(MeetsBans, MeetsBans, MeetsBans, **middlewares)
     assert {
         "input": [1, 1, 0],
         "other": [1, 0, 0],
@@ -214,14 +197,11 @@ class Refused(Project):
         yield scrapy.Request(f"{self.site}offsite".replace("127.0.0.1", "localhost"))
 
 
-@MARKS
-def test_a_page_that_robots_txt_forbids_is_done_and_so_is_one_offsite(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_pages_that_are_forbidden_or_offsite_are_done(done_project: Any) -> None:
     """The second crawl has nothing to fetch, and no page is left to it: the rules don't count."""
     rules = b"User-agent: *\nDisallow: /forbidden\n"
-    more = {**marked(mark, tmp_path), "ROBOTSTXT_OBEY": True}
-    first, second = project(Refused, Refused, answers={"/robots.txt": [rules]}, **more)
+    answers = {"/robots.txt": [rules]}
+    first, second = done_project(Refused, Refused, answers=answers, ROBOTSTXT_OBEY=True)
     assert ["allowed", "robots.txt"] == names(first.fetched)
     assert {"robots.txt"} >= {*names(second.fetched)}
     assert [] == second.warnings("have failed") == first.warnings("have failed")
@@ -231,17 +211,18 @@ def test_a_page_that_robots_txt_forbids_is_done_and_so_is_one_offsite(
 
 
 class SaysDone(Project):
-    """Pages whose callback or errback sets ``tbloom_done``: "callback-", "errback-" and what it sets."""
+    """Pages whose callback or errback sets ``tbloom_done``: "callback-", "errback-" and what it sets. A callback "raises" then."""
 
-    pages = tuple(
-        f"{by}-{says}" for by in ("callback", "errback") for says in ("", "True", "False")
-    )
+    kinds = ("callback", "errback", "raises")
+    pages = tuple(f"{by}-{says}" for by in kinds for says in ("", "True", "False"))
 
     def request(self, path: str, **more: Any) -> scrapy.Request:
         return super().request(path, errback=self.failed, **more)
 
     def parse(self, response: Response) -> Any:
         self.say(response.request)
+        if path_of(response).startswith("raises"):
+            raise ValueError
         yield {"page": path_of(response)}
 
     def failed(self, failure: Any) -> Any:
@@ -254,14 +235,13 @@ class SaysDone(Project):
             request.meta["tbloom_done"] = says == "True"
 
 
-@MARKS
 @pytest.mark.parametrize("status", [503, 403, None], ids=["503", "403", "connection cut"])
-def test_an_errback_that_ends_has_not_rescued_the_page_but_tbloom_done_does(
-    project: Any, tmp_path: Path, mark: str, status: int | None
+def test_an_errback_rescues_no_page_but_tbloom_done_does(
+    done_project: Any, status: int | None
 ) -> None:
-    """scrapy-redis#302: a callback asks for another try of its page."""
+    """scrapy-redis#302: a callback asks for another try of its page. It overrules an exception, too."""
     answers = {f"/errback-{says}": [status] for says in ("", "True", "False")}
-    crawls = project(SaysDone, SaysDone, answers=answers, **marked(mark, tmp_path))
+    crawls = done_project(SaysDone, SaysDone, answers=answers)
     assert {
         "callback-": [1, 0],
         "callback-False": [1, 1],
@@ -269,23 +249,11 @@ def test_an_errback_that_ends_has_not_rescued_the_page_but_tbloom_done_does(
         "errback-": [1, 1],
         "errback-False": [1, 1],
         "errback-True": [1, 0],
+        "raises-": [1, 1],
+        "raises-False": [1, 1],
+        "raises-True": [1, 0],
     } == times(crawls)
     assert 6 == len(crawls[0].items)
-
-
-class SaysAndRaises(Project):
-    pages = ("callback-True", "callback-")
-
-    def parse(self, response: Response) -> Any:
-        if path_of(response).endswith("True"):
-            response.meta["tbloom_done"] = True
-        raise ValueError
-
-
-@MARKS
-def test_tbloom_done_overrules_an_exception(project: Any, tmp_path: Path, mark: str) -> None:
-    crawls = project(SaysAndRaises, SaysAndRaises, **marked(mark, tmp_path))
-    assert {"callback-": [1, 1], "callback-True": [1, 0]} == times(crawls)
 
 
 # Dead pages
@@ -308,14 +276,11 @@ class LinksAlways(LinksAtFirst):
         yield from map(self.request, self.pages)
 
 
-@MARKS
 @pytest.mark.parametrize("spider", [LinksAtFirst, LinksAlways])
-def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
-    project: Any, tmp_path: Path, mark: str, spider: Any
-) -> None:
+def test_a_dead_page_is_tried_by_three_crawls_in_a_row(done_project: Any, spider: Any) -> None:
     """Then one line names it. A later link makes it new."""
     answers = {"/dead": [503], "/gone": [None]}
-    crawls = project(*[spider] * 5, answers=answers, **marked(mark, tmp_path))
+    crawls = done_project(*[spider] * 5, answers=answers)
     again = [0, 0] if spider is LinksAtFirst else [1, 1]
     expected = {"dead": [1, 1, 1, *again], "gone": [1, 1, 1, *again], "good": [1, 0, 0, 0, 0]}
     assert {**expected, "start": [1] * 5} == times(crawls)
@@ -340,12 +305,9 @@ class EndsByAnError(Project):
         raise ValueError(response.url)
 
 
-@MARKS
-def test_a_page_is_not_given_up_by_a_crawl_that_ends_by_an_error(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_crawl_that_ends_by_an_error_gives_nothing_up(done_project: Any) -> None:
     """Which changes no claims: the next crawl takes it."""
-    crawls = project(*[EndsByAnError] * 5, **marked(mark, tmp_path))
+    crawls = done_project(*[EndsByAnError] * 5)
     assert "tbloom_error" == crawls[2].reason
     assert {"a": [1, 1, 1, 1, 1]} == times(crawls)
     counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("failed", "given_up")]
@@ -366,16 +328,15 @@ class GoesVia(Part):
         spider.said.append((request.meta["via"], request.headers["X-Via"].decode()))
 
 
-@MARKS
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_page_that_is_taken_over_has_nothing_from_the_middlewares_of_the_crawl_before(
-    project: Any, tmp_path: Path, mark: str, retries: int
+def test_a_page_is_taken_over_without_what_middlewares_put_in(
+    done_project: Any, retries: int
 ) -> None:
     """A dead proxy would stay with it for ever."""
-    more = {**marked(mark, tmp_path), "DOWNLOADER_MIDDLEWARES": {GoesVia: 50}}
-    more |= {"RETRY_ENABLED": bool(retries), "RETRY_TIMES": retries}
+    more = {"DOWNLOADER_MIDDLEWARES": {GoesVia: 50}, "RETRY_TIMES": retries}
+    more |= {"RETRY_ENABLED": bool(retries)}
     answers = {"/a": [503, *[503] * retries, 200]}
-    crawls = project(FailsInBetween, FailsInBetween, answers=answers, **more)
+    crawls = done_project(FailsInBetween, FailsInBetween, answers=answers, **more)
     assert [[(0, "0")] * (1 + retries), [(1, "1")]] == [crawl.said for crawl in crawls]
 
 
@@ -400,13 +361,10 @@ class FillsItWithWhatCanNotBeWritten(FillsItsItem):
     more = Selector(text="<a>")
 
 
-@MARKS
 @pytest.mark.parametrize("spider", [FillsItsItem, FillsItWithWhatCanNotBeWritten])
-def test_a_failed_page_is_taken_over_as_it_was_linked(
-    project: Any, tmp_path: Path, mark: str, spider: Any
-) -> None:
+def test_a_failed_page_is_taken_over_as_it_was_linked(done_project: Any, spider: Any) -> None:
     """Without what its callback has put into the item; and it fails three times, whatever that is."""
-    crawls = project(*[spider] * 5, **marked(mark, tmp_path))
+    crawls = done_project(*[spider] * 5)
     assert {"a": [1, 1, 1, 0, 0]} == times(crawls)
     assert [[1], [1], [1], [], []] == [crawl.said for crawl in crawls]
 
@@ -423,14 +381,10 @@ class CopiesMeta(Project):
             yield self.request("b", meta=response.meta)
 
 
-@MARKS
-def test_a_page_that_is_taken_over_is_retried_from_the_beginning(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
+def test_a_page_taken_over_is_retried_from_the_beginning(done_project: Any) -> None:
     """Its link has the count of another page's retries."""
-    more = {**marked(mark, tmp_path), "RETRY_ENABLED": True, "RETRY_TIMES": 2}
-    answers = {"/a": [503, 503, 200], "/b": [503]}
-    crawls = project(CopiesMeta, CopiesMeta, answers=answers, **more)
+    answers, more = {"/a": [503, 503, 200], "/b": [503]}, {"RETRY_ENABLED": True, "RETRY_TIMES": 2}
+    crawls = done_project(CopiesMeta, CopiesMeta, answers=answers, **more)
     assert {"a": [3, 0], "b": [1, 3]} == times(crawls)
 
 
@@ -465,12 +419,11 @@ class Stays(Impatient):
                 yield request
 
 
-@MARKS
-def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
-    project: Any, tmp_path: Path, mark: str
+def test_an_endless_crawl_tries_failed_pages_again_after_a_pause(
+    done_project: Any,
 ) -> None:
     """When it is linked again; a done page is not."""
-    [crawl] = project(Stays, answers={"/a": [503]}, **marked(mark, tmp_path))
+    [crawl] = done_project(Stays, answers={"/a": [503]})
     counted = times([crawl])
     assert [1] == counted["b"]
     assert counted["a"][0] >= 4
@@ -481,17 +434,24 @@ def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
 
 
 class LinksToASlowPage(Impatient):
-    """Links to a page once it has failed, and again and again while its callback runs."""
+    """Links to a page once it has failed, and again and again while its callback runs. A redirect leads to another one."""
 
-    pages = ("a",)
+    pages = ("a", "list", "to")
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        meta = {"tbloom_within": 1} if path == "list" else {}
+        return super().request(path, meta=meta, **more)
 
     async def start(self) -> AsyncIterator[Any]:
         async for request in super().start():
             yield request
-        while not self.crawler.stats.get_value("tbloom/failed"):  # noqa: ASYNC110 - a stat
+        while self.crawler.stats.get_value("tbloom/failed", 0) < 3:  # noqa: ASYNC110 - a stat
             await asyncio.sleep(0.01)
-        for _ in range(20):
-            yield self.request("a")
+        for _ in range(200):
+            if len(self.items) == 3:
+                break
+            for page in ("a", "list", "target"):
+                yield self.request(page)
             await asyncio.sleep(0.05)
 
     async def parse(self, response: Response) -> AsyncIterator[Any]:
@@ -499,16 +459,12 @@ class LinksToASlowPage(Impatient):
         yield {"page": path_of(response)}
 
 
-@MARKS
-def test_a_failed_page_that_is_in_work_again_is_not_fetched_by_further_links(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """Though its pause is over. Then it is done."""
-    answers = {"/a": [503, 200]}
-    crawls = project(LinksToASlowPage, FailsInBetween, answers=answers, **marked(mark, tmp_path))
-    assert [2, 0] == times(crawls)["a"]
-    assert [{"page": "a"}] == crawls[0].items
-    assert [] == crawls[0].warnings("have failed")
+def test_a_failed_page_is_fetched_once_by_later_links(done_project: Any) -> None:
+    """Though its pause is over. Then it is done; so are a list and the target of a redirect, which a link finds free."""
+    answers = {"/to": ["/target"], **{f"/{page}": [503, 200] for page in ("a", "list", "target")}}
+    first, second = done_project(LinksToASlowPage, FailsInBetween, answers=answers)
+    assert {"a": [2, 0], "list": [2, 0], "target": [2, 0], "to": [1, 1]} == times([first, second])
+    assert ["a", "list", "target"] == sorted(item["page"] for item in first.items)
 
 
 class LinksWhenIdle(Impatient):
@@ -533,106 +489,12 @@ class LinksWhenIdle(Impatient):
         yield {"page": path_of(response)}
 
 
-@MARKS
 @pytest.mark.parametrize("failures", [pytest.param(1, marks=pytest.mark.check), 3])
-def test_a_page_that_fails_in_the_third_crawl_is_fetched_again_after_a_pause(
-    project: Any, tmp_path: Path, mark: str, failures: int
-) -> None:
+def test_a_third_failure_is_fetched_again_after_a_pause(done_project: Any, failures: int) -> None:
     """Once for all links, whether its claim was dropped or is the crawl's."""
-    more = marked(mark, tmp_path)
     spiders = [*[FailsInBetween] * (failures - 1), LinksWhenIdle, FailsInBetween]
-    crawls = project(*spiders, answers={"/a": [*[503] * failures, 200]}, **more)
+    crawls = done_project(*spiders, answers={"/a": [*[503] * failures, 200]})
     assert [*[1] * (failures - 1), 2, 0] == times(crawls)["a"]
-
-
-# Requests that can't be serialised
-
-
-class Plain:
-    """A class without a constructor for it in a request's text."""
-
-    def __init__(self, first: Any, second: Any) -> None:
-        self.pair = first, second
-
-
-class CanNotBeWritten(Project):
-    """Requests with what no queue but that in memory takes."""
-
-    kinds = ("lambda", "partial", "object", "Selector", "generator", "client")
-    pages = tuple(f"{kind}-{end}" for kind in kinds for end in ("good", "503", "raises"))
-
-    def request(self, path: str, **more: Any) -> scrapy.Request:
-        kind = path.partition("-")[0]
-        callbacks: dict[str, Callable[..., Any]] = {
-            "lambda": lambda response: [*self.parse(response)],
-            "partial": partial(self.parse, known=Plain(1, 2)),
-        }
-        known = {
-            "object": Plain(1, 2),
-            "Selector": Selector(text="<a>"),
-            "generator": (number for number in range(3)),
-            "client": asyncio,
-        }
-        more["callback"] = callbacks.get(kind)
-        if kind in known:
-            more["meta"] = {"known": known[kind]}
-        return super().request(path, **more)
-
-    def parse(self, response: Response, known: Any = None) -> Any:  # noqa: ARG002
-        yield {"page": path_of(response)}
-        if path_of(response).endswith("raises") and not self.number:
-            raise ValueError
-
-
-@by_mark_and_queue(["done", "done, local"], ["memory", "JOBDIR"])
-def test_a_request_that_can_not_be_serialised_and_fails_is_fetched_by_the_next_crawl(
-    project: Any, tmp_path: Path, mark: str, queue: str
-) -> None:
-    """scrapy-redis#68, #138, #178; the next crawl that links to it. One that is done is not. The log names the first one."""
-    answers = {f"/{kind}-503": [503, 200] for kind in CanNotBeWritten.kinds}
-    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
-    crawls = project(*[CanNotBeWritten] * 3, answers=answers, **settings)
-    assert {
-        page: [1, 0 if page.endswith("good") else 1, 0] for page in CanNotBeWritten.pages
-    } == times(crawls)
-    assert len(CanNotBeWritten.pages) == crawls[0].stats["tbloom/unserializable"]
-    assert 1 == len(crawls[0].warnings("can't be serialised: "))
-
-
-# Requests that can: what the documents promise
-
-
-class Forms(Project):
-    """The requests are noted with their bodies; and an item over several pages goes on where it was."""
-
-    def links(self) -> Iterator[Any]:
-        if self.number:
-            return
-        yield FormRequest(f"{self.site}form", formdata={"q": "a b"})
-        yield JsonRequest(f"{self.site}json", data={"q": [1]})
-        yield self.request("item-1", callback=self.parse_first)
-
-    def parse_first(self, response: Response) -> Any:
-        item = {"first": path_of(response)}
-        yield self.request("item-2", callback=self.parse_second, cb_kwargs={"item": item})
-
-    def parse_second(self, response: Response, item: dict[str, Any]) -> Any:
-        yield {**item, "second": path_of(response)}
-
-
-@MARKS
-def test_forms_and_items_over_several_pages_are_taken_over_as_they_were(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """By a crawl without a link to them."""
-    paths = ["/form q=a+b", '/json {"q": [1]}', "/item-2"]
-    crawls = project(
-        *[Forms] * 3, answers={path: [503, 200] for path in paths}, **marked(mark, tmp_path)
-    )
-    assert sorted([*paths, "/item-1"]) == sorted(crawls[0].fetched)
-    assert sorted(paths) == sorted(crawls[1].fetched)
-    assert [] == crawls[2].fetched
-    assert {"first": "item-1", "second": "item-2"} in crawls[1].items
 
 
 # A callback whose output has collections in it
@@ -678,10 +540,12 @@ class Passes(Part):
         return item
 
 
-@MARKS
-@pytest.mark.parametrize("stores", ["nothing", "pipeline", "feed"])
+@pytest.mark.parametrize(
+    "stores",
+    [*(pytest.param(each, marks=pytest.mark.check) for each in ("nothing", "pipeline")), "feed"],
+)
 def test_a_page_whose_callback_yields_a_collection_has_failed(
-    project: Any, tmp_path: Path, mark: str, stores: str
+    done_project: Any, tmp_path: Path, stores: str
 ) -> None:
     """phpBB-forum-scraper#5, scrapy#7119: Scrapy takes it for one item, and a feed at most says so."""
     more: dict[str, Any] = {
@@ -689,7 +553,7 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
         "pipeline": {"ITEM_PIPELINES": {Passes: 1}},
         "feed": {"FEEDS": {str(tmp_path / "feed"): {"format": "jsonlines"}}},
     }[stores]
-    first, second = project(*[YieldsCollections] * 2, **marked(mark, tmp_path), **more)
+    first, second = done_project(*[YieldsCollections] * 2, **more)
     assert names(YieldsCollections.pages) == names(first.fetched)
     failed = ["coroutine", "generator", "items", "requests", "returned", "tuple"]
     links = ["generator-link", "requests-link", "tuple-link"]
@@ -705,79 +569,3 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
     }
     [warning] = first.warnings("which Scrapy takes for one item")
     assert "Use yield from" in warning
-
-
-# The documents' examples
-
-
-class GivesUp(Project):
-    """Its callback is that of the page on Scrapy; a title comes with the third answer only."""
-
-    pages = ("a",)
-    parse = example("scrapy.md", "get_retry_request", __name__)["parse"]
-
-
-@MARKS
-def test_a_page_whose_callback_gives_up_is_fetched_by_the_next_crawl(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """scrapy#4902: get_retry_request returns None then, as a callback does that is done."""
-    answers = {"/a": [200, 200, b"<h1>A</h1>"]}
-    more = {**marked(mark, tmp_path), "RETRY_TIMES": 1}
-    ends = project(*[GivesUp] * 3, answers=answers, **more)
-    assert [["/a"] * 2, ["/a"], []] == [end.fetched for end in ends]
-    assert 1 == ends[0].stats["tbloom/failed/tbloom_done"]
-    assert [[], [{"title": "A"}], []] == [end.items for end in ends]
-
-
-class ManyPages(Project):
-    pages = tuple(map(str, range(120)))
-
-
-HostLimit: Any = example("recipes.md", "class HostLimit", __name__)["HostLimit"]
-
-
-class GoesOn(HostLimit):
-    """Without the recipe's line of ``tbloom_done``."""
-
-    def process_request(self, request: Any) -> None:
-        try:
-            super().process_request(request)
-        except IgnoreRequest:
-            del request.meta["tbloom_done"]
-            raise
-
-
-@MARKS
-@pytest.mark.parametrize(("limit", "later"), [(HostLimit, 0), (GoesOn, 20)])
-def test_at_most_so_many_pages_of_a_host_are_fetched(
-    project: Any, tmp_path: Path, mark: str, limit: Any, later: int
-) -> None:
-    """scrapy#1553, scrapy-cluster#103, katana#1611: the others are done, or left to the next crawl."""
-    more = {**marked(mark, tmp_path), "DOWNLOADER_MIDDLEWARES": {limit: 50}}
-    first, second = project(ManyPages, ManyPages, **more)
-    assert [100, later] == [len(end.fetched) for end in (first, second)]
-    assert len({*first.fetched, *second.fetched}) == 100 + later
-
-
-HeedsRobotsTxt = example("recipes.md", "RobotsTxtMiddleware)", __name__)["HeedsRobotsTxt"]
-
-
-class Forbidden(Project):
-    pages = tuple(map(str, range(30)))
-
-
-@MARKS
-def test_no_page_is_fetched_that_robots_txt_forbids(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    """scrapy#2014: nor with requests that wait for it together. They are done."""
-    own = {
-        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-        HeedsRobotsTxt: 100,
-    }
-    answers = {"/robots.txt": [b"User-agent: *\nDisallow: /\n"]}
-    more = {**marked(mark, tmp_path), "ROBOTSTXT_OBEY": True, "DOWNLOADER_MIDDLEWARES": own}
-    [end] = project(Forbidden, answers=answers, **more)
-    assert ["/robots.txt"] == end.fetched
-    assert 30 == end.stats["robotstxt/forbidden"] == end.stats["tbloom/done"]

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from scrapy.http import Response
 
 from tbloom.bloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.keptpages import view_of
-from tests.helpers.projects import LOCAL, Project, marked, times
+from tests.helpers.projects import Project, times
 from tests.helpers.schedulers import DONE
 
-MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = "abcde"
+
+
+class New(Project):
+    """The callback has another name than in an older version of the spider."""
+
+    name = "shop"
+
+    def links(self) -> Iterator[Any]:
+        for page in PAGES:
+            yield self.request(page, callback=self.parse_item)
+
+    def parse_item(self, response: Response) -> Any:
+        return self.parse(response)
 
 
 class Old(Project):
@@ -32,38 +42,19 @@ class Old(Project):
         raise KeyError(response.url)
 
 
-class New(Project):
-    """The callback has another name."""
-
-    name = "shop"
-
-    def links(self) -> Iterator[Any]:
-        for page in PAGES:
-            yield self.request(page, callback=self.parse_item)
-
-    def parse_item(self, response: Response) -> Any:
-        return self.parse(response)
-
-
 class NewWithoutLinks(New):
     pages = ("z",)
-
-    def links(self) -> Iterator[Any]:
-        yield from map(self.request, self.pages)
+    links = Project.links
 
 
 class AsOnce(NewWithoutLinks):
     """It still has the old callback."""
 
-    def parse_article(self, response: Response) -> Any:
-        return self.parse(response)
+    parse_article = New.parse_item
 
 
-@MARKS
-def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    old, new, last = project(Old, New, New, **marked(mark, tmp_path))
+def test_a_link_frees_the_pages_of_a_renamed_callback(done_project: Any) -> None:
+    old, new, last = done_project(Old, New, New)
     assert ["abcde", "abcde", ""] == [old.pages, new.pages, last.pages]
     assert 5 == new.stats["tbloom/done"]
     [warning] = new.warnings("parse_article")
@@ -73,18 +64,13 @@ def test_a_link_frees_the_pages_of_a_callback_that_was_renamed(
     assert [] == last.warnings("kept")
 
 
-@MARKS
-def test_without_a_link_another_version_of_the_spider_takes_them(
-    project: Any, tmp_path: Path, mark: str
-) -> None:
-    old, new, then = project(Old, NewWithoutLinks, AsOnce, **marked(mark, tmp_path))
+def test_without_a_link_another_version_of_the_spider_takes_them(done_project: Any) -> None:
+    old, new, then = done_project(Old, NewWithoutLinks, AsOnce)
     assert ["abcde", "z", "abcde"] == [old.pages, new.pages, then.pages]
     assert 5 == then.stats["tbloom/done"]
 
 
-def test_without_a_link_they_can_be_seen_until_they_are_given_up(
-    project: Any, open_fleet: Any
-) -> None:
+def test_without_a_link_they_are_shown_until_given_up(project: Any, open_fleet: Any) -> None:
     fleet = open_fleet("shop")
     expected = [
         (FAILED, "callback/KeyError", 1),
@@ -99,7 +85,7 @@ def test_without_a_link_they_can_be_seen_until_they_are_given_up(
     assert [] == crawl.warnings("parse_article")
 
 
-def test_a_damaged_note_is_listed_and_a_link_frees_its_page(project: Any, open_fleet: Any) -> None:
+def test_a_damaged_note_is_listed_until_a_link_comes(project: Any, open_fleet: Any) -> None:
     """As one whose callback is gone."""
     project(Old, **DONE)
     fleet, claims = open_fleet("shop"), open_fleet("shop")._store.config.keys.claims(0)
@@ -140,7 +126,7 @@ class Retries(New):
         yield from self.parse(response)
 
 
-def test_a_crawl_takes_a_page_again_that_failed_in_it_and_is_retried(
+def test_a_crawl_takes_a_page_again_that_is_retried_meanwhile(
     project: Any, open_fleet: Any
 ) -> None:
     """flower#17: of a running fleet."""
@@ -192,7 +178,7 @@ def test_pages_are_a_projects(project: Any, open_fleet: Any) -> None:
     assert "a" == again.pages
 
 
-def test_a_filter_that_two_projects_share_by_chance_is_named_once(project: Any, name: str) -> None:
+def test_a_filter_shared_by_chance_is_named_once(project: Any, name: str) -> None:
     """Its name is that of both spiders."""
     key = {"TBLOOM_KEY": None, "TBLOOM_KEY_PREFIX": f"{name}:"}
     [first] = project(Dead, **DONE, **key, BOT_NAME="ours")

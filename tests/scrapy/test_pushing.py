@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import time
 import zlib
 from collections import Counter
@@ -30,6 +29,7 @@ from tbloom.bloom.claims.fleet import Fleet
 from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, tbloom_in
 from tests.helpers.crawl import LooksRarely
+from tests.helpers.folders import Folder
 from tests.helpers.forked import Forked
 from tests.helpers.keptpages import view_of, waiting
 from tests.helpers.localredis import LocalRedis
@@ -49,55 +49,41 @@ UNREACHABLE = "redis://127.0.0.1:1/0"
 FINGERPRINTERS = "tests.helpers.fingerprinters"
 
 
-class Project:
+class Project(Folder):
     """A project, its filter, and crawls of its spider."""
 
-    def __init__(self, folder: Path, url: str, name: str, site: str) -> None:
-        self.folder, self.site = folder, site
+    def __init__(self, path: Path, url: str, name: str, site: str) -> None:
+        self.site, self.crawls = site, list[Forked]()
         own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 10_000}
-        self.settings: dict[str, Any] = {**DONE, **own, "TBLOOM_ERROR_RATE": 1e-9}
-        self.crawls: list[Forked] = []
-        (folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
-        (folder / "spiders.py").write_text(SPIDERS)
-        self.write()
+        super().__init__(path, SPIDERS, **DONE, **own, TBLOOM_ERROR_RATE=1e-9)
         self.seen = TimeBloom.from_url(url, name, capacity=10_000, error_rate=1e-9)
 
     @property
     def fleet(self) -> Fleet:
         return Fleet(self.seen, "fed")
 
-    def write(self, **more: Any) -> None:
-        settings = {"SPIDER_MODULES": ["spiders"], **self.settings, **more}
-        lines = [f"{key} = {value!r}" for key, value in settings.items()]
-        (self.folder / "settings.py").write_text("\n".join(lines))
-
-    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return tbloom_in(self.folder, *words, stdin=stdin)
-
     def push(self, *lines: str | dict[str, Any], words: tuple[str, ...] = ()) -> tuple[int, int]:
         """Pushes lines in a file; how many were read, and how many were new."""
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-        (self.folder / "urls").write_text("\n".join(texts))
-        done = self.run("push", "fed", "urls", "--json", *words)
-        assert (0, "") == (done.returncode, done.stderr)
-        said = json.loads(done.stdout)
+        (self.path / "urls").write_text("\n".join(texts))
+        said = json.loads(self.said("push", "fed", "urls", "--json", *words))
         assert said["lines"] == sum(said.values()) - said["lines"]
         return said["lines"], said["new"]
 
-    def shown(self, *words: str) -> dict[str, Any]:
-        """The pages and the crawlers of the spider, as ``tbloom queue`` shows them."""
-        done = self.run("queue", "fed", "--json", *words)
-        assert (0, "") == (done.returncode, done.stderr)
-        [queue] = json.loads(done.stdout)["queues"]
-        return {**queue["pages"], "crawlers": queue["crawlers"]}
-
     def start(self, **settings: Any) -> None:
-        file = self.folder / f"fetched-{len(self.crawls)}"
-        own = {**self.settings, "TBLOOM_WHEN_IDLE": "wait", **settings}
+        file = self.path / f"fetched-{len(self.crawls)}"
+        own = {**self.settings, "SPIDER_MODULES": [], "TBLOOM_WHEN_IDLE": "wait", **settings}
         self.crawls.append(crawls.start("fed", self.site, own, fetched_file=str(file)))
 
+    def crawl(self, **settings: Any) -> dict[str, Any]:
+        """A crawl that ends once nothing is left."""
+        self.start(TBLOOM_WHEN_IDLE="end", **settings)
+        end: dict[str, Any] = self.crawls.pop().result()
+        assert "finished" == end["finish_reason"]
+        return end
+
     def fetched(self) -> list[dict[str, Any]]:
-        texts = [file.read_text(encoding="utf-8") for file in self.folder.glob("fetched-*")]
+        texts = [file.read_text(encoding="utf-8") for file in self.path.glob("fetched-*")]
         # (A line may be half there.)
         return [json.loads(line) for text in texts for line in text.split("\n")[:-1]]
 
@@ -145,7 +131,7 @@ def test_a_waiting_fleet_fetches_each_pushed_page_once(project: Project, site: s
     assert 2 == project.fleet.look().pages.left
 
 
-def test_a_crawler_that_waits_takes_what_is_pushed_after_an_outage(
+def test_a_waiting_crawler_takes_what_is_pushed_after_an_outage(
     tmp_path: Path, name: str, site: str
 ) -> None:
     """bullmq#2466: a worker that Redis was away from processes no job that is added later."""
@@ -177,7 +163,7 @@ class SlowPage(Page):
         super().answer(*given, **head)
 
 
-def test_pushed_pages_are_taken_while_a_slow_one_is_in_work(project: Project) -> None:
+def test_pushed_pages_are_taken_beside_a_slow_one(project: Project) -> None:
     """scrapy-redis#15: a crawler does not wait until it is idle. It takes 100 pages at once, here three times."""
     with served(SlowPage, asked=Counter()) as server:
         project.site = f"{server.url}/"
@@ -190,9 +176,7 @@ def test_pushed_pages_are_taken_while_a_slow_one_is_in_work(project: Project) ->
         assert "slow" in [page["path"] for page in project.fetched()[-16:]]
 
 
-def test_what_a_stopped_crawler_has_taken_is_fetched_by_the_others(
-    project: Project, site: str
-) -> None:
+def test_others_fetch_what_a_stopped_crawler_has_taken(project: Project, site: str) -> None:
     """rq#1461: a worker that gets a signal does not take its jobs with it."""
     for _ in range(2):
         project.start(CONCURRENT_REQUESTS=2, DOWNLOAD_DELAY=0.01)
@@ -223,19 +207,12 @@ def test_a_line_may_be_a_request(project: Project, site: str) -> None:
     within = {"url": f"{site}list", "meta": {"tbloom_within": 1}}
     assert (4, 3) == project.push(book, f"{site}plain", within, {**book, "priority": 6})
     assert (1, 0) == project.push(within)
-    project.start(TBLOOM_WHEN_IDLE="end", DEFAULT_REQUEST_HEADERS={}, USER_AGENT="theirs")
-    assert "finished" == project.crawls.pop().result()["finish_reason"]
+    project.crawl(DEFAULT_REQUEST_HEADERS={}, USER_AGENT="theirs")
     found = {page.pop("path"): page for page in project.fetched()}
     same = {name: given[name] for name in ("callback", "priority", "method", "body")}
     own = {"book": {"title": "Emma", "tags": ["a", "b"]}, "shelf": 7, "agent": "mine"}
     assert {**same, **own} == found.pop("book")
-    plain: dict[str, Any] = {
-        "callback": "parse",
-        "book": None,
-        "priority": 0,
-        "method": "GET",
-        "body": "",
-    }
+    plain = {"callback": "parse", "book": None, "priority": 0, "method": "GET", "body": ""}
     plain |= {"agent": "theirs"}
     assert {"plain": plain, "list": plain} == found
 
@@ -244,8 +221,7 @@ def test_a_line_may_name_a_version(project: Project, site: str) -> None:
     """What was fetched in a version is not new without one."""
     first, second = ({"url": f"{site}a", "meta": {"tbloom_version": n}} for n in (1, 2))
     assert (2, 1) == project.push(first, first)
-    project.start(TBLOOM_WHEN_IDLE="end")
-    assert "finished" == project.crawls.pop().result()["finish_reason"]
+    project.crawl()
     assert (3, 1) == project.push(first, f"{site}a", second)
 
 
@@ -255,9 +231,8 @@ def test_only_crawls_with_the_same_arguments_take_what_is_pushed(
     assert (1, 1) == project.push(f"{site}german", words=("-a", "country=de"))
     assert (2, 1) == project.push(f"{site}any", f"{site}german")
     others = [], ["-a", "country=de"], ["-a", "country=fr"]
-    assert [1, 1, 0] == [project.shown(*words)["left"] for words in others]
-    project.start(TBLOOM_WHEN_IDLE="end")
-    project.crawls.pop().result()
+    assert [1, 1, 0] == [project.queue_of("fed", *words)["left"] for words in others]
+    project.crawl()
     assert ["any"] == [page["path"] for page in project.fetched()]
 
 
@@ -265,13 +240,11 @@ def test_standard_input_is_read_and_the_queue_is_shown(project: Project, site: s
     done = project.run("push", "fed", stdin=f"\ufeff{site}a\r\n\r\n  {site}b \n{site}a")
     said = "3 lines: 2 new; not new: 1 repeated\n"
     assert (0, said, "") == (done.returncode, done.stdout, done.stderr)
-    done = project.run("queue", "fed")
-    assert (0, "") == (done.returncode, done.stderr)
-    [title, _, _, row] = done.stdout.splitlines()
+    [title, _, _, row] = project.said("queue", "fed").splitlines()
     assert title.startswith(f"fed at '{project.seen.name}', 127.0.0.1:")
     assert "left        2  for the next crawler that has nothing to fetch" == row
     zero = dict.fromkeys(["claimed", "suspects", "orphaned", "failed", "held", "given_up"], 0)
-    assert {"left": 2, **zero, "crawlers": []} == project.shown()
+    assert {"left": 2, **zero, "crawlers": []} == project.queue_of("fed")
 
 
 def test_the_queue_shows_how_many_pages_each_crawler_has(
@@ -282,24 +255,12 @@ def test_the_queue_shows_how_many_pages_each_crawler_has(
     with TimeBloom.from_url(url, project.seen.name, capacity=10_000, error_rate=1e-9) as other:
         other.take(1, "fed")
         session = other.session
-        waits, works = sorted(project.shown()["crawlers"], key=itemgetter("state"))
-        done = project.run("queue", "fed")
+        waits, works = sorted(project.queue_of("fed")["crawlers"], key=itemgetter("state"))
+        said = project.said("queue", "fed")
     assert (works["session"], "works") == (project.seen.session, works["state"])
     assert (session, "waits") == (waits["session"], waits["state"])
     # By its session, until it has told where it runs.
-    assert re.search(rf"({session}|:{os.getpid()}) +waits", done.stdout)
-
-
-def test_a_pushed_page_that_has_failed_is_left_to_the_next_crawl(
-    project: Project, site: str
-) -> None:
-    """And is not new."""
-    assert (1, 1) == project.push(f"{site}status/500")
-    project.start(TBLOOM_WHEN_IDLE="end")
-    project.crawls.pop().result()
-    counts = project.shown()
-    assert (0, 1) == (counts["left"], counts["failed"])
-    assert (1, 0) == project.push(f"{site}status/500")
+    assert re.search(rf"({session}|:{os.getpid()}) +waits", said)
 
 
 #: Lines of which none is a URL or a request, with what is said of each.
@@ -329,8 +290,6 @@ WRONG = [
     ('{"url": "SITE", "meta": {"tbloom_version": 1.5}}', ["meta['tbloom_version'] of <GET", "got 1.5"]),
     ('"SITEx"', ["begins with no scheme", "SITEx"]),
     ("'SITEx'", ["begins with no scheme"]),
-    ("<SITEx>", ["begins with no scheme"]),
-    ('["SITEx"]', ["begins with no scheme"]),
     ("1,SITEx", ["begins with no scheme"]),
     ('SITEx,"A title"', ["""'"' is in no URL: %22 may be"""]),
     ("SITEx A title", ["' ' is in no URL: %20 may be"]),
@@ -347,7 +306,7 @@ def test_each_wrong_line_is_named_and_nothing_is_pushed(project: Project, site: 
     good, wrong = [f"{site}a", "", f"{site}my%20file,b;c=%22"], [line for line, _ in WRONG]
     for start in range(0, len(wrong), 20):
         lines = [line.replace("SITE", site) for line in [*wrong[start:], *wrong[:start]]]
-        (project.folder / "urls").write_text("\n".join([*good, *lines]))
+        (project.path / "urls").write_text("\n".join([*good, *lines]))
         done = project.run("push", "fed", "urls")
         assert (2, "") == (done.returncode, done.stdout)
         *named, more, last = done.stderr.splitlines()
@@ -372,11 +331,9 @@ def test_the_lines_that_are_not_wrong_can_be_pushed(project: Project, site: str)
     assert ["tbloom: line 1201:"] == [line[:18] for line in done.stderr.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "data", [gzip.compress(b"https://a.de/1"), "https://a.de/1".encode("utf-16")]
-)
+@pytest.mark.parametrize("data", [gzip.compress(b"http://a/"), "http://a/".encode("utf-16")])
 def test_a_file_that_is_no_text_is_named(project: Project, data: bytes) -> None:
-    (project.folder / "urls").write_bytes(data)
+    (project.path / "urls").write_bytes(data)
     for words in [], ["--skip-wrong"]:
         refused(project.run("push", "fed", "urls", *words), "urls: expected lines of text in UTF-8")
 
@@ -389,8 +346,8 @@ def test_a_file_that_is_no_text_is_named(project: Project, data: bytes) -> None:
         ({"TBLOOM_KEY": "a-%(timestamp)s"}, ["TBLOOM_KEY: expected the key of a filter that"]),
         ({"TBLOOM_SLICES": 3}, ["TBLOOM_SLICES is 3, the stored filter has 7"]),
         ({"REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}, ["REDIS_URL is redis://127.0.0.1:1/0: "]),
-        ({"SPIDER_MODULES": ["gone"]}, ["a spider can't be imported: ModuleNotFoundError"]),
-        ({"REQUEST_FINGERPRINTER_CLASS": f"{FINGERPRINTERS}.Refuses"}, [f"REQUEST_FINGERPRINTER_CLASS is {FINGERPRINTERS}.Refuses, which raises AssertionError: refused here"]),
+        pytest.param({"SPIDER_MODULES": ["gone"]}, ["a spider can't be imported: ModuleNotFoundError"], marks=pytest.mark.check),
+        pytest.param({"REQUEST_FINGERPRINTER_CLASS": f"{FINGERPRINTERS}.Refuses"}, [f"REQUEST_FINGERPRINTER_CLASS is {FINGERPRINTERS}.Refuses, which raises AssertionError: refused here"], marks=pytest.mark.check),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["push", pytest.param("queue", marks=pytest.mark.check)])
@@ -405,20 +362,15 @@ def test_what_is_wrong_with_the_project_is_named(
 def test_push_makes_the_fingerprints_of_a_crawl(project: Project, site: str) -> None:
     """zyte-spider-templates-project#28. Also if the fingerprinter asks the crawl for its middlewares and its stats."""
     addons = {**DONE["ADDONS"], f"{FINGERPRINTERS}.Addon": 600}
-    project.settings |= {"ADDONS": addons, "MARK": "a"}
-    project.write()
+    project.write(ADDONS=addons, MARK="a")
     assert (3, 2) == project.push(f"{site}a", f"{site}b", f"{site}a#part")
     assert 0 == project.run("doctor").returncode
-    project.start(TBLOOM_WHEN_IDLE="end")
-    [end] = [crawl.result() for crawl in project.crawls]
-    project.crawls.clear()
+    assert 0 < project.crawl()["stats"]["fingerprints"]
     assert 2 == len(project.fetched())
-    assert 0 < end["stats"]["fingerprints"]
     assert (2, 0) == project.push(f"{site}a", f"{site}b")
     project.write(REQUEST_FINGERPRINTER_CLASS=f"{FINGERPRINTERS}.RefusesLater")
-    refused(
-        project.run("push", "fed", stdin=f"{site}a"), "which raises RuntimeError: refused: <GET"
-    )
+    done = project.run("push", "fed", stdin=f"{site}a")
+    refused(done, "which raises RuntimeError: refused: <GET")
 
 
 def test_nothing_is_pushed_to_a_filter_without_a_server(project: Project, site: str) -> None:
@@ -431,9 +383,9 @@ class Old:
 
     def __init__(self, project: Project, client: redis.Redis, kind: str) -> None:
         self.client, self.key = client, f"{project.seen.name}-fed:requests"
-        project.settings["SCHEDULER_QUEUE_KEY"] = f"{project.seen.name}-%(spider)s:requests"
-        project.settings["REQUEST_FINGERPRINTER_CLASS"] = "tbloom.scrapy.ScrapyRedisFingerprinter"
-        project.write()
+        prints = {"REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter"}
+        key = f"{project.seen.name}-%(spider)s:requests"
+        project.write(SCHEDULER_QUEUE_KEY=key, **prints)
         self.spider = crawls.Fed(site=project.site, fetched_file="")
         self.queue = getattr(scrapy_redis.queue, kind)(client, self.spider, self.key)
         self.dupefilter = RFPDupeFilter(client, f"{self.key}:dupefilter")
@@ -455,12 +407,13 @@ class Old:
         return len(self.queue)
 
 
-@pytest.fixture(
-    params=[
-        "PriorityQueue",
-        *(pytest.param(kind, marks=pytest.mark.check) for kind in ("FifoQueue", "LifoQueue")),
-    ]
-)
+KINDS = [
+    "PriorityQueue",
+    *(pytest.param(k, marks=pytest.mark.check) for k in ("FifoQueue", "LifoQueue")),
+]
+
+
+@pytest.fixture(params=KINDS)
 def old(project: Project, client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Old]:
     old = Old(project, client, request.param)
     yield old
@@ -514,18 +467,18 @@ def test_each_request_of_scrapy_redis_queue_is_fetched_once(
 
 
 @pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
-def test_a_moved_page_that_fails_is_left_to_the_next_crawl(
+def test_a_failed_moved_page_is_left_to_the_next_crawl(
     project: Project, old: Old, site: str, url: str
 ) -> None:
-    """The import of scrapy-redis' set does not call it seen."""
+    """The import of scrapy-redis' set does not call it seen; nor is it new."""
     old.push(Request(f"{site}status/500"))
     moved(project)
     imported(project, old, url)
     for left in 1, 1, 0:
-        project.start(TBLOOM_WHEN_IDLE="end")
-        project.crawls.pop().result()
-        counts = project.shown()
+        project.crawl()
+        counts = project.queue_of("fed")
         assert (0, left) == (counts["left"], counts["failed"])
+        assert (1, 0) == project.push(f"{site}status/500") or not left
 
 
 def test_requests_that_were_moved_but_not_removed_are_not_new(
@@ -587,9 +540,8 @@ def test_requests_stay_if_scrapy_redis_set_was_imported_before(
 @pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
 def test_scrapy_redis_own_serializer_reads_its_queue(project: Project, old: Old, site: str) -> None:
     code = "import pickle\nimport zlib\n\n\ndef loads(data):\n    return pickle.loads(zlib.decompress(data))\n"
-    (project.folder / "packed.py").write_text(code)
-    project.settings["SCHEDULER_SERIALIZER"] = "packed"
-    project.write()
+    (project.path / "packed.py").write_text(code)
+    project.write(SCHEDULER_SERIALIZER="packed")
     old.store(zlib.compress(pickle.dumps(Request(f"{site}a").to_dict())))
     assert ([1, 1, 0, 0], "") == moved(project)
 
@@ -602,16 +554,14 @@ def test_a_queue_that_is_none_is_refused(project: Project, old: Old, client: red
     client.sadd(old.dupefilter.key, "a")
     refused(refuse("--from-scrapy-redis", old.dupefilter.key), "holds a set, no queue")
     refused(refuse("urls.txt", "--from-scrapy-redis"), "urls.txt")
-    (project.folder / "urls.txt").write_text("")
+    (project.path / "urls.txt").write_text("")
     words = "expected --from-scrapy-redis without FILE, --again and --skip-wrong"
     refused(refuse("urls.txt", "--from-scrapy-redis"), words)
-    for settings in (
-        {"SCHEDULER_SERIALIZER": "gone"},
-        {"SCHEDULER_SERIALIZER": "os"},
-        {"SCHEDULER_QUEUE_KEY": "%(name)s"},
+    for name, value in (
+        *(("SCHEDULER_SERIALIZER", "gone"), ("SCHEDULER_SERIALIZER", "os")),
+        ("SCHEDULER_QUEUE_KEY", "%(name)s"),
     ):
-        project.write(**settings)
-        [(name, value)] = settings.items()
+        project.write(**{name: value})
         refused(refuse("--from-scrapy-redis"), f"{name}: expected a ", repr(value))
 
 
@@ -619,13 +569,13 @@ def test_a_wrong_spider_or_argument_is_named(project: Project, tmp_path: Path) -
     refused(project.run("push", "fet"), "SPIDER: expected the name of a spider", "(fed)", "'fet'")
     refused(project.run("push", "fed", "-a", "country"), "'-a'", "expected NAME=VALUE")
     refused(project.run("push", "fed", "none"), "none", "No such file")
-    (project.folder / "spiders.py").write_text(f"{SPIDERS}        raise OSError(country)")
+    project.write(f"{SPIDERS}        raise OSError(country)")
     refused(project.run("queue", "fed", "-a", "country=de"), "can't be made", "OSError: de")
     for missing in ("given['shop']", "self.shop", "sys.exit('no shop')"):
-        (project.folder / "spiders.py").write_text(f"import sys\n{SPIDERS}        {missing}")
+        project.write(f"import sys\n{SPIDERS}        {missing}")
         assert 0 == project.run("queue", "fed").returncode
         refused(project.run("push", "fed"), "can't be made with these arguments: ", "shop")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (project.folder / "scrapy.cfg").unlink()
+    (project.path / "scrapy.cfg").unlink()
     refused(tbloom_in(elsewhere, "push", "fed"), "expected the folder of a Scrapy project")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 
 import pytest
 
 from tests.cli.test_watch import commands, text_of
 from tests.helpers.commands import refused, tbloom
-from tests.scrapy.test_verbs import Filter, Project, kept, make, server  # noqa: F401 - fixtures
+from tests.helpers.folders import Shop
 
 #: The store, and whether the commands run in the project's folder.
 PLACES = pytest.mark.parametrize(
@@ -27,18 +26,18 @@ PLACES = pytest.mark.parametrize(
 class Asked:
     """A spider of which two crawls with other arguments have three failed pages each, asked in its project's folder or elsewhere."""
 
-    def __init__(self, project: Project, *, is_inside: bool) -> None:
-        self.project, self.is_inside = project, is_inside
+    def __init__(self, shop: Shop, *, is_inside: bool) -> None:
+        self.shop, self.is_inside = shop, is_inside
         for n, country in enumerate(("de", "fr")):
             links = [f"flaky/{n}{page}" for page in range(3)]
-            assert [] == project.crawl(*links, country=country)
+            assert [] == shop.crawl(*links, country=country)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        settings = self.project.settings
+        settings = self.shop.settings
         names = "REDIS_URL", "TBLOOM_KEY", "TBLOOM_STORE", "TBLOOM_PATH", "TBLOOM_CAPACITY"
         given = {n: settings[n] for n in (*names, "TBLOOM_ERROR_RATE") if n in settings}
         where = [word for pair in given.items() for word in ("-s", "=".join(map(str, pair)))]
-        return self.project.run(*words) if self.is_inside else tbloom(*words, *where)
+        return self.shop.run(*words) if self.is_inside else tbloom(*words, *where)
 
     def said(self, *words: str) -> str:
         done = self.run(*words)
@@ -55,8 +54,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(make: Callable[..., Project], store: str, *, is_inside: bool) -> Asked:  # noqa: F811
-    return Asked(make(store), is_inside=is_inside)
+def asked(shop: Shop, *, is_inside: bool) -> Asked:
+    return Asked(shop, is_inside=is_inside)
 
 
 @PLACES
@@ -103,45 +102,29 @@ def test_without_arguments_all_crawls_of_a_spider_are_meant(asked: Asked, store:
     assert not any(asked.left().values())
 
 
-def test_pages_are_pushed_for_one_crawl(make: Callable[..., Project]) -> None:  # noqa: F811
+def test_pages_are_pushed_for_one_crawl(shop: Shop) -> None:
     """That without arguments, and a remark says if none is known; there, they are seen, too."""
-    project = make()
-    assert "1 line: 1 new\n" == project.said("push", "shop", stdin=f"{project.site}a")
-    project.crawl(country="de")
-    done = project.run("push", "shop", stdin=f"{project.site}b")
+    assert "1 line: 1 new\n" == shop.said("push", "shop", stdin=f"{shop.site}a")
+    shop.crawl(country="de")
+    done = shop.run("push", "shop", stdin=f"{shop.site}b")
     assert (0, "1 line: 1 new\n") == (done.returncode, done.stdout)
     assert done.stderr.startswith("only crawls of 'shop' with arguments are known (-a country=de)")
     words = "push", "shop", "-a", "country=de"
-    assert "1 line: 1 new\n" == project.said(*words, stdin=f"{project.site}c")
-    said = project.said("queue", "shop", "--json")
+    assert "1 line: 1 new\n" == shop.said(*words, stdin=f"{shop.site}c")
+    said = shop.said("queue", "shop", "--json")
     assert [1, 2] == sorted(each["pages"]["left"] for each in json.loads(said)["queues"])
-    assert ["a parse", "b parse"] == project.crawl()
+    assert ["a parse", "b parse"] == shop.crawl()
 
 
 def test_a_spider_that_needs_arguments_is_asked_without_them(
-    make: Callable[..., Project],  # noqa: F811
+    shop: Shop,
 ) -> None:
-    project = make()
-    code = (project.folder / "spiders.py").read_text()
+    code = (shop.path / "spiders.py").read_text()
     needs = "    def __init__(self, country, **given):\n        super().__init__(**given)\n"
-    (project.folder / "spiders.py").write_text(
-        code.replace("    async def", f"{needs}\n    async def")
-    )
-    project.crawl("flaky/1", country="de")
-    assert "-a country=de" in project.said("failed", "shop")
-    assert "Retried 1 page of" in project.said(
+    (shop.path / "spiders.py").write_text(code.replace("    async def", f"{needs}\n    async def"))
+    shop.crawl("flaky/1", country="de")
+    assert "-a country=de" in shop.said("failed", "shop")
+    assert "Retried 1 page of" in shop.said(
         *("retry", "shop", "--all", "--yes", "--callback", "parse_item")
     )
-    refused(project.run("push", "shop", stdin=f"{project.site}b"), "can't be made", "country")
-
-
-def test_values_that_are_no_texts_are_named_as_they_are_shown(
-    kept: Filter,  # noqa: F811
-    url: str,
-    name: str,
-) -> None:
-    """And arguments that say nothing of the crawl, such as scrapyd's _job, choose nothing."""
-    kept.keep(f"{name}\n[('n', 1), ('tags', ['a'])]", "http://a/1", reason="status/503", failures=1)
-    kept.tell(f"{name}\n[('n', 1), ('tags', ['a'])]")
-    words = "-a", "n=1", "-a", "tags=['a']", "-a", "_job=7", "--url", url
-    assert "http://a/1" in tbloom("failed", name, *words).stdout
+    refused(shop.run("push", "shop", stdin=f"{shop.site}b"), "can't be made", "country")

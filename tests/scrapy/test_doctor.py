@@ -1,0 +1,528 @@
+"""What ``tbloom doctor`` says of a project before its crawls: faults, and notes."""
+
+from __future__ import annotations
+
+import json
+import re
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import scrapy
+from scrapy import Request
+from scrapy.extensions.httpcache import DummyPolicy
+from scrapy.http import Response
+from scrapy.pipelines.files import FilesPipeline
+from scrapy.settings import Settings
+
+from tbloom import ExactFilter, LocalBloom, TimeBloom
+from tbloom.distinct import DistinctCounter
+from tbloom.scrapy.extras.doctor import examine
+from tbloom.version import NEWEST_TESTED
+from tests.helpers.commands import tbloom, tbloom_in
+from tests.helpers.contents import keys_of
+from tests.helpers.folders import Folder
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import needed
+from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE, refusal
+
+OFF = "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it"
+SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}
+COUNTED = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
+THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
+SPIDER = "import scrapy\nclass A(scrapy.Spider): name = 'a'\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (ADDON, ""),
+        (SCRAPY, ""),
+        ({**ADDON, "TBLOOM_STORE": "local", "REDIS_URL": UNREACHABLE}, ""),
+        ({}, f"{OFF}. Set ADDONS"),
+        ({"TBLOOM_SLICES": 3, "TBLOOM_KEY": "a"}, f"{OFF} (without effect: TBLOOM_KEY, TBLOOM_SL"),
+        ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS can't be imported: NameError: M"),
+        ({**ADDON, **THEIRS}, "tbloom's add-on is off: DUPEFILTER_CLASS is "),
+        ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on: ADDONS ="),
+        ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
+        ({**SCHEDULED, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
+        ({**SCHEDULED, **SHARED, "SCHEDULER_PERSIST": True}, ""),
+        ({**ADDON, **SHARED}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER"),
+        ({**ADDON, **STORES["exact"], "TBLOOM_MARK": None}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'exact' (the add-on's def"),
+        ({**SCRAPY, **SHARED, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER"),
+        ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
+        ({**ADDON, "REDIS_URL": UNREACHABLE, "TBLOOM_CAPACITY": -1}, "TBLOOM_CAPACITY: expected"),
+        ({**ADDON, "REDIS_PARAMS": '{"password": "secret"'}, "REDIS_PARAMS: expected a dict"),
+        ({"DUPEFILTER_CLASS": "x.y.Z"}, "DUPEFILTER_CLASS can't be imported: M"),
+        ({**ADDON, **COUNTED, "TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a"),
+        ({**ADDON, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) -> None:
+    found = examine(Settings({"REDIS_URL": url, **settings}))[0]
+    assert len(found) == bool(expected)
+    assert "".join(found).startswith(expected)
+    assert "secret" not in "".join(found)
+
+
+def test_a_password_in_a_setting_that_nobody_reads_is_named(crawl: Any) -> None:
+    """By doctor, and by the crawl that can't begin; not if another one is refused (rq#809)."""
+    hint = "(REDIS_PASSWORD has no effect: put it into REDIS_PARAMS, as 'password')"
+    with LocalRedis(needed(), "--requirepass", "secret") as server:
+        given = {**ADDON, "REDIS_URL": server.url, "REDIS_PASSWORD": "secret"}
+        [fault], _ = examine(Settings(given))
+        assert fault.endswith(hint)
+        assert refusal(crawl("pages", given, ["a"])).endswith(hint)
+        [fault], _ = examine(Settings({**given, "REDIS_PARAMS": {"password": "other"}}))
+        assert hint not in fault
+        assert [] == examine(Settings({**given, "REDIS_PARAMS": {"password": "secret"}}))[0]
+
+
+def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str) -> None:
+    own.config_set("maxmemory", 100_000_000)
+    own.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        [fault], _ = examine(Settings({**ADDON, "REDIS_URL": own_url}))
+    finally:
+        own.config_set("maxmemory-policy", "noeviction")
+        own.config_set("maxmemory", 0)
+    assert "set noeviction" in fault
+
+
+def test_a_server_that_takes_no_writes_is_a_fault(own: redis.Redis, own_url: str) -> None:
+    """A crawl would wait for it, as for a server that a failover has not yet made the master."""
+    own.replicaof("127.0.0.1", 1)
+    try:
+        [fault], _ = examine(Settings({**ADDON, "REDIS_URL": own_url}))
+    finally:
+        own.replicaof("NO", "ONE")
+    assert f"REDIS_URL is {own_url}: a replica" in fault
+    assert "name its master" in fault
+    assert [] == examine(Settings({**ADDON, "REDIS_URL": own_url}))[0]
+
+
+def test_a_version_newer_than_the_tested_is_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project = Settings({**ADDON, "TBLOOM_STORE": "local"})
+    monkeypatch.setattr("tbloom.scrapy.extras.project.project_settings", lambda: project)
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "settings")
+    monkeypatch.setitem(NEWEST_TESTED, "redis", (10**6, 0))
+    monkeypatch.setitem(NEWEST_TESTED, "scrapy", (2, 99))
+    monkeypatch.setattr(scrapy, "__version__", "2.100.0")
+    done = tbloom("doctor")
+    note, verdict = done.stdout.splitlines()
+    newest = "2.99, the newest that tbloom's tests have seen"
+    assert (0, f"note: Scrapy 2.100.0 is newer than {newest}") == (done.returncode, note)
+    assert verdict.startswith("✓")
+
+
+@pytest.mark.check
+def test_an_older_scrapy_is_named_with_the_needed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an import, and by doctor; it is the one in setup.cfg."""
+    found = (re.match(r"scrapy *>= *([\d.]+)", line) for line in requires("tbloom") or ())
+    [needed] = {match[1] for match in found if match}
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "settings")
+    older = "import scrapy; scrapy.version_info, scrapy.__version__ = (2, 13, 4), '2.13.4'"
+    said = f"tbloom.scrapy needs Scrapy {needed} or later; 2.13.4 is installed: pip install "
+    for use in ("import tbloom.scrapy", "import tbloom.cli; exit(tbloom.cli.main(['doctor']))"):
+        words = [sys.executable, "-c", f"{older}; {use}"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert f"{said}'scrapy>=" in done.stderr.splitlines()[-1]
+    assert (2, 1) == (done.returncode, done.stderr.count("\n"))
+
+
+def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
+    def doctor(code: int, words: str) -> str:
+        done = tbloom_in(tmp_path, "doctor")
+        text: str = done.stdout or done.stderr
+        assert (code, True) == (done.returncode, words in text), text
+        return text
+
+    doctor(2, "expected the folder of a Scrapy project")
+    folder = Folder(tmp_path, TBLOOM_STORE="local")
+    doctor(0, "✓ tbloom filters the requests of this project")
+    folder.write(ADDONS={})
+    text = doctor(1, f"✗ {OFF}")
+    assert "\n  settings.py: ADDONS\n" in text
+    assert text.endswith("1 fault: change what the ✗ says\n")
+    for wrong, why in (("import gone", "gone"), ("a =", "SyntaxError"), ("ADDONS = 5", "int")):
+        (tmp_path / "settings.py").write_text(wrong)
+        assert doctor(2, why).startswith("tbloom: the project's settings can't be imported: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[deploy]\nproject = shop", "scrapy.cfg names no module: write [settings], and below it"),
+        ("[settings]\ndefault = shop.setings", "there is no module shop.setings, which scrapy.cfg"),
+    ],
+)
+def test_doctor_names_a_scrapy_cfg_that_leads_to_no_settings(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    """Scrapy would take its defaults, or name only a part of the module (scrapy#849, scrapy#141)."""
+    (tmp_path / "shop.py").write_text("")
+    (tmp_path / "scrapy.cfg").write_text(text)
+    done = tbloom_in(tmp_path, "doctor")
+    assert done.stderr.startswith("tbloom: the project's settings can't be imported: ")
+    assert (2, True, 1) == (done.returncode, said in done.stderr, done.stderr.count("\n"))
+
+
+def begins(lines: list[str], starts: Sequence[str]) -> list[str]:
+    """The lines, each as far as these starts go."""
+    return [line[: len(start)] for line, start in zip(lines, starts, strict=True)]
+
+
+def doctor_of(path: Path, url: str, spiders: str, **settings: Any) -> tuple[int, list[str]]:
+    """The exit code and the lines for a project with these spiders."""
+    return Folder(path, spiders, REDIS_URL=url, **settings).doctor()
+
+
+def test_doctor_compares_each_spiders_settings_with_what_is_stored(
+    own: redis.Redis, own_url: str, tmp_path: Path
+) -> None:
+    """And changes nothing."""
+    TimeBloom(own, "b:tbloom").add("a")
+    TimeBloom(own, "c:tbloom", slices=3).add("a")
+    ExactFilter(own, "exact").add("a", 100)
+    DistinctCounter(own, "urls", mapping="counted").add("a")
+    spiders = f"""{SPIDER}
+class B(A): name = "b"
+class C(A): name = "c"
+class D(A):
+    name = "d"
+    custom_settings = {{"TBLOOM_KEY": "exact"}}
+class E(D): name = "e"
+class F(A):
+    name = "f"
+    @classmethod
+    def update_settings(cls, settings): settings.set("TBLOOM_KEY", "counted", "spider")
+"""
+    before = {key: own.dump(key) for key in keys_of(own)}
+    code, lines = doctor_of(tmp_path, own_url, spiders, TBLOOM_SLICES=3)
+    assert before == {key: own.dump(key) for key in keys_of(own)}
+    remedy = "another TBLOOM_KEY, or TBLOOM_SLICES = 7"
+    assert lines == [
+        f"✗ spider b: TBLOOM_SLICES is 3, the stored filter has 7: {remedy}",
+        "  settings.py: TBLOOM_SLICES",
+        "✗ spider d, e: TBLOOM_KEY: 'exact' is the name of an exact filter: take another name, or TBLOOM_STORE = 'exact'",
+        "  spiders.py: TBLOOM_KEY",
+        "✗ spider f: TBLOOM_KEY: 'counted' is the name of a mapping of distinct counters: take another name",
+        "  spiders.py: TBLOOM_KEY",
+        "3 faults: change what the ✗ says",
+    ]
+    assert 1 == code
+
+
+@pytest.mark.parametrize("mark", ["scheduled", "done"])
+def test_doctor_compares_the_settings_with_a_file(tmp_path: Path, mark: str) -> None:
+    """And makes none: a crawl does."""
+    local = {"TBLOOM_STORE": "local", "TBLOOM_MARK": mark, "TBLOOM_PATH": "%(spider)s.bloom"}
+    folder = Folder(tmp_path, SPIDER, **local)
+    assert (0, []) == (folder.doctor()[0], [*tmp_path.glob("*.bloom*")])
+    with LocalBloom(path=tmp_path / "a.bloom") as stored:
+        stored.add("a")
+    before = (tmp_path / "a.bloom").read_bytes()
+    folder.write(TBLOOM_SLICES=3)
+    code, lines = folder.doctor()
+    assert lines[:2] == [
+        "✗ TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_PATH, or TBLOOM_SLICES = 7",
+        "  settings.py: TBLOOM_SLICES",
+    ]
+    assert (1, before) == (code, (tmp_path / "a.bloom").read_bytes())
+    folder.write(TBLOOM_PATH="gone/a")
+    code, lines = folder.doctor()
+    assert (1, True) == (code, "No such file or directory" in lines[0])
+
+
+def test_doctor_looks_at_the_settings_of_each_spider(url: str, tmp_path: Path) -> None:
+    """A misspelled setting in custom_settings, too (scrapy#4302, scrapy-redis#134)."""
+    spiders = f"""{SPIDER}
+class C(A):
+    name = "c"
+    custom_settings = {THEIRS}
+class D(A):
+    name = "d"
+    custom_settings = {{"ADDONS": {{}}, "TBLOOM_SLCES": 5}}
+class E(A):
+    name = "e"
+    custom_settings = {{"TBLOOM_SLCES": 5}}
+class F(A):
+    name = "f"
+    @classmethod
+    def update_settings(cls, settings):
+        settings["GONE"]["a"]
+"""
+    code, lines = doctor_of(tmp_path, url, spiders)
+    starts = (
+        "✗ spider c: tbloom's add-on is off: DUPEFILTER_CLASS is 'scrapy.dupefi",
+        "  spiders.py: DUPEFILTER_CLASS",
+        f"✗ spider d: {OFF} (without effect: TBLOOM_SLCES)",
+        "  spiders.py: ADDONS",
+        "✗ spider e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
+        "  spiders.py: TBLOOM_SLCES",
+        "✗ spider f: update_settings of a spider fails: TypeError: 'NoneType'",
+        "  spiders.py:17",
+        "4 faults",
+    )
+    assert (1, [*starts]) == (code, begins(lines, starts))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why", "line"),
+    [
+        ("import gone", "ModuleNotFoundError: No module named 'gone'", 2),
+        ("from scrapy import gone", "ImportError: cannot import name 'gone' from 'scrapy'", 2),
+        ("a =", "SyntaxError: invalid syntax", 2),
+        ("{}['a']", "KeyError: 'a'", 2),
+        ("raise SystemExit(3)", "SystemExit: 3", 2),
+    ],
+)
+def test_doctor_names_a_spider_that_cannot_be_imported(
+    url: str, tmp_path: Path, wrong: str, why: str, line: int
+) -> None:
+    """The file, not SPIDER_MODULES (scrapy#2518, #2602). A crawl of any other spider ends, too."""
+    code, lines = doctor_of(tmp_path, url, f"import scrapy\n{wrong}")
+    assert lines[0].startswith(f"✗ a spider can't be imported, so none can crawl: {why}")
+    assert (1, 3, f"  spiders.py:{line}") == (code, len(lines), lines[1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "right"),
+    [
+        ({"DUPEFILTER_CLASS": "tbloom.DupeFilter"}, "tbloom.scrapy.DupeFilter"),
+        ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "tbloom.scrapy.Addon"),
+    ],
+)
+def test_doctor_says_how_a_class_of_tbloom_is_spelt(settings: dict[str, Any], right: str) -> None:
+    [fault], _ = examine(Settings(settings))
+    assert fault.endswith(f"; did you mean {right!r}?")
+
+
+def test_doctor_asks_a_server_that_is_away_once(tmp_path: Path) -> None:
+    """Whatever the number of spiders, and never shows a password."""
+    kinds = [f"class A{n}(scrapy.Spider): name = 'a{n}'" for n in range(50)]
+    asked = list[object]()
+
+    class HangsUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.client_address)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), HangsUp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_address[1]}"
+        spiders = "\n".join(["import scrapy", *kinds])
+        code, lines = doctor_of(tmp_path, f"redis://:secret@{host}/0", spiders)
+        server.shutdown()
+    assert 1 == len(asked)
+    assert lines[0].startswith(f"✗ REDIS_URL is redis://***@{host}/0: ")
+    assert (1, 3, "  settings.py: REDIS_URL") == (code, len(lines), lines[1])
+
+
+def test_doctor_names_the_first_fault_of_each_spider(tmp_path: Path) -> None:
+    """The one that its crawl names, once for all spiders that have it."""
+    spiders = f"""{SPIDER}
+class B(A): name = 'b'
+class C(A): name = 'c'; custom_settings = {{'TBLOOM_TIMEZONE': 'UTC'}}
+class D(C): name = 'd'; custom_settings = {{'TBLOOM_CAPACITY': 9, 'TBLOOM_TIMEZONE': 'UTC'}}
+"""
+    wrong: dict[str, Any] = {"TBLOOM_CAPACITY": -1, "TBLOOM_TIMEZONE": "Mars/Olympus"}
+    code, lines = doctor_of(tmp_path, UNREACHABLE, spiders, **wrong)
+    starts = (
+        "✗ spider a, b: TBLOOM_TIMEZONE: expected an IANA time zone",
+        "  settings.py: TBLOOM_TIMEZONE",
+        "✗ spider c: TBLOOM_CAPACITY: expected a whole number from 1",
+        "  settings.py: TBLOOM_CAPACITY",
+        f"✗ REDIS_URL is {UNREACHABLE}: ",
+        "  settings.py: REDIS_URL",
+        "3 faults: change what the ✗ says",
+    )
+    assert (1, [*starts]) == (code, begins(lines, starts))
+
+
+HOSTS = {"TBLOOM_SHARE": "hosts"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ""),
+        ({"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}, ""),  # as Scrapy's template
+        ({"DOWNLOAD_DELAY": 3}, "DOWNLOAD_DELAY holds for each crawler; with TBLOOM_SHARE = 'hosts'"),
+        ({"AUTOTHROTTLE_ENABLED": True}, "AUTOTHROTTLE_ENABLED holds for each crawler"),
+        ({"DOWNLOAD_DELAY": 3, **HOSTS}, ""),
+        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}, ""),
+        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue", **HOSTS}, "SCHEDULER_PRIORITY_QUEUE lets no crawler give hosts away"),
+        ({"TBLOOM_KEY": "a-%(timestamp)s"}, "TBLOOM_KEY: %(timestamp)s gives each crawler a separate filter"),
+        ({"SCHEDULER_FLUSH_ON_START": True}, "SCHEDULER_FLUSH_ON_START clears the filter of"),
+        ({"TBLOOM_MARK": "scheduled"}, "TBLOOM_MARK = 'scheduled' shares no work"),
+        ({"TBLOOM_MARK": "scheduled", **SHARED, "SCHEDULER_PERSIST": True}, ""),
+        ({"TBLOOM_TAKE_OVER": False}, "TBLOOM_TAKE_OVER = False shares no work"),
+        ({"JOBDIR": "job"}, "JOBDIR: requests are lost unless each crawler has its own"),
+        ({"JOBDIR": "job", "TBLOOM_STORE": "local"}, ""),
+        *(({"FEEDS": {uri: {"format": kind, **more}}}, "FEEDS: 'LOSES items" * loses) for uri, kind, more, loses in (
+            ("a.jsonl", "jsonlines", {}, False), ("a.json", "json", {}, True), ("a-%(time)s.json", "json", {}, False),
+            ("%(name)s.xml", "xml", {}, True), ("a.jl", "jl", {"overwrite": True}, True), ("ftp://b/a.jl", "jl", {}, True),
+            ("file:///a.csv", "csv", {}, False), ("stdout:", "json", {}, False),
+            ("a.jl.gz", "jl", {"postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"]}, True))),
+        ({"DOWNLOAD_DELAY": "soon"}, ""),  # Scrapy says that
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_several_crawlers_is_a_note(
+    url: str, name: str, settings: dict[str, Any], expected: str
+) -> None:
+    """A delay holds for each crawler (scrapyd#221); two can share no JOBDIR (hepcrawl#186), and no file of XML (scrapy#4103)."""
+    found, notes = examine(Settings({**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, **settings}))
+    assert [] == found
+    notes = [note for note in notes if not note.startswith("FEEDS: ")]
+    assert len(notes) == bool(expected)
+    start = expected.replace("LOSES", f"{next(iter(settings.get('FEEDS', [''])))}' loses")
+    assert "".join(notes).startswith(start and f"with several crawlers: {start}")
+
+
+def made_like(path: str) -> type:
+    """A pipeline with the name of a package's that keeps items."""
+    module, _, name = path.rpartition(".")
+    return type(name, (), {"__module__": module})
+
+
+class OwnFiles(FilesPipeline):
+    """With a store of its own."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        return cls("files", crawler=crawler)
+
+
+ELASTIC = made_like("scrapyelasticsearch.scrapyelasticsearch.ElasticSearchPipeline")
+FILES, IMAGES = "scrapy.pipelines.files.FilesPipeline", "scrapy.pipelines.images.ImagesPipeline"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "settings", "note"),
+    [
+        (ELASTIC, {}, "ElasticSearchPipeline keeps up to 500 items"),
+        (type("Own", (ELASTIC,), {}), {}, "Own keeps up to 500 items"),
+        (ELASTIC, {"ELASTICSEARCH_BUFFER_LENGTH": 1}, ""),
+        (ELASTIC, {"TBLOOM_MARK": "scheduled"}, ""),
+        (made_like("s3pipeline.pipelines.S3Pipeline"), {}, "keeps up to 100 items"),
+        (made_like("scrapy_mongodb.MongoDBPipeline"), {}, ""),
+        (made_like("scrapy_mongodb.MongoDBPipeline"), {"MONGODB_BUFFER_DATA": 9}, "up to 9 items"),
+        (FILES, {}, "FilesPipeline is off: FILES_STORE is not set"),
+        (FILES, {"FILES_STORE": "files"}, ""),
+        (OwnFiles, {}, ""),
+        (IMAGES, {"FILES_STORE": "files"}, "ImagesPipeline is off: IMAGES_STORE is not set"),
+        ("gone.Pipeline", {}, ""),  # Scrapy says that
+    ],
+)
+def test_a_pipeline_that_keeps_items_is_a_note(
+    url: str, name: str, pipeline: Any, settings: dict[str, Any], note: str
+) -> None:
+    pipelines = {type("Usual", (), {}): 0, pipeline: 1}
+    own = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, "ITEM_PIPELINES": pipelines}
+    found, notes = examine(Settings({**own, **settings}))
+    assert [] == found
+    assert [bool(note)] * bool(note) == [note in each for each in notes if "PIPELINES" in each]
+
+
+FAILURES = [403, 408, 429, 500, 502, 503, 504, 522, 524]
+
+
+class KeepsRefusals(DummyPolicy):
+    """A cache's policy of a project."""
+
+    def should_cache_response(self, response: Response, request: Request) -> bool:  # noqa: ARG002 - Scrapy's
+        return response.status == 403
+
+
+@pytest.mark.parametrize(
+    ("settings", "statuses"),
+    [
+        ({}, FAILURES),
+        ({"HTTPCACHE_ENABLED": False}, []),
+        ({"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}, FAILURES),
+        ({"TBLOOM_STORE": "local"}, FAILURES),
+        ({"TBLOOM_MARK": "scheduled"}, []),  # a failed page is lost, with a cache or without it
+        ({"HTTPCACHE_IGNORE_HTTP_CODES": FAILURES}, []),
+        ({"HTTPCACHE_IGNORE_HTTP_CODES": FAILURES[1:]}, [403]),
+        ({"RETRY_HTTP_CODES": ["418"], "TBLOOM_DONE_STATUSES": [403]}, [418]),
+        ({"HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy"}, []),
+        ({"HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy", "HTTPCACHE_ALWAYS_STORE": True}, []),
+        ({"HTTPCACHE_POLICY": KeepsRefusals}, [403]),
+        ({"HTTPCACHE_POLICY": "gone.Policy"}, []),  # Scrapy says that
+    ],
+)  # fmt: skip
+def test_a_cache_that_serves_failures_again_is_a_note(
+    url: str, name: str, settings: dict[str, Any], statuses: list[int]
+) -> None:
+    own = {**ADDON, "REDIS_URL": url, "TBLOOM_KEY": name, "HTTPCACHE_ENABLED": True}
+    found, notes = examine(Settings({**own, **settings}))
+    assert [] == found
+    notes = [note for note in notes if note.startswith("HTTPCACHE")]
+    assert len(notes) == bool(statuses)
+    for note in notes:
+        assert f"({', '.join(map(str, statuses))})" in note
+        to_set = re.findall(r"HTTPCACHE_IGNORE_HTTP_CODES = (\[.*?\])", note)
+        healed = {**own, **settings, "HTTPCACHE_IGNORE_HTTP_CODES": json.loads(to_set[0])}
+        if settings.get("HTTPCACHE_POLICY") is not KeepsRefusals:
+            assert [] == [each for each in examine(Settings(healed))[1] if "HTTPCACHE" in each]
+
+
+SITEMAPS = """
+import scrapy.spiders
+import tbloom.scrapy
+
+class Old(scrapy.spiders.SitemapSpider): name = "old"
+
+class New(tbloom.scrapy.SitemapSpider): name = "new"
+"""
+
+
+def test_scrapys_sitemap_spider_which_misses_changes_is_a_note(url: str, tmp_path: Path) -> None:
+    code, lines = doctor_of(tmp_path, url, SITEMAPS, TBLOOM_MARK="scheduled")
+    found = [each for each in lines if each.startswith("note: spider")]
+    assert (0, 1) == (code, len(found))
+    assert found[0].startswith("note: spider old: Scrapy's SitemapSpider: ")
+
+
+def test_doctor_names_feeds_that_cannot_be_opened_or_lose_items(tmp_path: Path) -> None:
+    """By a crawl without items, which empties a feed."""
+    feeds: dict[str, dict[str, Any]] = {
+        "a.jsonx": {"format": "jsonx"},
+        "nowhere://b": {"format": "csv"},
+        "fine-%(name)s-%(time)s.csv": {"format": "csv", "overwrite": True},
+        "ftp://host/f.csv": {"format": "csv", "store_empty": False},
+        "g.json": {"format": "json", "overwrite": True},
+    }
+    folder = Folder(tmp_path, SPIDER, TBLOOM_STORE="local", TBLOOM_PATH=None)
+    opens = "✗ FEEDS: the crawl ends before its first request, because a feed can't be opened"
+    for wrong, why in {
+        "a.jsonx": "Unknown feed format: jsonx",
+        "nowhere://b": "Unknown feed storage scheme: nowhere",
+    }.items():
+        folder.write(FEEDS=feeds)
+        code, lines = folder.doctor()
+        faults = [line for line in lines if line.startswith("✗")]
+        assert (1, [f"{opens}: {why}"]) == (code, faults)
+        del feeds[wrong]
+    folder.write(FEEDS=feeds)
+    code, lines = folder.doctor()
+    [note] = [line for line in lines if line.startswith("note: ") and "FEEDS: " in line]
+    assert (0, True, True) == (code, "g.json" in note, "set 'store_empty': False" in note)
+
+
+def test_a_note_leaves_the_exit_code_and_names_the_spiders(url: str, tmp_path: Path) -> None:
+    spiders = f"{SPIDER}class B(A): name = 'b'; custom_settings = {{'JOBDIR': 'job'}}"
+    code, lines = doctor_of(tmp_path, url, spiders)
+    start = "note: spider b: with several crawlers: JOBDIR: requests are lost unless each"
+    assert (0, 2, True) == (code, len(lines), lines[0].startswith(start))
+    code, lines = doctor_of(tmp_path, url, spiders, TBLOOM_A=1)
+    assert (1, []) == (code, [line for line in lines if "note" in line])
