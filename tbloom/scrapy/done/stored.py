@@ -42,8 +42,8 @@ class StoredItems:
         self._counts: dict[FeedSlot, int] = {}
         #: Feeds whose items are in a local file once it is flushed, and those that append to a file.
         self._local, self._appending = WeakSet[FeedSlot](), WeakSet[FeedSlot]()
-        #: The feed slots that have accepted the item that passes now.
-        self._accepted = set[FeedSlot]()
+        #: The feed slots that have accepted the item that passes now; None: one has lost it.
+        self._accepted = set[FeedSlot | None]()
         #: The holders that have stored their items (True), or have lost them (False). A holder that still keeps items is not here.
         self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         #: The buffers, by the identities of their pipelines (which may not be hashable), or of None for all that send no ``pipeline``.
@@ -63,7 +63,9 @@ class StoredItems:
             self._counts[slot] = items_taken(slot)
             if self._counts[slot] > count:
                 holders.add(slot)
-        if self._accepted - holders:  # an exporter or a filter has raised an exception
+        if (
+            self._accepted - holders
+        ):  # an exporter or a filter has raised an exception, or a file is closed
             lost = Buffer()
             self._has_stored[lost] = False
             holders.add(lost)
@@ -128,7 +130,7 @@ class StoredItems:
         self._counts = {slot: items_taken(slot) for slot in slots}
 
     def _takes_item(self, slot: FeedSlot, item: Any) -> None:
-        self._accepted.add(slot)
+        self._accepted.add(None if item is None else slot)
         if item is not None and slot.file is None and slot in self._appending:
             begin(slot, item)
 

@@ -34,17 +34,19 @@ def watch_feed(
     """Tell what becomes of a feed's items.
 
     ``takes``: called with the feed and an item that it is about to export; without the item (None) if its filter has raised an
-    exception. ``ended``: called with the feed, and whether the storage has stored the file; or whether the exporter could not write
+    exception, or if its file is stored already: after the exception of another feed's filter, Scrapy goes on to add to the file of a
+    full batch. ``ended``: called with the feed, and whether the storage has stored the file; or whether the exporter could not write
     its end, whereupon Scrapy neither stores the file nor says so.
 
     Without it, pages with items in feeds that are stored at their end fail. Others are committed though a filter, an exporter, or an
     exporter's end has raised an exception, which Scrapy only logs.
     """
-    slot.filter = _WatchedFilter(slot, takes)
+    slot.filter = watched = _WatchedFilter(slot, takes)
     finish, storage = slot.finish_exporting, slot.storage
     store = storage.store
 
     def finish_watched() -> None:
+        watched.is_closed = True
         try:
             finish()
         except BaseException:
@@ -72,6 +74,7 @@ class _WatchedFilter:
 
     def __init__(self, slot: Any, takes: Callable[[Any, Any], object]) -> None:
         self._slot, self._filter, self._takes = slot, slot.filter, takes
+        self.is_closed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._filter, name)
@@ -83,7 +86,7 @@ class _WatchedFilter:
             self._takes(self._slot, None)
             raise
         if is_accepted:
-            self._takes(self._slot, item)
+            self._takes(self._slot, None if self.is_closed else item)
         return is_accepted
 
 
