@@ -26,7 +26,7 @@ help: ## Lists what there is to make; ARGS=... goes to the program that a target
 demo: $(VENV)/.demo ## A fleet of crawlers on a site of its own, and what tbloom saves them.
 	$(BIN)/tbloom demo $(ARGS)
 
-test: $(VENV)/.test ## Every promise once; two to four minutes on two cores. ARGS=--forks=0: in one process.
+test: $(VENV)/.test ## Every promise once; one to three minutes on two cores. ARGS=--forks=0: in one process.
 	$(BIN)/python -m pytest $(FORKS) -m "not check" $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.

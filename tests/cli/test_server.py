@@ -24,8 +24,8 @@ from tests.helpers.documents import ROOT
 from tests.helpers.localredis import free_port
 from tests.helpers.making import needed
 
-_LATER = pytest.param(signal.SIGHUP, marks=pytest.mark.check)
-ENDS = [signal.SIGINT, signal.SIGTERM, _LATER, signal.SIGKILL]
+_LATER = [pytest.param(each, marks=pytest.mark.check) for each in (signal.SIGINT, signal.SIGHUP)]
+ENDS = [signal.SIGTERM, signal.SIGKILL, *_LATER]
 
 
 @pytest.fixture(autouse=True)
@@ -121,6 +121,7 @@ def test_nothing_is_lost_and_nothing_runs_on_however_it_ends(
             wait_until_unlocked(folder)
 
 
+@pytest.mark.check
 def test_a_crash_of_the_server_is_said_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
@@ -152,6 +153,7 @@ def test_the_server_of_a_killed_command_writes_all(tmp_path: Path) -> None:
     wait_until_unlocked(folder)
 
 
+@pytest.mark.check
 def test_a_client_can_end_it(tmp_path: Path) -> None:
     """Whatever the name of its folder."""
     folder, port = tmp_path / "--dir 'a\" é $x", free_port()
@@ -160,6 +162,7 @@ def test_a_client_can_end_it(tmp_path: Path) -> None:
         assert (0, "") == (server.wait(), server.stderr.read())
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "made", [pytest.param("", marks=pytest.mark.check), "server.lock", "appendonlydir"]
 )

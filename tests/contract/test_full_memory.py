@@ -99,6 +99,7 @@ def test_commands_say_how_far_they_came(
         assert tbloom("clear", name, *url, "--yes").returncode == 0
 
 
+@pytest.mark.check
 def test_a_file_of_which_a_part_fits(server: LocalRedis, name: str, tmp_path: Path) -> None:
     """The lines that were added are printed, and the error counts them; the same command adds the others."""
     lines = [f"https://example.com/{i}" for i in range(40_000)]

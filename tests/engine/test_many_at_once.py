@@ -52,7 +52,6 @@ async def test_tasks_that_claim_one_item_get_it_once(url: str, name: str) -> Non
         assert [SEEN] * 10 == await asyncio.gather(*map(seen.claim, items[:10]))
 
 
-@pytest.mark.parametrize("driver", ["sync", "async"])
 async def test_a_wait_for_others_counts_not_as_retries(url: str, name: str, driver: str) -> None:
     """One connection serves all. A call begins after more than ``retry_for``, and its reply is lost (aiohttp#1463, httpx#557)."""
     faults: dict[int, Fault] = {}

@@ -125,7 +125,7 @@ def ended(crawl: Crawl) -> tuple[str, list[str]]:
     ("settings", "how"),
     [
         pytest.param(DONE, "killed", id="done, killed"),
-        pytest.param(SCHEDULED, "stopped", id="scheduled, stopped"),
+        pytest.param(SCHEDULED, "stopped", id="scheduled, stopped", marks=LONG),
     ],
 )
 def test_while_the_server_is_away_the_crawl_waits(
@@ -157,6 +157,7 @@ def test_while_the_server_is_away_the_crawl_waits(
         assert not seen.client.exists(f"{{{name}}}:claims")
 
 
+@LONG
 def test_a_crawl_behind_twemproxy_waits_and_ends(server: LocalRedis, start: Any) -> None:
     """It knows neither TIME nor INFO, and says that its server is away by an error without a code (ioredis#573)."""
     with a_site(held=30) as site, Twemproxy(server.url) as proxy:
@@ -197,10 +198,10 @@ def refusing_writes(server: LocalRedis, refusal: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("settings", "refusal"),
     [
-        pytest.param(SCHEDULED, None, id="scheduled"),
+        pytest.param(SCHEDULED, None, id="scheduled", marks=LONG),
         pytest.param(DONE, None, id="done"),
         pytest.param(SCRAPY, None, id="dupefilter alone", marks=LONG),
-        pytest.param(SCHEDULED, "OOM", id="scheduled, refused"),
+        pytest.param(SCHEDULED, "OOM", id="scheduled, refused", marks=LONG),
         pytest.param(DONE, "OOM", id="done, refused"),
     ],
 )
@@ -353,7 +354,7 @@ def test_a_server_that_then_refuses_calls_ends_the_crawl(server: LocalRedis, sta
     assert "permissions" in errors[-1]
 
 
-@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize("refusal", ["OOM", pytest.param("MISCONF", marks=LONG)])
 def test_a_fleet_waits_while_its_server_refuses_writes(
     server: LocalRedis, start: Any, tmp_path: Path, refusal: str
 ) -> None:
@@ -400,7 +401,10 @@ class HandsIn(crawls.Part):
             raise DontCloseSpider
 
 
-@pytest.mark.parametrize("settings", [SCHEDULED, DONE], ids=["scheduled", "done"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(SCHEDULED, id="scheduled", marks=LONG), pytest.param(DONE, id="done")],
+)
 def test_a_spider_idle_handler_hands_in_requests_during_an_outage(
     server: LocalRedis, start: Any, settings: dict[str, Any]
 ) -> None:
@@ -472,10 +476,9 @@ class FullDisk(Scheduler):
 @pytest.mark.parametrize(
     ("pages", "first", "then"),
     [
-        (60, 10, {"TBLOOM_TAKE_OVER": False}),
-        (2, 1, {"SCHEDULER": FullDisk}),
+        pytest.param(60, 10, {"TBLOOM_TAKE_OVER": False}, id="without notes", marks=LONG),
+        pytest.param(2, 1, {"SCHEDULER": FullDisk}, id="on a full disk"),
     ],
-    ids=["without notes", "on a full disk"],
 )
 def test_an_outage_takes_no_request_out_of_a_job(
     server: LocalRedis, start: Any, tmp_path: Path, *, pages: int, first: int, then: dict[str, Any]

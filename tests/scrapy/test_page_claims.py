@@ -21,7 +21,7 @@ STORES = pytest.mark.parametrize(
     [
         ("done", None),
         pytest.param("done", 8, marks=pytest.mark.check),
-        pytest.param("done, local", None),
+        pytest.param("done, local", None, marks=pytest.mark.check),
     ],
 )
 

@@ -152,7 +152,10 @@ def test_the_example_copies_a_page_with_another_fingerprint_under_this(tmp_path:
         assert [b"own", b"plain"] == [opened.retrieve(each).body for each in (own, plain)]
 
 
-@pytest.mark.parametrize("policy", ["scrapy.extensions.httpcache.DummyPolicy", RFC2616])
+@pytest.mark.parametrize(
+    "policy",
+    [RFC2616, pytest.param("scrapy.extensions.httpcache.DummyPolicy", marks=pytest.mark.check)],
+)
 def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> None:
     """The same requests reach the site, and the same responses the spider, in two crawls and one from the store alone; so
     they do once the example has copied Scrapy's cache."""

@@ -18,7 +18,7 @@ from tests.simulation.world import Broken, Case
 
 Record = Callable[[str, object], None]
 #: How long all cases together are played (s): in `make test`, and in `make check`.
-_SECONDS, _LONG = float(os.environ.get("TBLOOM_SIMULATION_SECONDS", "8")), 200
+_SECONDS, _LONG = float(os.environ.get("TBLOOM_SIMULATION_SECONDS", "5")), 200
 
 
 @pytest.fixture(scope="session")
