@@ -20,6 +20,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page, Why
+from tbloom.scrapy.done.states import DONE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
@@ -62,9 +63,15 @@ class Committer:
     """
 
     def __init__(
-        self, crawl: Crawl, seen: ClaimStore, inbox: Inbox, stored: StoredItems, failures: Failures
+        self,
+        crawl: Crawl,
+        seen: ClaimStore,
+        register: Register,
+        inbox: Inbox,
+        stored: StoredItems,
+        failures: Failures,
     ) -> None:
-        self._crawl, self._seen, self._inbox = crawl, seen, inbox
+        self._crawl, self._seen, self._register, self._inbox = crawl, seen, register, inbox
         self._stored, self._failures = stored, failures
         stored.ended = self._holder_ended
         #: Whether claims have notes, by which other crawls find the pages.
@@ -75,8 +82,6 @@ class Committer:
         self._done: list[tuple[EndedPage, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
         self._unstored = defaultdict[object, list[EndedPage]](list)
-        #: Pages that are done, and not known to be committed, by their items.
-        self.uncommitted: dict[bytes, EndedPage] = {}
         self._outbox = _Outbox()
         self._timer: Any = None
         self._is_sending = False
@@ -91,29 +96,27 @@ class Committer:
         except ConfigError as error:
             message = "meta[%r] of %s: %s; it is kept for the whole window"
             logger.error(message, KEEP, page.request, error)
-            ended = ended._replace(keep=None)
+            ended.keep = None
+        self._register.step(page, Event.DONE, ended)
         self._failures.forget(ended.first)
         self._done.append((ended, self._inbox.received))
-        self.uncommitted |= dict.fromkeys(ended.items, ended)
         if page.token.deaths:  # this crawler has not died of it
             self._set_history(ended.items[0], History(self._crawl.queue, failures=ended.failures))
         self.soon()
 
     def fail_after_end(self, page: Page) -> None:
         """Leave a page that was done, because one of its links could not be scheduled. Do nothing if it is not done."""
-        ended = self.uncommitted.get(page.token.items[0])
+        ended = self._register.get(EndedPage, page.first, State.ENDED)
         waiting = [each for each in self._done if each[0] is not ended]
         if ended and len(waiting) < len(self._done):
             self._done = waiting
-            self.fail(ended, Why(page.exception, *page.words))
+            self.fail(ended, ended, Why(page.exception, *page.words))
 
     # A page that is not done
 
-    def fail(self, page: EndedPage, why: Why) -> None:
-        """Let a page fail: its claim says so, or is released. The page is left to the next crawl when this session ends."""
-        for item in page.items:
-            self.uncommitted.pop(item, None)
-        self._failures.add(page, why)
+    def fail(self, known: Known, page: EndedPage, why: Why) -> None:
+        """Let a page, as the register knows it, fail: its claim says so, or is released. The page is left to the next crawl when this session ends."""
+        self._failures.add(known, page, why)
         first, history = page.items[0], self.failure(page.failures + 1, why)
         if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
@@ -197,6 +200,7 @@ class Committer:
     def _holder_ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
         for page in self._unstored.pop(holder, ()):
+            self._register.step(page, Event.STORED)
             self._done.append((page, 0))
         self.soon()
 
@@ -207,9 +211,10 @@ class Committer:
             if links > self._inbox.settled:
                 self._done.append((page, links))
             elif (holder := self._stored.holder_of(page)) is not None:
+                self._register.step(page, Event.KEPT)
                 self._unstored[holder].append(page)
             elif self._stored.has_lost(page):
-                self.fail(page, Why("items"))
+                self.fail(page, page, Why("items"))
             else:
                 ready.append(page)
         try:
@@ -220,6 +225,8 @@ class Committer:
             logger.error(message, error)
             self._crawl.end()
             return []
+        for page in ready:
+            self._register.step(page, Event.SEND)
         return ready
 
     def _send(self, pages: list[EndedPage], outbox: _Outbox) -> None:
@@ -252,8 +259,7 @@ class Committer:
             self.send()  # nothing, but for what waits
             return
         for page in pages:
-            for item in page.items:
-                self.uncommitted.pop(item, None)
+            self._register.step(page, Event.COMMITTED)
         if pages:
             self._crawl.count("tbloom/done", len(pages))
         self.when_sent(pages)
@@ -278,6 +284,6 @@ class Committer:
 
     def report(self) -> None:
         """Log how many pages are done and not committed."""
-        if self.uncommitted:
+        if unmarked := sum(map(self._register.count, DONE)):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
-            logger.warning(message, len({page.first for page in self.uncommitted.values()}))
+            logger.warning(message, unmarked)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import Counter
 from dataclasses import dataclass
-from operator import attrgetter
 
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import EndedPage, Page, Why
+from tbloom.scrapy.done.states import FAILED, Event, Known, Register, State
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -23,16 +22,15 @@ _WALL = (
 )
 
 
-@dataclass(slots=True)
-class FailedPage:
+@dataclass(slots=True, eq=False)
+class FailedPage(Known):
     """A page that has failed in this crawl."""
 
-    #: When a link to the page is followed again (infinite while one is followed), and how long the page's next pause is (seconds).
+    #: When a link to the page is followed again, and how long the page's next pause is (seconds).
     until: float
     pause: float
-    #: The number of earlier crawls in a row in which the page has failed; and whether this crawl holds its claim.
+    #: The number of earlier crawls in a row in which the page has failed.
     failures: int
-    is_held: bool
 
 
 class Walls:
@@ -68,50 +66,51 @@ class Walls:
 class Failures:
     """The pages that have failed in this crawl."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, crawl: Crawl, register: Register) -> None:
+        self._crawl, self._register = crawl, register
         #: How long a page's first pause is (seconds).
         self.pause: float = _PAUSE
-        #: By their first fingerprints.
-        self.pages: dict[str, FailedPage] = {}
         #: Why pages have failed, or were given up, and how often.
         self.reasons: Counter[str] = Counter()
         #: By their first fingerprints, why pages have failed that are left to the next crawl, with what the log says of the first ones.
         self._left = dict[str, tuple[str, str]]()
 
-    def add(self, page: EndedPage, why: Why) -> None:
+    def add(self, known: Known, page: EndedPage, why: Why) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
         words = f": {why.words}" if why.words else ""
         logger.debug("%s has failed (%s)%s", page.url, why.reason, words)
         if page.is_list:
+            self._register.step(known, Event.FAIL_LIST)
             return
-        before = self.pages.get(page.first)
-        pause = before.pause if before else self.pause
+        pause = page.pause or self.pause
         failures = 0 if page.is_given_up else page.failures
-        self.pages[page.first] = FailedPage(
-            time.monotonic() + pause, 2 * pause, failures, is_held=not page.is_given_up
-        )
+        failed = FailedPage(page.first, time.monotonic() + pause, 2 * pause, failures)
+        self._register.step(known, Event.GIVE_UP if page.is_given_up else Event.FAIL, failed)
 
-    def try_again(self, first: str) -> None:
+    def of(self, first: str) -> FailedPage | None:
+        """Return what is known of a page that has failed, and has not come out of the queue since."""
+        return self._register.get(FailedPage, first, *FAILED)
+
+    def try_again(self, failed: FailedPage) -> None:
         """Follow no further link to a page, to which one is followed now, until it is done or fails again."""
-        failed = self.pages[first]
-        failed.until, failed.is_held = math.inf, False
-        self._left.pop(first, None)
+        self._register.step(failed, Event.LINK)
+        self._left.pop(failed.first, None)
 
     def forget(self, first: str) -> None:
         """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
-        for known in (self.pages, self._left):
-            known.pop(first, None)
+        if failed := self.of(first):
+            self._register.step(failed, Event.FETCH)
+        self._left.pop(first, None)
 
     @property
     def held(self) -> int:
         """The number of pages whose claims this crawl holds for the next one."""
-        return sum(map(attrgetter("is_held"), [*self.pages.values()]))
+        return self._register.count(State.HELD)
 
     def hold_none(self) -> None:
         """Note that this crawl holds no claims of failed pages any more."""
-        for failed in self.pages.values():
-            failed.is_held = False
+        for failed in self._register.all(FailedPage, State.HELD):
+            self._register.step(failed, Event.PART)
 
     def count(self, stat: str, reason: str, pages: int = 1) -> None:
         """Count pages that have ``failed``, or are ``given_up``."""

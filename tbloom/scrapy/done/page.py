@@ -18,6 +18,7 @@ from scrapy import Request
 
 import tbloom
 from tbloom.engine.urls import without_secrets
+from tbloom.scrapy.done.states import Known
 from tbloom.scrapy.hooks.queue import copy_request
 from tbloom.scrapy.meta import HASH
 from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
@@ -27,7 +28,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 _SUCCESS = range(200, 300)
 #: The text of fingerprints and their version, and that of a token.
 FINGERPRINTS = re.compile(rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v({HASH}))?")
-_TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) {FINGERPRINTS.pattern}", re.ASCII)
+_TOKEN = re.compile(
+    rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) {FINGERPRINTS.pattern}( bare)?", re.ASCII
+)
 #: So many crawls in a row may fail to fetch a page.
 MOST_FAILURES = 3
 #: A URL in the words of an error; and so much of these is read, and kept.
@@ -54,6 +57,8 @@ class Token(NamedTuple):
     failures: int = 0
     #: The hash of the version in which it is fetched; "": it has none.
     version: str = ""
+    #: Whether its claim has no note that can restore it.
+    is_bare: bool = False
 
     @classmethod
     def of(cls, request: Request) -> Self | None:
@@ -62,9 +67,9 @@ class Token(NamedTuple):
         form = _TOKEN.fullmatch(text) if isinstance(text, str) else None
         if form is None:
             return None
-        session, deaths, failures, fingerprints, version = form.groups("")
+        session, deaths, failures, fingerprints, version, bare = form.groups("")
         known = (*fingerprints.split(),)
-        return cls(session, known, int(deaths), int(failures), version)
+        return cls(session, known, int(deaths), int(failures), version, bool(bare))
 
     @staticmethod
     def first_of(text: str) -> str:
@@ -72,7 +77,8 @@ class Token(NamedTuple):
         return [*text.split(" ", 4), "", "", "", ""][3]
 
     def __str__(self) -> str:
-        return f"{self.session} {self.deaths} {self.failures} {self.text}"
+        bare = " bare" * self.is_bare
+        return f"{self.session} {self.deaths} {self.failures} {self.text}{bare}"
 
     @property
     def text(self) -> str:
@@ -109,11 +115,9 @@ class Why(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Page:
+class Page(Known):
     """A page in work: from ``next_request`` until the scraper has finished it."""
 
-    #: The fingerprint of the page's first request, by which it is known.
-    first: str
     token: Token
     #: The request that has come out of the queue.
     request: Request
@@ -143,6 +147,8 @@ class Page:
     repeat: Request | None = None
     #: The feeds and pipelines that have taken its items.
     holders: set[object] = field(default_factory=set)
+    #: How long its pause is if it fails (seconds), because it has failed before; 0: it has not.
+    pause: float = 0.0
 
     def fail(self, reason: str, error: BaseException | None = None) -> None:
         """Let the page fail at its end, for the first reason that is given."""
@@ -177,12 +183,11 @@ def why_failed(page: Page, done_statuses: Container[int]) -> Why | None:
     return Why(reason + " from the cache" * page.is_cached, *words) if reason else None
 
 
-class EndedPage(NamedTuple):
+@dataclass(slots=True, eq=False)
+class EndedPage(Known):
     """A page that the scraper has finished: what is needed of it until it is committed, or left."""
 
     items: list[bytes]
-    #: The fingerprint of the page's first request.
-    first: str
     #: The hashes of the versions in which it is done.
     versions: set[str]
     url: str
@@ -193,6 +198,8 @@ class EndedPage(NamedTuple):
     #: For how many slices it is kept; None: the whole window.
     keep: int | None
     holders: tuple[object, ...]
+    #: See ``Page``.
+    pause: float
 
     @classmethod
     def of(cls, page: Page) -> Self:
@@ -200,9 +207,12 @@ class EndedPage(NamedTuple):
         token, keep = page.token, page.answered.meta.get(KEEP)
         is_list = WITHIN in page.request.meta
         holders = (*page.holders,)
-        return cls(
-            token.items, page.first, page.versions, page.url, is_list, token.failures, keep, holders
+        first, versions, url = page.first, page.versions, page.url
+        ended = cls(
+            first, token.items, versions, url, is_list, token.failures, keep, holders, page.pause
         )
+        ended.others, ended.asked = page.others, page.asked
+        return ended
 
     @property
     def is_given_up(self) -> bool:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from concurrent.futures import Future
 from functools import partial
 from operator import attrgetter
@@ -35,6 +34,7 @@ from tbloom.scrapy.done.failures import Failures, Walls
 from tbloom.scrapy.done.giving import Giving, GivingHosts
 from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
+from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.taking import Taking
 from tbloom.scrapy.done.telling import Telling
@@ -69,19 +69,18 @@ class Pages:
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
         self.source: Any = None  # see hooks.scraper.OutputWatcher
-        #: The first fingerprints of queued pages whose claims have no note.
-        self._without_note = set[str]()
-        #: The last links to pages that this crawl had claimed, by the hash of their version; by the pages' fingerprints.
-        self._asked = defaultdict[str, dict[str, Request]](dict)
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
         self.inbox: Inbox = Inbox(crawl, self._claim, self._settle, self._lose)
-        self.failures: Failures = Failures(crawl)
+        self._register = Register()
+        self.failures: Failures = Failures(crawl, self._register)
         self._walls = Walls()
         stored = StoredItems(crawler)
-        self.work: Work = Work(crawler, stored, self._ended)
-        self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self.failures)
+        self.work: Work = Work(crawler, self._register, stored, self._ended)
+        self.committer: Committer = Committer(
+            crawl, seen, self._register, self.inbox, stored, self.failures
+        )
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
         self.inbox.gathers_for, self.inbox.prepare = self._gathers_for, self._write_note
         if self.committer.has_notes and isinstance(
@@ -154,23 +153,24 @@ class Pages:
         if pending.item is None:
             return pending
         first = pending.item.hex()
-        failed = self.failures.pages.get(first)
+        failed = self.failures.of(first)
         failures = failed.failures if failed else 0
         token = Token(self._seen.session, (first,), 0, failures, pending.version.hex())
         if pending.answer is Claim.BUSY and not self._taking.has_begun:
             pending.answer = None  # asked behind the first question, in its thread
         if failed and WITHIN not in request.meta:
             # Meanwhile, another crawler may own its host.
-            if self._crawl.owns_hosts or time.monotonic() < failed.until:
+            is_followed = failed.state is State.FOLLOWED or time.monotonic() < failed.until
+            if self._crawl.owns_hosts or is_followed:
                 pending.answer = Claim.BUSY
             else:
-                self.failures.try_again(first)
+                self.failures.try_again(failed)
                 # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
                 if pending.answer is Claim.BUSY:
                     pending.item, pending.answer = None, Claim.NEW
                     self.committer.fetch_again(token.items[0], failures)
         if pending.answer in (None, Claim.NEW):
-            self._asked.pop(first, None)  # before an earlier claim
+            self._register.take_asked(first)  # before an earlier claim
             pending.token = token
             pending.note = "" if pending.answer else None
         return pending
@@ -257,7 +257,9 @@ class Pages:
             self._leads_elsewhere(page, pending)
         elif claimed_before:
             # It was claimed again, and another crawler has it. Of its redirects, this one may have claims.
-            self.work.requeued.pop(claimed_before.fingerprints[0], None)
+            first = claimed_before.fingerprints[0]
+            if waits := self._register.get(Known, first, *IN_QUEUE):
+                self._register.step(waits, Event.FILTERED)
             self.committer.release(claimed_before.items[1:])
         elif (
             answer is Claim.BUSY
@@ -266,9 +268,7 @@ class Pages:
             and self._seen.owns(pending.item)
         ):
             # If the page is fetched later, it is done in this version, too; else it is fetched once more.
-            asked, version = self._asked[pending.item.hex()], pending.version.hex()
-            asked.pop(version, None)  # in the order of the last links
-            asked[version] = pending.request
+            self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
         return queued
 
     def _leads_elsewhere(self, page: Page, pending: Pending) -> None:
@@ -282,7 +282,8 @@ class Pages:
         ):
             page.fail("redirect")
         else:
-            target = self.committer.uncommitted.get(pending.item)
+            target_first = self._register.first_of(pending.item.hex())
+            target = self._register.get(EndedPage, target_first)
             page.holders.update(target.holders if target else ())
             page.counts_as_done = True
         self.work.end(page)
@@ -315,15 +316,15 @@ class Pages:
             return True
         if isinstance(self._giving, GivingHosts):
             self._giving.queued(pending.request)
-        if self._giving and pending.item and not pending.note:
-            self._without_note.add(token.fingerprints[0])
         if pending.page:
-            self.work.requeue(pending.page, token)
+            self._register.step(pending.page, Event.ON)
         return True
 
     def _write_token(self, pending: Pending) -> None:
         if pending.token:
-            pending.token = pending.token._replace(session=self._seen.session)  # of now
+            is_bare = bool(self._giving and pending.item and not pending.note)
+            now = pending.token._replace(session=self._seen.session, is_bare=is_bare)
+            pending.token = now
             pending.request.meta[TOKEN] = str(pending.token)
         own_values(pending.request)
 
@@ -340,6 +341,8 @@ class Pages:
             self.work.end(page)
         elif token and pending.item is not None:
             self.committer.release(token.items)
+        elif token and (waits := self._register.get(Known, token.fingerprints[0], *IN_QUEUE)):
+            self._register.step(waits, Event.REFUSED)
 
     def _requeue(self, request: Request) -> None:
         """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
@@ -381,8 +384,7 @@ class Pages:
         """Begin to work on the page of a request, in the last version that links have asked for."""
         first = token.fingerprints[0]
         self._taking.queue_changed()
-        self._without_note.discard(first)
-        asked = self._asked.pop(first, {})
+        asked = self._register.take_asked(first)
         versions = {token.version, *asked} - {""}
         for version, link in asked.items():
             request.meta[VERSION] = link.meta[VERSION]
@@ -418,9 +420,8 @@ class Pages:
             or len(token.fingerprints) > 1
             or token.deaths
             or token.failures
-            or token.fingerprints[0] in self._without_note
-            or token.fingerprints[0] in self.work.requeued
-            or token.fingerprints[0] in self.failures.pages
+            or token.is_bare
+            or self._register.state_of(token.fingerprints[0]) is not State.UNKNOWN
             or "cookiejar" in request.meta
         )
 
@@ -431,10 +432,9 @@ class Pages:
         again = page.repeat
         goes_on = again is not None and not page.exception and page.answered.meta.get(DONE) is None
         if goes_on:
-            self.work.requeued[page.first] = page
+            self._register.step(page, Event.ON)
         elif why := why_failed(page, self.work.done_statuses):
-            self._asked.pop(page.first, None)
-            self.committer.fail(EndedPage.of(page), why)
+            self.committer.fail(page, EndedPage.of(page), why)
         else:
             self.committer.add(page)
         if again is not None:
@@ -444,7 +444,7 @@ class Pages:
     def _committed(self, pages: list[EndedPage]) -> None:
         """Ask for pages again in the versions of links that came while they were in work. Give pages to crawlers that wait."""
         for page in pages:
-            asked = self._asked.pop(page.first, {})
+            asked = page.asked or {}
             if asked and [*asked][-1] not in page.versions:
                 link = [*asked.values()][-1]
                 try:

@@ -20,7 +20,9 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.crawl import crawl_of
+from tbloom.scrapy.done.failures import FailedPage
 from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, words_of
+from tbloom.scrapy.done.states import FAILED, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.downloader import is_forbidden, is_offsite
 from tbloom.scrapy.hooks.engine import call_soon
@@ -46,15 +48,16 @@ class Work:
     """Follows pages from the queue until the scraper has finished them: then ``ended`` is called."""
 
     def __init__(
-        self, crawler: Crawler, stored: StoredItems, ended: Callable[[Page], object]
+        self,
+        crawler: Crawler,
+        register: Register,
+        stored: StoredItems,
+        ended: Callable[[Page], object],
     ) -> None:
         self._crawler, self._stored, self._ended = crawler, stored, ended
         #: The statuses with which a page, or a file, is done though no callback gets its response.
         self.done_statuses: frozenset[int] = done_statuses(crawler.settings) | {_NOT_MODIFIED}
-        #: The pages in work, by their first fingerprints.
-        self.pages: dict[str, Page] = {}
-        #: Pages whose requests are in the queue again (a redirect, a retry), by their first fingerprints.
-        self.requeued: dict[str, Page] = {}
+        self._register = register
         connect = crawler.signals.connect
         connect(self._item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self._item_dropped, signals.item_dropped)
@@ -65,9 +68,11 @@ class Work:
         """Return the page in work of a request, or of the request of a response or failure."""
         request = source if isinstance(source, Request) else getattr(source, "request", None)
         text = request.meta.get(TOKEN) if isinstance(request, Request) else None
-        if isinstance(text, str) and (page := self.pages.get(Token.first_of(text))):
+        if isinstance(text, str) and (
+            page := self._register.get(Page, Token.first_of(text), State.WORK)
+        ):
             return page
-        for page in self.pages.values():  # a callback may have emptied the meta
+        for page in self._register.all(Page, State.WORK):  # a callback may have emptied the meta
             if page.request is request:
                 return page
         return None
@@ -77,10 +82,14 @@ class Work:
     def begin(self, request: Request, token: Token, versions: set[str]) -> None:
         """Begin to follow a page whose request is to be fetched, for links in these versions."""
         page = Page(token.fingerprints[0], token, request, request, request.url, versions)
-        if before := self.requeued.pop(page.first, None):
-            page.url, page.holders = before.url, before.holders
+        before = self._register.get(Known, page.first, State.QUEUED, State.WAITING, *FAILED)
+        if isinstance(before, Page):
+            page.url, page.holders, page.pause = before.url, before.holders, before.pause
             page.versions |= before.versions
-        self.pages[page.first] = page
+        elif isinstance(before, FailedPage):
+            page.pause = before.pause
+        page.others = token.fingerprints[1:]
+        self._register.step(before or page, Event.OUT, page)
 
     def continued(self, request: Request) -> Page | None:
         """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""
@@ -107,16 +116,10 @@ class Work:
             page.repeat = request
         return page.repeat is request
 
-    def requeue(self, page: Page, token: Token) -> None:
-        """Stop following a page that is in the queue again."""
-        first = token.fingerprints[0]
-        self.pages.pop(first, None)
-        self.requeued[first] = page
-
     @property
     def requests(self) -> list[Request]:
         """The requests of the pages in work, and of those that are in the queue again."""
-        pages = [*self.pages.values(), *self.requeued.values()]
+        pages = self._register.all(Page, State.WORK, State.WAITING)
         return [
             each for page in pages for each in (page.request, page.replacement, page.repeat) if each
         ]
@@ -220,5 +223,5 @@ class Work:
 
     def end(self, page: Page) -> None:
         """Stop following a page."""
-        if self.pages.pop(page.first, None):
+        if page.state is State.WORK:
             self._ended(page)
