@@ -13,10 +13,9 @@ from scrapy import Request, signals
 from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.hooks.scraper import watch_output
-from tbloom.scrapy.inbox import Inbox
+from tbloom.scrapy.inbox import Inbox, ProjectQueue
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of
 from tbloom.scrapy.meta import drop_copied, own_values
-from tbloom.scrapy.project import ProjectQueue
 
 logger: logging.Logger = logging.getLogger(__name__)
 

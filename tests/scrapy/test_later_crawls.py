@@ -14,7 +14,7 @@ from scrapy.http import Response
 
 from tbloom import TimeBloom
 from tbloom.bloom.claims.fleet import Pages, numbers_of
-from tbloom.scrapy.done import taking
+from tbloom.scrapy.done import sharing as taking
 from tests.helpers.crawl import LooksRarely
 from tests.helpers.projects import LOCAL, Project, path_of, queued
 from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY

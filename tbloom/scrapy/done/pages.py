@@ -31,21 +31,18 @@ from tbloom import Claim, Note
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures, Walls
-from tbloom.scrapy.done.giving import Giving, GivingHosts
 from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
+from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
-from tbloom.scrapy.done.taking import Taking
-from tbloom.scrapy.done.telling import Telling
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import in_loop, wake_engine
 from tbloom.scrapy.hooks.scraper import watch_end, watch_files, watch_output
-from tbloom.scrapy.inbox import Inbox
+from tbloom.scrapy.inbox import Inbox, ProjectQueue
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of
 from tbloom.scrapy.meta import drop_copied, look_of, own_values
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
-from tbloom.scrapy.project import ProjectQueue
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
