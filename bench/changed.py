@@ -15,7 +15,7 @@ from bench.progress import shown
 from bench.serving import Cost, Server, medians
 from bench.tables import Table
 from tbloom import Claim
-from tbloom.scrapy.meta import look_of, version_of
+from tbloom.scrapy.links import look_of, version_of
 from tbloom.scrapy.outage import CrawlBloom
 
 #: So many of 20 links were seen before; links are asked about in batches.

@@ -26,7 +26,7 @@ from bench.serving import child
 from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.scrapy import SitemapSpider
-from tbloom.scrapy.meta import look_of, version_of
+from tbloom.scrapy.links import look_of, version_of
 from tbloom.scrapy.settings import VERSION
 
 if TYPE_CHECKING:

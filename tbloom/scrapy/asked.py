@@ -14,8 +14,7 @@ from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.hooks.scraper import watch_output
 from tbloom.scrapy.inbox import Inbox, ProjectQueue
-from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of
-from tbloom.scrapy.meta import drop_copied, own_values
+from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, own_values
 
 logger: logging.Logger = logging.getLogger(__name__)
 

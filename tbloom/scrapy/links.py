@@ -1,20 +1,46 @@
-"""Links: what the filter is asked about a request that is to enter the queue."""
+"""Links: what the filter is asked about a request that is to enter the queue.
+
+A page is its fingerprint, which one crawler claims. With ``meta={"tbloom_version": ...}``, the filter is searched for something else: the
+fingerprint, followed by a hash of the version. A page that is done is remembered as both.
+
+The keys are a link's own: what came with a copied meta (``meta=response.meta``) does not count, and what a spider writes does, also beside
+copied keys. They are told apart by identity: the values of a request that is queued become objects of their own, equal to what they were.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
+from calendar import timegm
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from enum import Enum
+from hashlib import blake2b
+from itertools import count
 from typing import Any
 
 from scrapy import Request
+from scrapy.settings import BaseSettings
 
 from tbloom import Claim, Note
+from tbloom.arguments import check_keep, check_ttl, check_within, encode
+from tbloom.bloom.hasher import shard_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
-from tbloom.scrapy.done.page import Page, Token
-from tbloom.scrapy.meta import arguments_of, look_of, version_of
-from tbloom.scrapy.outage import ClaimStore
+from tbloom.scrapy.done.page import VERSION_BYTES, Page, Token
+from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
+from tbloom.scrapy.settings import (
+    DONE,
+    KEEP,
+    STORE,
+    TTL,
+    VERSION,
+    WITHIN,
+    Setting,
+    naming_settings,
+)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -80,3 +106,120 @@ def link_of(request: Request, crawl: Crawl, *, claims: bool) -> Pending:
     if not arguments and isinstance(seen, ClaimStore):
         pending.answer = seen.known(item, look)
     return pending
+
+
+_ARGUMENTS = {WITHIN, KEEP, TTL}
+_KEYS = {*_ARGUMENTS, VERSION}
+
+
+# A link's own values
+
+
+class _Own:
+    """A value of one request, and of copies of its meta. Pickled, it is the plain value."""
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        return copy, (plain(self),)  # what is pickled names nothing of tbloom
+
+    def __copy__(self) -> _Own:
+        return self
+
+    def __deepcopy__(self, _: Any) -> _Own:
+        return self
+
+
+def plain(value: Any) -> Any:
+    """Return the value as it was."""
+    return type(value).__mro__[2](value) if isinstance(value, _Own) else value
+
+
+#: Equal values of these classes may be one object.
+_OWN: dict[type[Any], type[Any]] = {
+    kind: type(kind.__name__, (_Own, kind), {"__module__": kind.__module__})
+    for kind in (int, float, str, bytes)
+}
+
+
+def own_values(request: Request) -> None:
+    """Make the values of tbloom's keys objects of this request's own."""
+    meta = request.meta
+    for key in _KEYS & meta.keys():
+        own = _OWN.get(type(meta[key]))
+        meta[key] = own(meta[key]) if own else copy(meta[key])
+
+
+def drop_copied(request: Request, source: Any) -> None:
+    """Remove from a link's meta the very values of the response, or the failure of an errback, that has led to it; None: nothing has."""
+    before = getattr(source, "request", None)
+    if before is None or before.url == request.url:  # it is asked for again
+        return
+    meta = request.meta
+    for key in {*_KEYS, DONE} & meta.keys() & before.meta.keys():
+        if meta[key] is before.meta[key]:
+            del meta[key]
+
+
+# How the filter is asked
+
+
+def arguments_of(
+    request: Request, seen: AnyStore, settings: BaseSettings, *, claims: bool
+) -> tuple[tuple[str, Any], ...]:
+    """Return the arguments of ``add`` or ``claim`` in the request's meta, as pairs. Raise ConfigError that names the key."""
+    meta = request.meta
+    if meta.get(DONE) not in (None, True, False):
+        raise ConfigError(f"meta[{DONE!r}] of {request}", meta[DONE], "True or False")
+    if not _ARGUMENTS & meta.keys():
+        return ()
+    names = {"ttl": TTL} if isinstance(seen, CrawlExact) else {"within": WITHIN, "keep": KEEP}
+    for key in (_ARGUMENTS - {*names.values()}) & meta.keys():
+        expected = f"to be left out with TBLOOM_STORE = {STORE.value(settings)!r}"
+        raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
+    arguments = {name: meta[key] for name, key in names.items() if key in meta}
+    with naming_settings({n: Setting(f"meta[{key!r}] of {request}") for n, key in names.items()}):
+        if isinstance(seen, CrawlExact):
+            check_ttl(arguments["ttl"])
+        else:
+            slices = seen.config.slices
+            check_keep(arguments.get("keep"), arguments.get("within"), slices)
+            check_within(arguments.get("within"), slices)
+    if claims:  # the end of the page says how long it is kept
+        arguments.pop("keep", None)
+    return (*arguments.items(),)
+
+
+# Versions
+
+
+def version_of(request: Request) -> bytes:
+    """Return the hash of the version that the request's meta names; b"" if it names none. Raise ConfigError that names a wrong one."""
+    version = request.meta.get(VERSION)
+    if version is None or (isinstance(version, str | bytes) and not version):  # a feed has none
+        return b""
+    name = f"meta[{VERSION!r}] of {request}"
+    return blake2b(_text(version, name), digest_size=VERSION_BYTES).digest()
+
+
+def look_of(item: bytes, version: bytes, config: Any) -> bytes:
+    """Return what a filter is searched for: the item in this version, which has to be in the shard of the item, where its claim is."""
+    if not version or config.shards == 1:
+        return item + version
+    shard = shard_of(config.digest(item), config.shards)
+    looks = (item + version + b"\0" * more for more in count())
+    return next(look for look in looks if shard_of(config.digest(look), config.shards) == shard)
+
+
+def _text(version: Any, name: str) -> bytes:
+    """Return the version as bytes: dates and times in ISO format, times in UTC, which is also the zone of those without one."""
+    # The latter two: of what no datetime knows, such as the last hours of the year 9999.
+    with suppress(ConfigError, OverflowError, ValueError):
+        if isinstance(version, time.struct_time):  # without a zone, as of feedparser, it is in UTC
+            version = datetime.fromtimestamp(timegm(version) - (version.tm_gmtoff or 0), UTC)
+        if isinstance(version, datetime):
+            zoned = version if version.utcoffset() is not None else version.replace(tzinfo=UTC)
+            return zoned.astimezone(UTC).isoformat().encode()
+        if isinstance(version, date):
+            return version.isoformat().encode()
+        if isinstance(version, str | bytes | int):
+            return encode(version, name)
+    raise ConfigError(name, version, "a str, bytes, int, date, datetime or struct_time")

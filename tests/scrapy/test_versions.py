@@ -13,7 +13,7 @@ import scrapy
 from scrapy.http import Response
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.meta import version_of
+from tbloom.scrapy.links import version_of
 from tests.helpers.clock import Clockwork
 from tests.helpers.projects import LOCAL, Project, path_of, queued, times
 from tests.helpers.schedulers import SCRAPY, STORES

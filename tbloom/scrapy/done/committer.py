@@ -24,7 +24,7 @@ from tbloom.scrapy.done.states import DONE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
-from tbloom.scrapy.meta import look_of
+from tbloom.scrapy.links import look_of
 from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
 

@@ -20,14 +20,17 @@ import tbloom
 from tbloom.engine.urls import without_secrets
 from tbloom.scrapy.done.states import Known
 from tbloom.scrapy.hooks.queue import copy_request
-from tbloom.scrapy.meta import HASH
 from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _SUCCESS = range(200, 300)
+#: The length of a version's hash: two versions of one URL have the same hash once in 2**64 times.
+VERSION_BYTES = 8
 #: The text of fingerprints and their version, and that of a token.
-FINGERPRINTS = re.compile(rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v({HASH}))?")
+FINGERPRINTS = re.compile(
+    rf"((?:[0-9a-f]{{2}})+(?: (?:[0-9a-f]{{2}})+)*)(?: v([0-9a-f]{{{2 * VERSION_BYTES}}}))?"
+)
 _TOKEN = re.compile(
     rf"([0-9a-f]+) (\d{{1,9}}) (\d{{1,9}}) {FINGERPRINTS.pattern}( bare)?", re.ASCII
 )

@@ -40,8 +40,7 @@ from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import in_loop, wake_engine
 from tbloom.scrapy.hooks.scraper import watch_end, watch_files, watch_output
 from tbloom.scrapy.inbox import Inbox, ProjectQueue
-from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of
-from tbloom.scrapy.meta import drop_copied, look_of, own_values
+from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, look_of, own_values
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 

@@ -38,7 +38,7 @@ from scrapy.utils.request import request_from_dict
 from tbloom import Note
 from tbloom.scrapy.done.page import FINGERPRINTS, Token
 from tbloom.scrapy.hooks.queue import host_of, rules_of
-from tbloom.scrapy.meta import plain
+from tbloom.scrapy.links import plain
 from tbloom.scrapy.settings import TOKEN
 
 _MAX_BYTES = 1 << 16

@@ -28,7 +28,7 @@ from tbloom.scrapy.hooks.downloader import is_forbidden, is_offsite
 from tbloom.scrapy.hooks.engine import call_soon
 from tbloom.scrapy.hooks.queue import copy_request
 from tbloom.scrapy.hooks.scraper import why_no_file
-from tbloom.scrapy.meta import own_values
+from tbloom.scrapy.links import own_values
 from tbloom.scrapy.settings import TOKEN, done_statuses
 
 logger: logging.Logger = logging.getLogger(__name__)

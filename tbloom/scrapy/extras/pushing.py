@@ -44,7 +44,7 @@ from tbloom.scrapy.done.serialize import (
 from tbloom.scrapy.extras.moving import OldQueue, open_old_queue
 from tbloom.scrapy.hooks.downloader import make_fingerprinter
 from tbloom.scrapy.hooks.queue import rules_of
-from tbloom.scrapy.meta import arguments_of, look_of, version_of
+from tbloom.scrapy.links import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
     DEFAULT_KEY,
     error_line,
