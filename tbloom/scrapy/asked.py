@@ -12,7 +12,7 @@ from scrapy import Request, signals
 
 from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
-from tbloom.scrapy.hooks.scraper import watch_output
+from tbloom.scrapy.hooks.engine import watch_output
 from tbloom.scrapy.inbox import Inbox, ProjectQueue
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, own_values
 

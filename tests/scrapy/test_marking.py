@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.hooks.queue import hosts_at_work
+from tbloom.scrapy.hooks.engine import hosts_at_work
 from tests.helpers.crawl import start
 from tests.helpers.projects import Project
 from tests.helpers.proxy import Fault, Proxy

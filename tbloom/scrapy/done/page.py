@@ -19,7 +19,7 @@ from scrapy import Request
 import tbloom
 from tbloom.engine.urls import without_secrets
 from tbloom.scrapy.done.states import Known
-from tbloom.scrapy.hooks.queue import copy_request
+from tbloom.scrapy.hooks.engine import copy_request
 from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -37,8 +37,7 @@ from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.work import Work
-from tbloom.scrapy.hooks.engine import in_loop, wake_engine
-from tbloom.scrapy.hooks.scraper import watch_end, watch_files, watch_output
+from tbloom.scrapy.hooks.engine import in_loop, wake_engine, watch_end, watch_files, watch_output
 from tbloom.scrapy.inbox import Inbox, ProjectQueue
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, look_of, own_values
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom

@@ -37,7 +37,7 @@ from scrapy.utils.request import request_from_dict
 
 from tbloom import Note
 from tbloom.scrapy.done.page import FINGERPRINTS, Token
-from tbloom.scrapy.hooks.queue import host_of, rules_of
+from tbloom.scrapy.hooks.engine import host_of, rules_of
 from tbloom.scrapy.links import plain
 from tbloom.scrapy.settings import TOKEN
 

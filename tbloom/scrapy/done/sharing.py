@@ -38,8 +38,13 @@ from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
 from tbloom.scrapy.done.serialize import Unreadable, read_token, request_from_text
 from tbloom.scrapy.done.work import Work
-from tbloom.scrapy.hooks.engine import is_downloading, wake_engine
-from tbloom.scrapy.hooks.queue import host_of, host_queues, hosts_at_work
+from tbloom.scrapy.hooks.engine import (
+    host_of,
+    host_queues,
+    hosts_at_work,
+    is_downloading,
+    wake_engine,
+)
 from tbloom.scrapy.inbox import Inbox
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import TOKEN, WHEN_IDLE

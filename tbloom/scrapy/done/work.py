@@ -24,10 +24,13 @@ from tbloom.scrapy.done.failures import FailedPage
 from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, words_of
 from tbloom.scrapy.done.states import FAILED, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
-from tbloom.scrapy.hooks.downloader import is_forbidden, is_offsite
-from tbloom.scrapy.hooks.engine import call_soon
-from tbloom.scrapy.hooks.queue import copy_request
-from tbloom.scrapy.hooks.scraper import why_no_file
+from tbloom.scrapy.hooks.engine import (
+    call_soon,
+    copy_request,
+    is_forbidden,
+    is_offsite,
+    why_no_file,
+)
 from tbloom.scrapy.links import own_values
 from tbloom.scrapy.settings import TOKEN, done_statuses
 

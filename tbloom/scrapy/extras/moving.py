@@ -24,7 +24,7 @@ from scrapy.utils.request import request_from_dict
 
 from tbloom.engine.flow import text
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.hooks.downloader import make_fingerprinter
+from tbloom.scrapy.hooks.engine import make_fingerprinter
 from tbloom.scrapy.options import make_client, server_settings
 
 _KEY, _SERIALIZER = "SCHEDULER_QUEUE_KEY", "SCHEDULER_SERIALIZER"

@@ -42,8 +42,7 @@ from tbloom.scrapy.done.serialize import (
     write_note,
 )
 from tbloom.scrapy.extras.moving import OldQueue, open_old_queue
-from tbloom.scrapy.hooks.downloader import make_fingerprinter
-from tbloom.scrapy.hooks.queue import rules_of
+from tbloom.scrapy.hooks.engine import make_fingerprinter, rules_of
 from tbloom.scrapy.links import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
     DEFAULT_KEY,

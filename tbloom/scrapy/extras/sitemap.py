@@ -11,7 +11,7 @@ from scrapy import spiders as scrapys
 from scrapy.http import Response
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.hooks.scraper import read_sitemap, sitemaps_in
+from tbloom.scrapy.hooks.engine import read_sitemap, sitemaps_in
 from tbloom.scrapy.settings import VERSION
 
 #: The day that a lastmod in a W3C format begins with.

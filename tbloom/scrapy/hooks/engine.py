@@ -1,16 +1,33 @@
-"""The engine and the process: how a crawl is woken, when it is idle, and how it ends."""
+"""The engine and its parts: how a crawl is woken, is idle, and ends; the downloader, the queues, and the scraper."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from contextvars import ContextVar
+from copy import copy
+from functools import cached_property, partial
+from types import SimpleNamespace
+from typing import Any, Protocol
+from uuid import uuid4
 
-from scrapy import Spider
+import scrapy
+from scrapy import Request, Spider
+from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+from scrapy.spiders import CrawlSpider, SitemapSpider
+from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.request import RequestFingerprinterProtocol
+from scrapy.utils.sitemap import Sitemap, sitemap_urls_from_robots
 from twisted.internet.defer import Deferred
 
 
@@ -98,3 +115,276 @@ def in_loop() -> Callable[..., Any]:
     from twisted.internet import reactor  # noqa: PLC0415 - the import installs one where there is none
 
     return reactor.callFromThread  # type: ignore[no-any-return]
+
+
+class _Engine:
+    """The engine of a crawl that does not run: in it, add-ons' fingerprinters look for downloader middlewares."""
+
+    def __init__(self, crawler: Any) -> None:
+        self._crawler = crawler
+        crawler.engine = self
+
+    @cached_property
+    def downloader(self) -> SimpleNamespace:
+        """The middlewares, made only for a fingerprinter that asks for them."""
+        self._crawler.engine = None  # as in a crawl, until they are made
+        made = DownloaderMiddlewareManager.from_crawler(self._crawler)
+        self._crawler.engine = self
+        return SimpleNamespace(middleware=made)
+
+
+def make_fingerprinter(crawler: Crawler) -> RequestFingerprinterProtocol:
+    """Return the fingerprinter of a crawl, for a crawler that does not run. What it counts, nobody reads.
+
+    Without it, scrapy-poet's fingerprinter, and others that ask the crawler for its engine or its stats, raise an error.
+    """
+    crawler.stats = MemoryStatsCollector(crawler)
+    kind = load_object(crawler.settings["REQUEST_FINGERPRINTER_CLASS"])
+    made: RequestFingerprinterProtocol = build_from_crawler(kind, crawler)
+    crawler.request_fingerprinter = made
+    _Engine(crawler)
+    return made
+
+
+def is_forbidden(error: BaseException, request: Request, crawler: Crawler) -> bool:
+    """Return whether Scrapy's own middlewares for robots.txt and for other sites have raised this IgnoreRequest.
+
+    Without it (they say so in the exception's text only), such a page has failed.
+    """
+    return str(error) == "Forbidden by robots.txt" or is_offsite(request, crawler)
+
+
+def is_offsite(request: Request, crawler: Crawler) -> bool:
+    """Return whether Scrapy's middleware for other sites drops the request. Without it, such a page has failed."""
+    middleware = crawler.get_downloader_middleware(OffsiteMiddleware)
+    if middleware is None or request.dont_filter or request.meta.get("allow_offsite"):
+        return False
+    assert crawler.spider is not None  # noqa: S101 - the crawl is running
+    return not middleware.should_follow(request, crawler.spider)
+
+
+def copy_request(request: Request, meta: dict[str, Any]) -> Request:
+    """Return a copy of the request with this meta.
+
+    Without it, ``Request.replace`` would call the constructor of the request's class, which may not know all of its attributes.
+    """
+    copied = copy(request)
+    copied._meta = meta  # noqa: SLF001 - the property has no setter
+    copied.headers = request.headers.copy()
+    copied._cb_kwargs = dict(request.cb_kwargs)  # noqa: SLF001
+    copied.flags = list(request.flags)
+    return copied
+
+
+def rules_of(spider: Spider, callback: str | None) -> list[Any] | None:
+    """Return the rules of a CrawlSpider, if its callback of this name chooses one by the number in ``meta["rule"]``.
+
+    Without it, a page that was kept under a rule's number goes to whichever rule has that number, and perhaps to another callback.
+    """
+    is_chosen = callback == "_callback" and isinstance(spider, CrawlSpider)
+    return getattr(spider, "_rules", None) if is_chosen else None
+
+
+def host_of(request: Request) -> str:
+    """Return the host of a request, as Scrapy's downloader has it: requests of one host wait for each other.
+
+    Without it, an owner of hosts may give away a host that shares a slot of the downloader with another one.
+    """
+    return request.meta.get("download_slot") or urlparse_cached(request).hostname or ""
+
+
+def host_queues(scheduler: Any) -> list[tuple[str, Callable[[], Any], int]] | None:
+    """Return for each host in the queue its name, a function that takes a request out, and the number of its requests.
+
+    Hosts of which the fewest requests are being downloaded come first, then the smallest. Return None if it is not known, as with
+    a queue on disk: then a crawler gives away some requests of each host, in place of all of some.
+    """
+    queues = getattr(scheduler, "mqs", None)
+    by_host = getattr(queues, "pqueues", {})
+    active = getattr(getattr(queues, "_downloader_interface", None), "_active_downloads", None)
+    if active is None or getattr(scheduler, "dqs", None) is not None:
+        return None
+    order = sorted(by_host, key=lambda host: (active(host), len(by_host[host])))
+
+    def pop(host: str) -> Any:
+        queue = by_host[host]
+        request = queue.pop()
+        if not len(queue):
+            del by_host[host]
+            queue.close()
+        for stat in ("dequeued", "dequeued/memory"):  # as the scheduler counts
+            scheduler.stats.inc_value(f"scheduler/{stat}")
+        return request
+
+    return [(host, partial(pop, host), len(by_host[host])) for host in order]
+
+
+def hosts_at_work(engine: Any) -> set[str]:
+    """Return the hosts from which the engine downloads, or has downloaded within the delay.
+
+    Without it, an owner of hosts (``TBLOOM_SHARE = "hosts"``) may give one away during its delay.
+    """
+    downloader = getattr(engine, "downloader", None)
+    slots = getattr(downloader, "slots", {})
+    now = time.monotonic() if scrapy.version_info >= (2, 16) else time.time()
+    # A delay is random, up to half longer if nothing else is set.
+    waiting = {
+        host
+        for host, of in slots.items()
+        if of.active or of.lastseen + of.delay * (1 + getattr(of, "jitter", 0.5)) > now
+    }
+    return waiting | {*map(host_of, getattr(downloader, "active", ()))}
+
+
+class OutputWatcher(Protocol):
+    """What is told about the output of callbacks and errbacks."""
+
+    #: The response, or the failure of an errback, whose link is scheduled now; None: there is none.
+    source: Any
+
+    def item_lost(self, response: Any, error: BaseException) -> object:
+        """Hear that a pipeline was cancelled, for which Scrapy sends no signal."""
+
+
+def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
+    """Call ``scraped`` with each request of the engine that the scraper has finished.
+
+    Its callback or errback has ended, its links are scheduled, and its items have passed the pipelines. Without it, no page is ever
+    committed: all are left to the next crawl, and none is lost.
+    """
+    scraper = engine.scraper
+    enqueue_scrape = scraper.enqueue_scrape
+
+    def enqueue(result: Any, request: Request, *more: Any) -> Any:
+        def finished(result: Any) -> Any:
+            scraped(request)
+            return result
+
+        return enqueue_scrape(result, request, *more).addBoth(finished)
+
+    scraper.enqueue_scrape = enqueue
+
+
+#: The response, or the failure of an errback, whose item passes the pipelines.
+_source = ContextVar[Any]("tbloom_source", default=None)
+
+
+def watch_output(engine: Any, watcher: OutputWatcher) -> None:
+    """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output_async``.
+
+    Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
+    although a link of it could not be scheduled, or a pipeline was cancelled.
+    """
+    scraper = engine.scraper
+    process = getattr(scraper, "_process_spidermw_output_async", None)
+    if process is None:
+        return
+
+    async def watched(output: Any, response: Any) -> None:
+        if isinstance(output, Request):
+            watcher.source = response
+            try:
+                await process(output, response)  # does not wait
+            finally:
+                watcher.source = None
+            return
+        _source.set(response)
+        try:
+            await process(output, response)
+        except BaseException as error:
+            watcher.item_lost(response, error)
+            raise
+
+    scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
+
+
+def watch_files(engine: Any, failed: Callable[[Any, Request, Exception, int], object]) -> None:
+    """Call ``failed`` each time that a media pipeline has not stored a file of an item.
+
+    Its arguments are the item's response, the file's request, the exception, and the status of the file's response if it is another
+    one than 200, or 0. Without it (the pipelines only log the exception), a page is committed, and its file is missing.
+    """
+    for pipeline in getattr(getattr(engine.scraper, "itemproc", None), "middlewares", ()):
+        if hasattr(pipeline, "media_downloaded") and hasattr(pipeline, "_process_request"):
+            _watch_files_of(pipeline, engine.crawler.request_fingerprinter.fingerprint, failed)
+            _store_whole_files(getattr(pipeline, "store", None))
+
+
+def _watch_files_of(
+    pipeline: Any,
+    fingerprint: Callable[[Request], bytes],
+    failed: Callable[[Any, Request, Exception, int], object],
+) -> None:
+    process, downloaded = pipeline._process_request, pipeline.media_downloaded  # noqa: SLF001 - as above
+    #: By the fingerprint, because several items may have one file, which is fetched once.
+    statuses = dict[bytes, int]()
+
+    def note_status(response: Any, request: Request, *more: Any, **item: Any) -> Any:
+        if response.status != 200:  # noqa: PLR2004 - as the pipelines do
+            statuses[fingerprint(request)] = response.status
+        return downloaded(response, request, *more, **item)
+
+    async def watched(request: Request, *more: Any) -> Any:
+        try:
+            return await process(request, *more)
+        except Exception as error:
+            failed(_source.get(), request, error, statuses.get(fingerprint(request), 0))
+            raise
+
+    pipeline._process_request, pipeline.media_downloaded = watched, note_status  # noqa: SLF001
+
+
+def _store_whole_files(store: Any) -> None:
+    """Let a local folder get whole files only. Without it, the next crawl takes a torn file for a whole one."""
+    from scrapy.pipelines.files import FSFilesStore  # noqa: PLC0415 - the pipeline has imported it
+
+    if type(store) is not FSFilesStore:
+        return
+    persist, path_of = store.persist_file, store._get_filesystem_path  # noqa: SLF001
+
+    def persist_whole(path: Any, *more: Any, **options: Any) -> None:
+        name = f"{str(path).rpartition('/')[0]}/.{uuid4().hex}.part"  # next to it; others may have a crawler of this process ID
+        try:
+            persist(name, *more, **options)
+            path_of(name).replace(path_of(path))
+        except OSError:
+            path_of(name).unlink(missing_ok=True)  # a full disk
+            raise
+
+    store.persist_file = persist_whole  # type: ignore[method-assign]
+
+
+def why_no_file(error: BaseException, request: Request, crawler: Crawler) -> str:
+    """Return the name of the exception for which a media pipeline has not stored a file.
+
+    Return "" if the pipeline does not want the file (an image is too small), or may not fetch it. Without it, such a page has failed.
+    """
+    from scrapy.pipelines.images import ImageException  # noqa: PLC0415 - few crawls need it
+
+    of_pipelines: Any = ImageException.__base__  # FileException has had several modules
+    while isinstance(error, of_pipelines) and not isinstance(error, ImageException):
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            break
+        error = cause
+    is_refused = isinstance(error, IgnoreRequest) and is_forbidden(error, request, crawler)
+    return "" if is_refused or isinstance(error, ImageException) else type(error).__name__
+
+
+def read_sitemap(spider: SitemapSpider, response: Response) -> Any:
+    """Return the entries of a sitemap, with its ``type``; None if it is none.
+
+    Without it, only Scrapy's own SitemapSpider reads sitemaps.
+    """
+    body = spider._get_sitemap_body(response)  # noqa: SLF001 - as the docstring says
+    return Sitemap(body) if body else None
+
+
+def sitemaps_in(robots: Response) -> list[str]:
+    """Return the URLs of the sitemaps that a robots.txt names. Before Scrapy 2.15, its function takes a str.
+
+    Without it, only ``sitemap_urls`` name sitemaps.
+    """
+    takes_bytes = scrapy.version_info >= (2, 15)
+    text: Any = robots.body if takes_bytes else robots.body.decode(errors="replace")
+    return [*sitemap_urls_from_robots(text, base_url=robots.url)]
