@@ -21,10 +21,10 @@ if (*(n for n in scrapy.version_info if isinstance(n, int)),) < OLDEST_SCRAPY:
     raise ImportError(_message, name="scrapy")
 
 from tbloom.scrapy.addon import Addon
-from tbloom.scrapy.dupefilter import DupeFilter
+from tbloom.scrapy.components import DupeFilter
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.done.middlewares import PageSpiderMiddleware as PageSpiderMiddleware
+    from tbloom.scrapy.components import PageSpiderMiddleware as PageSpiderMiddleware
     from tbloom.scrapy.extras.counts import DistinctCounts
     from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
     from tbloom.scrapy.extras.moving import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
@@ -36,7 +36,7 @@ __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 #: Imported on first use: few crawls use them, or they need the extra ``pages`` or scrapy-redis, or Scrapy's log names them.
 _OTHERS = {
     "DistinctCounts": "tbloom.scrapy.extras.counts",
-    "PageSpiderMiddleware": "tbloom.scrapy.done.middlewares",
+    "PageSpiderMiddleware": "tbloom.scrapy.components",
     "PageCacheStorage": "tbloom.scrapy.extras.httpcache",
     "ScrapyRedisFingerprinter": "tbloom.scrapy.extras.moving",
     "SitemapSpider": "tbloom.scrapy.extras.sitemap",

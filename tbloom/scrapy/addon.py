@@ -12,10 +12,13 @@ from scrapy.utils.misc import load_object
 
 from tbloom.engine.urls import single_server
 from tbloom.errors import ConfigError
-from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
-from tbloom.scrapy.dupefilter import DupeFilter
+from tbloom.scrapy.components import (
+    DupeFilter,
+    FilteringScheduler,
+    PageDownloader,
+    PageSpiderMiddleware,
+)
 from tbloom.scrapy.hooks.engine import keep_spider_arguments
-from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import MARK
 
 #: A name, not the class, because Scrapy's log shows it as it is set.

@@ -17,8 +17,8 @@ from scrapy.utils.request import RequestFingerprinter
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.engine.urls import address_of
 from tbloom.scrapy import ScrapyRedisFingerprinter
-from tbloom.scrapy.dupefilter import described, summarize
 from tbloom.scrapy.options import error_line, make_client, make_store, server_settings
+from tbloom.scrapy.summary import described, summarize
 from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.fingerprinters import ByCallback, RefusesLater, WithoutSession

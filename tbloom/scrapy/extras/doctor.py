@@ -24,8 +24,8 @@ from scrapy.utils.project import ENVVAR
 from tbloom.engine.server import is_read_only
 from tbloom.errors import TBloomError
 from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.components import DupeFilter
 from tbloom.scrapy.done.page import place_of
-from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.notes import notes_on, shares_queue
 from tbloom.scrapy.hooks.feeds import refused_feed

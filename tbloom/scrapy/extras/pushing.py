@@ -34,6 +34,7 @@ from tbloom.bloom.claims.queues import queue_of
 from tbloom.engine.urls import address_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.local.claims import CrawlLocal
+from tbloom.scrapy.components import FilteringScheduler
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
@@ -51,7 +52,6 @@ from tbloom.scrapy.options import (
     naming_redis,
 )
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
-from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 
 _METHOD = "the name of a method of the spider"

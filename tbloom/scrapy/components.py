@@ -1,54 +1,154 @@
-"""The duplicate filter for Scrapy's and scrapy-redis' schedulers."""
+"""Scrapy's components, as the add-on sets them: the scheduler, the duplicate filter, the downloader and the spider middleware.
+
+Each of their methods is one of Scrapy's calls. What it does stands in ``done/pages.py`` and ``asked.py``.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Any
+from inspect import Parameter, signature
+from typing import Any, Self
 
 from redis import RedisError
 from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
-from scrapy.http.request import NO_CALLBACK
-from scrapy.utils.defer import deferred_from_coro
-from twisted.internet.defer import Deferred
+from scrapy.http import Response
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from twisted.internet.defer import CancelledError, Deferred
 
-from tbloom import Claim, FilterInfo, LocalBloom
-from tbloom.bloom.config import Config, shard_expiry
-from tbloom.bloom.fingerprinter import differing, maker_of, note
-from tbloom.engine.urls import address_of
+from tbloom import Claim, LocalBloom
 from tbloom.errors import TBloomError
 from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.asked import AskedRequests
-from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
+from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
 from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.serialize import look_in_note
-from tbloom.scrapy.hooks.engine import is_trial
+from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
+    asks_nobody,
+    make_client,
     make_store,
     naming_redis,
     needs_add_on,
     needs_no_shared_queue,
 )
-from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlBloom, CrawlExact
-from tbloom.scrapy.scheduler import FilteringScheduler
+from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
+from tbloom.scrapy.summary import described, summarize
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+#: Stands for the class that the setting SCHEDULER names, which takes its place in the order of methods (``addon``).
+_Project: Any = object
+
+
+class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time only
+    """A project's scheduler, in which requests wait for the filter's answer."""
+
+    #: A spider may not know its crawler.
+    _crawl: Crawl
+    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
+    first: deque[Request]
+    #: The requests of the crawl; None: the dupefilter asks about each as it comes.
+    requests: Pages | AskedRequests | None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the scheduler. Where scrapy-redis finds no server, one line in the log ends the crawl."""
+        is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
+        if is_shared and is_trial(crawler):  # leaves the queue alone
+            return MemoryScheduler.from_crawler(crawler)
+        with ending_at_an_error(crawler):
+            if is_shared:  # both calls raise an error that names a wrong setting
+                FLUSH.value(crawler.settings)
+                make_client(crawler.settings)[0].close()
+            scheduler = super().from_crawler(crawler)
+            scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
+            scheduler.first, scheduler.requests = deque(), None
+            if not is_trial(crawler):
+                crawl_of(crawler).scheduler = scheduler
+            return scheduler
+        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
+
+    def open(self, spider: Spider) -> Deferred[None]:
+        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
+        return deferred_from_coro(self._open(spider))
+
+    def flush(self) -> None:
+        """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
+        if not self._crawl.is_ending:
+            super().flush()
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Return True at once; ``request_dropped`` is sent later for a duplicate."""
+        return self.requests.enqueue(request) if self.requests else self.enqueue_in_project(request)
+
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched."""
+        return self.requests.next_request() if self.requests else self.next_in_project()
+
+    def has_pending_requests(self) -> bool:
+        """Return whether requests are queued, or wait."""
+        is_queued = self.first or super().has_pending_requests()
+        return bool(is_queued) or bool(self.requests and self.requests.is_busy)
+
+    def __len__(self) -> int:
+        return self.queued + (self.requests.inbox.waiting if self.requests else 0)
+
+    def close(self, reason: str) -> Deferred[None]:
+        """Close the scheduler once no request waits: all that are left are in the queue."""
+        return deferred_from_coro(self._close(reason))
+
+    @property
+    def queued(self) -> int:
+        """The number of requests in the project's scheduler."""
+        return len(self.first) + int(getattr(super(), "__len__", int)())  # int() is 0
+
+    def enqueue_in_project(self, request: Request) -> bool:
+        """Call ``enqueue_request`` of the project's scheduler."""
+        return bool(super().enqueue_request(request))
+
+    def next_in_project(self) -> Request | None:
+        """Call ``next_request`` of the project's scheduler."""
+        request: Request | None = self.first.popleft() if self.first else super().next_request()
+        return request
+
+    async def _open(self, spider: Spider) -> None:
+        crawl = self._crawl
+        with ending_at_an_error(crawl.crawler):
+            opened: object = None
+            try:
+                opened = super().open(spider)
+            finally:
+                # scrapy-redis' scheduler does not return what its dupefilter does, and may raise while that is under way.
+                for each in {opened, crawl.opened}:
+                    if isinstance(each, Deferred):
+                        await maybe_deferred_to_future(each)
+            is_open = crawl.stage is not Stage.OPENING
+            if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
+                raise asks_nobody(type(self))
+
+    async def _close(self, reason: str) -> None:
+        if self.requests:
+            await self.requests.close()
+        closed = super().close(reason)
+        if isinstance(closed, Deferred):
+            await maybe_deferred_to_future(closed)
+
 
 _OTHER_PROJECT = (
     "the project {first!r} uses this filter, too: a page is fetched by one of the two projects only. To separate them, give this one "
     "TBLOOM_KEY = '{ours}:%(spider)s'. To share the filter on purpose, name it by TBLOOM_KEY in both. Left and failed pages are a "
     "project's in any case"
 )
-_PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
 
 class _Trial(RFPDupeFilter):
@@ -236,80 +336,86 @@ def _window(seen: AnyStore) -> list[tuple[str, float]]:
     return []
 
 
-def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
-    """Return a line about the filter as it is now, and warnings. Some servers don't let us ask for its size.
-
-    ``fingerprints``: what ``described`` returns.
-    """
-    kind = "exact"
-    if not isinstance(seen, CrawlExact):
-        period = seen.config.window.granularity
-        period = _PERIODS.get(str(period), period)
-        kind = f"{seen.config.slices} {period} slices" if period else "no window"
-    place = address_of(seen.client) if not isinstance(seen, LocalBloom) else seen.path or "memory"
-    warnings, held, is_new = list[str](), "", False
-    with suppress(RedisError, TBloomError):
-        info = seen.info()
-        is_new = not info.items
-        held = f", {info.items:,} items"
-        if isinstance(info, FilterInfo):
-            held += f" ({info.slices[-1].items:,} in the newest)"
-        if info.bytes is not None:
-            held += f", {info.bytes / 2**20:,.2f} MB"
-        held += ", new" if is_new else ", existing"
-        warnings += info.warnings
-    if fingerprints and not isinstance(seen, LocalBloom):
-        with suppress(RedisError, TBloomError):
-            warnings += _other_fingerprints(seen, fingerprints, is_new=is_new)
-    return f"filter {seen.name!r}: {kind}{held}, at {place}", warnings
+#: The event loop has a turn after so many requests of ``start``. With a turn after each, few share a call.
+_TURNS_EVERY = 20
 
 
-def described(fingerprinter: Any) -> str:
-    """Return the path of the fingerprinter's class, and hashes of its fingerprints of the sample requests; "" if it can't read these."""
-    kind, hashes = type(fingerprinter), list[str]()
-    try:
-        for sample in _samples():
-            made = fingerprinter.fingerprint(sample)
-            hashes.append(hashlib.blake2b(made, digest_size=8).hexdigest())
-    except Exception:  # noqa: BLE001 - the project's own, which may know its own requests only
-        return ""
-    return " ".join([f"{kind.__module__}.{kind.__qualname__}", *hashes])
+def pages_of(crawl: Crawl) -> Pages | None:
+    """Return the pages of a crawl that follows them."""
+    requests = crawl.scheduler.requests if isinstance(crawl.scheduler, FilteringScheduler) else None
+    return requests if isinstance(requests, Pages) else None
 
 
-def _samples() -> list[Request]:
-    """Return requests of which another fingerprinter, or another setting, changes some or all. Without a callback, they go to ``parse``."""
-    return [
-        Request("https://example.com/", callback=NO_CALLBACK),
-        Request("https://example.com/"),
-        Request("https://example.com/?b=2&a=1&utm_source=c#d"),
-        Request("https://example.com/", method="POST", body="a=1"),
-    ]
+class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
+    """A project's downloader. What it gives for a page, behind all downloader middlewares, gets the page's token."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._crawl = crawl_of(crawler)
+        spider = signature(super().fetch).parameters.get("spider")
+        #: Whether the project's ``fetch`` demands the spider as an argument, which Scrapy gives to such a one only.
+        self._needs_spider = spider is not None and spider.default is Parameter.empty
+
+    def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
+        """Return a Deferred of the Response, Request or Failure."""
+        pages = pages_of(self._crawl)
+        page = pages.work.fetching(request) if pages else None
+        fetched = super().fetch(request, *[self._crawl.crawler.spider] * self._needs_spider)
+        if pages is None or page is None:
+            return fetched
+        if not isinstance(fetched, Deferred):
+            return pages.work.fetched(fetched, page)
+        if page.token.deaths:
+            # Held back until the page's note counts this crawler among the dead ones: the result may kill it.
+            noted = pages.committer.note_death
+            fetched.addBoth(lambda result: noted(page).addCallback(lambda _: result))
+        return fetched.addBoth(pages.work.fetched, page)
 
 
-def _other_fingerprints(seen: CrawlBloom | CrawlExact, ours: str, *, is_new: bool) -> list[str]:
-    """Return a warning if other fingerprints have filled the filter; else store ours, with the TTL of the items that are added."""
-    ttl = seen.lasts_ms if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
-    known = seen.run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))
-    samples, others = _samples(), differing(known, ours)
-    if not others:
-        return []
-    kind, theirs = maker_of(ours), maker_of(known)
-    by = "by the same class" if kind == theirs else f"by {theirs}"
-    what = "every page is new"
-    if len(others) < len(samples):
-        sample = samples[others[0]]
-        what = f"requests such as {sample}{'' if sample.callback else ' to parse'} are new"
-    text = (
-        f"REQUEST_FINGERPRINTER_CLASS is {kind}, but the filter was filled with other fingerprints, {by}: "
-        f"to this crawl, {what}. Undo what has changed (that class, an add-on, a setting), or set another TBLOOM_KEY"
-    )
-    return [text]
+class PageSpiderMiddleware:
+    """The spider middleware next to the spider: sees the callback itself, whichever other one recovers from its exceptions."""
 
+    __module__ = "tbloom.scrapy"
 
-def _lasts_ms(config: Config) -> int | None:
-    """Return how long an item is remembered that is added now, by the client's clock (ms); None: for ever."""
-    if config.granularity is None:
-        return None
-    now = time.time_ns() // 1_000_000
-    current = config.window.slice_at(now)
-    return shard_expiry(config, config.window.expires(current), None) - now
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawl = crawl_of(crawler)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Make the middleware."""
+        return cls(crawler)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Yield what ``start`` yields, while few requests wait, until the crawl closes.
+
+        Give the event loop its turns: while enough pages are in work, Scrapy takes requests from a ``start`` that awaits nothing,
+        and does nothing else.
+        """
+        yielded = 0
+        async for output in start:
+            yield output
+            yielded += 1
+            scheduler = self._crawl.scheduler
+            try:
+                if yielded % _TURNS_EVERY == 0:
+                    await next_turn()
+                if isinstance(scheduler, FilteringScheduler) and scheduler.requests:
+                    await scheduler.requests.inbox.have_room()
+            except CancelledError:  # of another reactor than asyncio's: the engine stops
+                return
+            if self._crawl.stage >= Stage.CLOSING:
+                return
+
+    def process_start_requests(self, start_requests: Any, spider: Any) -> Any:  # noqa: ARG002 - as Scrapy has it
+        """Return the requests as they are. Scrapy before 2.16 calls this, where other middlewares have no ``process_start``."""
+        return start_requests
+
+    def process_spider_input(self, response: Response) -> None:
+        """Note that no other middleware has refused the response."""
+        if pages := pages_of(self._crawl):
+            pages.work.reached_callback(response)
+
+    def process_spider_exception(self, response: Response, exception: Exception) -> None:
+        """Note that the callback has raised an exception, or that the response has not reached it."""
+        if pages := pages_of(self._crawl):
+            pages.work.callback_raised(response, exception)
