@@ -19,7 +19,11 @@ from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.http import Response
-from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from scrapy.utils.defer import (
+    deferred_f_from_coro_f,
+    deferred_from_coro,
+    maybe_deferred_to_future,
+)
 from twisted.internet.defer import CancelledError, Deferred
 
 from tbloom import Claim, LocalBloom
@@ -78,10 +82,6 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
             return scheduler
         return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
 
-    def open(self, spider: Spider) -> Deferred[None]:
-        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
-        return deferred_from_coro(self._open(spider))
-
     def flush(self) -> None:
         """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
         if not self._crawl.is_ending:
@@ -103,10 +103,6 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
     def __len__(self) -> int:
         return self.queued + (self.requests.inbox.waiting if self.requests else 0)
 
-    def close(self, reason: str) -> Deferred[None]:
-        """Close the scheduler once no request waits: all that are left are in the queue."""
-        return deferred_from_coro(self._close(reason))
-
     @property
     def queued(self) -> int:
         """The number of requests in the project's scheduler."""
@@ -121,7 +117,9 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         request: Request | None = self.first.popleft() if self.first else super().next_request()
         return request
 
-    async def _open(self, spider: Spider) -> None:
+    @deferred_f_from_coro_f
+    async def open(self, spider: Spider) -> None:
+        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
         crawl = self._crawl
         with ending_at_an_error(crawl.crawler):
             opened: object = None
@@ -136,7 +134,9 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
             if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
                 raise asks_nobody(type(self))
 
-    async def _close(self, reason: str) -> None:
+    @deferred_f_from_coro_f
+    async def close(self, reason: str) -> None:
+        """Close the scheduler once no request waits: all that are left are in the queue."""
         if self.requests:
             await self.requests.close()
         closed = super().close(reason)

@@ -16,9 +16,10 @@ from redis import RedisError
 from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
 
-from tbloom import Claim
+from tbloom import Claim, Note
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler, Stage
+from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.hooks.engine import call_soon, is_idle, next_turn, wake_engine
 from tbloom.scrapy.links import Answer, NoAnswer, Pending
 from tbloom.scrapy.options import asks_nobody
@@ -42,7 +43,7 @@ class Inbox:
     it is queued. ``lost`` hears of an error there.
 
     With ``look``, which returns what the filter has seen, the requests of a batch are only looked for first where those of the last one
-    were mostly seen. ``prepare`` is called with each request that is asked about.
+    were mostly seen. ``note_of`` returns the note that is kept with a claim.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Inbox:
     ) -> None:
         self._crawl = crawl
         self._ask_together, self._settle, self._lost = ask, settle, lost
-        self.prepare: Callable[[Pending], object] = bool
+        self.note_of: Callable[[Request, Token | None], Note | str] = lambda *_: ""
         self.look: Callable[[list[Pending], dict[str, Any]], list[bool]] | None = None
         #: Whether the last requests were mostly seen.
         self.mostly_seen: bool = False
@@ -157,14 +158,15 @@ class Inbox:
     def _ask(self, batch: list[Pending]) -> None:
         # Here and not in the thread, because a spider may change what it has yielded.
         for pending in batch:
-            if pending.is_to_ask:
-                self.prepare(pending)
+            if pending.is_to_ask and pending.note is None:
+                pending.note = self.note_of(pending.request, pending.token)
         self._crawl.link_calls.begin(
             partial(self._ask_for, batch), partial(self._have_answers, batch)
         )
 
     def _ask_alone(self, pending: Pending) -> None:
-        self.prepare(pending)
+        if pending.note is None:
+            pending.note = self.note_of(pending.request, pending.token)
         self._ask_for([pending])
 
     def _ask_for(self, batch: list[Pending]) -> None:

@@ -96,12 +96,15 @@ def link_of(request: Request, crawl: Crawl, *, claims: bool) -> Pending:
         return Pending(request, answer=NoAnswer.DROPPED)
     seen, crawler = crawl.seen, crawl.crawler
     try:
-        arguments = arguments_of(request, seen, crawler.settings, claims=claims)
-        item, version = crawler.request_fingerprinter.fingerprint(request), version_of(request)
+        arguments: tuple[tuple[str, Any], ...] = ()
+        if not _OURS.isdisjoint(request.meta):
+            arguments = arguments_of(request, seen, crawler.settings, claims=claims)
+        version = version_of(request) if VERSION in request.meta else b""
+        item = crawler.request_fingerprinter.fingerprint(request)
     except ConfigError as error:
         logger.error("Spider %s: a request is dropped: %s", crawl.spider.name, error)
         return Pending(request, answer=NoAnswer.WRONG)
-    look = look_of(item, version, seen.config)
+    look = look_of(item, version, seen.config) if version else item
     pending = Pending(request, item, look, version, arguments)
     if not arguments and isinstance(seen, ClaimStore):
         pending.answer = seen.known(item, look)
@@ -110,6 +113,7 @@ def link_of(request: Request, crawl: Crawl, *, claims: bool) -> Pending:
 
 _ARGUMENTS = {WITHIN, KEEP, TTL}
 _KEYS = {*_ARGUMENTS, VERSION}
+_OURS = {*_ARGUMENTS, DONE}
 
 
 # A link's own values

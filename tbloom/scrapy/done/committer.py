@@ -21,7 +21,7 @@ from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page, Why
 from tbloom.scrapy.done.states import DONE, Event, Known, Register, State
-from tbloom.scrapy.done.stored import StoredItems
+from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
 from tbloom.scrapy.links import look_of
@@ -210,13 +210,13 @@ class Committer:
         for page, links in done:
             if links > self._inbox.settled:
                 self._done.append((page, links))
-            elif (holder := self._stored.holder_of(page)) is not None:
-                self._register.step(page, Event.KEPT)
-                self._unstored[holder].append(page)
-            elif self._stored.has_lost(page):
+            elif (holder := self._stored.holder_of(page)) is None:
+                ready.append(page)
+            elif holder is LOST:
                 self.fail(page, page, Why("items"))
             else:
-                ready.append(page)
+                self._register.step(page, Event.KEPT)
+                self._unstored[holder].append(page)
         try:
             if ready:
                 self._stored.flush()

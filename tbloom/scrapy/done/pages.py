@@ -77,7 +77,7 @@ class Pages:
             crawl, seen, self._register, self.inbox, stored, self.failures
         )
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
-        self.inbox.gathers_for, self.inbox.prepare = self._gathers_for, self._write_note
+        self.inbox.gathers_for, self.inbox.note_of = self._gathers_for, self._note
         if self.committer.has_notes and isinstance(
             seen, CrawlBloom
         ):  # a local filter knows at once
@@ -194,14 +194,10 @@ class Pages:
         self._taking.queue_changed()
         self.inbox.settle_late(Pending(request, answer=Claim.NEW, token=token))
 
-    def _write_note(self, pending: Pending) -> None:
-        if pending.note is None:
-            pending.note = self._note(pending.request, pending.token) if pending.token else ""
-
-    def _note(self, request: Request, token: Token) -> Note | str:
+    def _note(self, request: Request, token: Token | None) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
         crawl = self._crawl
-        if not self.committer.has_notes:
+        if token is None or not self.committer.has_notes:
             return ""
         try:
             # A link may have these from a copied meta, and a retry in a JOBDIR: they are of this crawl.

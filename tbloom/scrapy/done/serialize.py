@@ -92,11 +92,28 @@ class Unreadable(ValueError):
 def request_to_text(request: Request, spider: Spider) -> str:
     """Return the text of the request, without its token. Raise NotSerializable if it can't be restored."""
     try:
-        return _to_text(request, spider)
+        fields = _to_dict(request, spider)
+        fields["meta"] = {key: plain(value) for key, value in request.meta.items() if key != TOKEN}
+        kind = type(request)
+        if kind is Request:  # another class may have other defaults
+            for name, default in _DEFAULTS.items():
+                if type(fields[name]) is type(default) and fields[name] == default:
+                    del fields[name]
+        else:
+            fields["_class"] = _name(kind)
+        if fields.keys() - _PLAIN or _state(request).keys() - _REQUEST_STATE:
+            _check(request, fields, spider)
+        rules, number = rules_of(spider, fields.get("callback")), request.meta.get("rule")
+        if rules and type(number) is int and number in range(len(rules)):
+            fields["_rule"] = _name_of(rules[number].callback)
+        text = _JSON.encode(_Writer().write_fields(fields, "{}"))
+        if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
+            raise NotSerializable(_TOO_LONG)  # noqa: TRY301 - as the writer does
     except NotSerializable:
         raise
     except Exception as error:  # classes of the project raise what they like
         raise NotSerializable(f"can't be serialised: {error}") from error
+    return text
 
 
 def request_from_text(text: str, spider: Spider) -> Request:
@@ -133,27 +150,6 @@ def look_in_note(item: bytes, head: str) -> bytes:
     """Return what the filter was searched for when an item was claimed whose note has this first line."""
     form = FINGERPRINTS.fullmatch(head)
     return item + bytes.fromhex(form[2] or "") if form else item
-
-
-def _to_text(request: Request, spider: Spider) -> str:
-    fields = _to_dict(request, spider)
-    fields["meta"] = {key: plain(value) for key, value in request.meta.items() if key != TOKEN}
-    kind = type(request)
-    if kind is Request:  # another class may have other defaults
-        for name, default in _DEFAULTS.items():
-            if type(fields[name]) is type(default) and fields[name] == default:
-                del fields[name]
-    else:
-        fields["_class"] = _name(kind)
-    if fields.keys() - _PLAIN or _state(request).keys() - _REQUEST_STATE:
-        _check(request, fields, spider)
-    rules, number = rules_of(spider, fields.get("callback")), request.meta.get("rule")
-    if rules and type(number) is int and number in range(len(rules)):
-        fields["_rule"] = _name_of(rules[number].callback)
-    text = _JSON.encode(_Writer().write_fields(fields, "{}"))
-    if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
-        raise NotSerializable(_TOO_LONG)
-    return text
 
 
 def _to_dict(request: Request, spider: Spider) -> dict[str, Any]:

@@ -27,6 +27,10 @@ _UNNAMED = (
 )
 
 
+#: In place of a holder: the items of a page are lost.
+LOST = object()
+
+
 class Buffer:
     """What a pipeline keeps in memory, from ``items_buffered`` to ``items_flushed``; or an item that no feed has."""
 
@@ -80,7 +84,7 @@ class StoredItems:
         return [*self._buffers.values()]
 
     def holder_of(self, page: EndedPage) -> object | None:
-        """Return a holder that still keeps items of the page; None: no holder does.
+        """Return a holder that still keeps items of the page; None: all have stored them; LOST: one has lost some.
 
         An open feed in a local file does not count, because ``flush`` stores its items.
         """
@@ -88,11 +92,7 @@ class StoredItems:
             is_flushed = holder in self._local and holder in self._counts
             if holder not in self._has_stored and not is_flushed:
                 return holder
-        return None
-
-    def has_lost(self, page: EndedPage) -> bool:
-        """Return whether a holder has lost items of the page."""
-        return False in [*map(self._has_stored.get, page.holders)]
+        return LOST if False in map(self._has_stored.get, page.holders) else None
 
     def flush(self) -> None:
         """Flush the local files. Raise their OSError."""
