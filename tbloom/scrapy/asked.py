@@ -13,18 +13,18 @@ from scrapy import Request, signals
 from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.hooks.engine import watch_output
-from tbloom.scrapy.inbox import Inbox, ProjectQueue
+from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, own_values
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class AskedRequests:
+class AskedRequests(Requests):
     """Adds the requests of one crawl to the filter."""
 
     def __init__(self, crawl: Crawl, scheduler: ProjectScheduler | None) -> None:
         self._crawl, self._scheduler = crawl, scheduler
-        self.inbox: Inbox = Inbox(crawl, self._add, self._settle, lambda *_: None)
+        self.inbox: Inbox = Inbox(crawl, self)
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
         self.source: Any = None  # see hooks.scraper.OutputWatcher
         connect = crawl.crawler.signals.connect
@@ -76,7 +76,7 @@ class AskedRequests:
         drop_copied(request, self.source)
         return link_of(request, self._crawl, claims=False)
 
-    def _add(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
+    def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
         """Add the links to the filter, each in its version and as itself."""
         added, places = list[bytes](), list[int]()
         for pending in group:
@@ -86,7 +86,8 @@ class AskedRequests:
         are_new = self._crawl.seen.add_many(added, **arguments)
         return [Claim.NEW if are_new[place] else Claim.SEEN for place in places]
 
-    def _settle(self, pending: Pending) -> bool:
+    def settle(self, pending: Pending) -> bool:
+        """Queue or filter a request."""
         if pending.answer is Claim.NEW:
             own_values(pending.request)
         return self.project.settle(pending)

@@ -6,6 +6,7 @@ They are accepted at once, asked about together, and settled in the order in whi
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -36,33 +37,46 @@ _TURN = 100
 _FULL = 5_000
 
 
+class Requests(ABC):
+    """Whose requests wait in an inbox: ``Pages`` or ``AskedRequests``."""
+
+    #: Whether requests are only looked for first where the last ones were mostly seen: that takes no notes.
+    looks_first: bool = False
+
+    @abstractmethod
+    def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
+        """Return the filter's answers for requests with the same arguments. A thread calls this."""
+
+    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[bool]:
+        """Return what the filter has seen. A thread calls this, with ``looks_first``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def settle(self, pending: Pending) -> bool:
+        """Queue or filter a request that has its answer; return whether it is queued."""
+
+    def settled(self) -> None:  # noqa: B027 - few need it
+        """Hear that some requests are settled."""
+
+    def lose(self, pending: Pending, error: Exception | None = None) -> None:  # noqa: B027 - as above
+        """Hear that a request could not be settled."""
+
+    def note_of(self, request: Request, token: Token | None) -> Note | str:  # noqa: ARG002 - as of Pages
+        """Return the note that is kept with a claim."""
+        return ""
+
+    def gathers_for(self) -> float:
+        """Return how long a request waits for others, to share a call with them (seconds)."""
+        return 0.0
+
+
 class Inbox:
-    """The requests of a crawl that wait.
+    """The requests of a crawl that wait."""
 
-    ``ask`` returns the filter's answers for requests with the same arguments. ``settle`` queues or filters a request, and returns whether
-    it is queued. ``lost`` hears of an error there.
-
-    With ``look``, which returns what the filter has seen, the requests of a batch are only looked for first where those of the last one
-    were mostly seen. ``note_of`` returns the note that is kept with a claim.
-    """
-
-    def __init__(
-        self,
-        crawl: Crawl,
-        ask: Callable[[list[Pending], dict[str, Any]], list[Claim]],
-        settle: Callable[[Pending], bool],
-        lost: Callable[[Pending, Exception], object],
-    ) -> None:
-        self._crawl = crawl
-        self._ask_together, self._settle, self._lost = ask, settle, lost
-        self.note_of: Callable[[Request, Token | None], Note | str] = lambda *_: ""
-        self.look: Callable[[list[Pending], dict[str, Any]], list[bool]] | None = None
+    def __init__(self, crawl: Crawl, owner: Requests) -> None:
+        self._crawl, self._owner = crawl, owner
         #: Whether the last requests were mostly seen.
         self.mostly_seen: bool = False
-        #: How long a request waits for others, to share a call with them (seconds).
-        self.gathers_for: Callable[[], float] = float
-        #: Called once some requests are settled.
-        self.when_settled: Callable[[], object] = lambda: None
         #: Requests that wait: before they are asked about, and with their answers.
         self._unasked = deque[Pending]()
         self._answered = deque[Pending]()
@@ -89,12 +103,12 @@ class Inbox:
         if pending.is_to_ask and not self.waiting and is_idle(self._crawl.crawler.engine):
             self._ask_at_once(pending)
         if not (pending.is_to_ask or self.waiting):
-            return self._settle(pending)
+            return self._owner.settle(pending)
         self.received += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
             # Together with later requests, at least with those of this turn of the event loop.
-            call_later(self.gathers_for(), self.ask)
+            call_later(self._owner.gathers_for(), self.ask)
         return True
 
     def _ask_at_once(self, pending: Pending) -> None:
@@ -138,15 +152,15 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        if self.look and self.mostly_seen:
-            look = partial(self._look_for, batch, self.look)
+        if self._owner.looks_first and self.mostly_seen:
+            look = partial(self._look_for, batch)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
             self._ask(batch)
 
-    def _look_for(self, batch: list[Pending], look: Callable[..., list[bool]]) -> None:
+    def _look_for(self, batch: list[Pending]) -> None:
         for arguments, group in _by_arguments(batch):
-            for pending, is_seen in zip(group, look(group, arguments), strict=True):
+            for pending, is_seen in zip(group, self._owner.look(group, arguments), strict=True):
                 pending.answer = Claim.SEEN if is_seen else None
 
     def _have_looked(self, batch: list[Pending], looked: Future[None]) -> None:
@@ -159,19 +173,19 @@ class Inbox:
         # Here and not in the thread, because a spider may change what it has yielded.
         for pending in batch:
             if pending.is_to_ask and pending.note is None:
-                pending.note = self.note_of(pending.request, pending.token)
+                pending.note = self._owner.note_of(pending.request, pending.token)
         self._crawl.link_calls.begin(
             partial(self._ask_for, batch), partial(self._have_answers, batch)
         )
 
     def _ask_alone(self, pending: Pending) -> None:
         if pending.note is None:
-            pending.note = self.note_of(pending.request, pending.token)
+            pending.note = self._owner.note_of(pending.request, pending.token)
         self._ask_for([pending])
 
     def _ask_for(self, batch: list[Pending]) -> None:
         for arguments, group in _by_arguments(batch):
-            answers = self._ask_together(group, arguments)
+            answers = self._owner.ask(group, arguments)
             for pending, answer in zip(group, answers, strict=True):
                 pending.answer = answer
 
@@ -204,20 +218,20 @@ class Inbox:
         if self._answered:
             call_soon(self._settle_some)
         wake_engine(self._crawl.crawler.engine)
-        self.when_settled()
+        self._owner.settled()
 
     def settle_late(self, pending: Pending) -> None:
         """Settle a request that the engine believes to be queued, and send the signal that the engine would send."""
         crawler = self._crawl.crawler
         try:
-            if not self._settle(pending):
+            if not self._owner.settle(pending):
                 dropped = signals.request_dropped
                 crawler.signals.send_catch_log(
                     dropped, request=pending.request, spider=crawler.spider
                 )
         except Exception as error:
             logger.exception("%s could not be scheduled", pending.request)
-            self._lost(pending, error)
+            self._owner.lose(pending, error)
 
     async def close(self) -> None:
         """Return once no request waits: Scrapy's engine closes its scheduler."""

@@ -5,8 +5,8 @@
     1. comes       enqueue        a link: to a page that may be new, or has failed in this crawl (_link)
                                   a retry or a redirect: its page goes on (_continued)
                                   of a page that others have left, or that is asked for again (_claimed)
-    2. is asked    _claim         the filter claims many in one call
-    3. is settled  _settle        seen, or claimed: filtered; without an answer: dropped (_filter)
+    2. is asked    ask            the filter claims many in one call
+    3. is settled  settle         seen, or claimed: filtered; without an answer: dropped (_filter)
     4. is queued                  new: with its page's Token (or the project's scheduler has _refused it)
     5. comes out   next_request   its page is in work: a Page
                    _claim_again   but back to 2 if the token is another session's
@@ -38,7 +38,7 @@ from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import in_loop, wake_engine, watch_end, watch_files, watch_output
-from tbloom.scrapy.inbox import Inbox, ProjectQueue
+from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, look_of, own_values
 from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
@@ -56,7 +56,7 @@ _NOT_SERIALIZABLE = (
 )
 
 
-class Pages:
+class Pages(Requests):
     """The requests and the pages of one crawl."""
 
     def __init__(self, crawl: Crawl, scheduler: ProjectScheduler, seen: ClaimStore) -> None:
@@ -67,7 +67,7 @@ class Pages:
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
-        self.inbox: Inbox = Inbox(crawl, self._claim, self._settle, self._lose)
+        self.inbox: Inbox = Inbox(crawl, self)
         self._register = Register()
         self.failures: Failures = Failures(crawl, self._register)
         self._walls = Walls()
@@ -77,12 +77,8 @@ class Pages:
             crawl, seen, self._register, self.inbox, stored, self.failures
         )
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
-        self.inbox.gathers_for, self.inbox.note_of = self._gathers_for, self._note
-        if self.committer.has_notes and isinstance(
-            seen, CrawlBloom
-        ):  # a local filter knows at once
-            self.inbox.look = self._look
-        self.inbox.when_settled = self.committer.soon  # pages may have waited for these links
+        # A local filter knows at once.
+        self.looks_first = self.committer.has_notes and isinstance(seen, CrawlBloom)
         self.committer.when_sent = self._committed
         self._giving: Giving | None = None
         self._telling: Telling | None = None
@@ -125,7 +121,7 @@ class Pages:
             if self.source is None:  # of start()
                 raise
             logger.exception("%s could not be scheduled", request)
-            self._lose(Pending(request, source=source), error)
+            self.lose(Pending(request, source=source), error)
             return False
 
     def _pending(
@@ -194,7 +190,7 @@ class Pages:
         self._taking.queue_changed()
         self.inbox.settle_late(Pending(request, answer=Claim.NEW, token=token))
 
-    def _note(self, request: Request, token: Token | None) -> Note | str:
+    def note_of(self, request: Request, token: Token | None) -> Note | str:
         """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
         crawl = self._crawl
         if token is None or not self.committer.has_notes:
@@ -210,15 +206,18 @@ class Pages:
 
     # 2. The filter is asked
 
-    def _gathers_for(self) -> float:
+    def gathers_for(self) -> float:
+        """See ``Requests``."""
         # As pages that are done do, unless the crawl has soon nothing else to fetch.
         return GATHER if self._scheduler.queued > _ENOUGH else 0.0
 
-    def _look(self, group: list[Pending], arguments: dict[str, Any]) -> list[bool]:
+    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[bool]:
+        """See ``Requests``."""
         looks = map(attrgetter("look"), group)
         return self._seen.contains_many(looks, **arguments)
 
-    def _claim(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
+    def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
+        """See ``Requests``."""
         of_each = map(attrgetter("item", "look", "note"), group)
         items, looks, notes = zip(*of_each, strict=True)
         return self._seen.claim_many(items, notes=notes, looks=looks, **arguments)
@@ -228,7 +227,7 @@ class Pages:
         pending = self.inbox.ask_now(request, partial(self._pending, always=True))
         if pending.answer is NoAnswer.WRONG:
             pending.source = self.work.of(self.source)
-            self._lose(pending)
+            self.lose(pending)
         elif pending.answer in (None, Claim.NEW):
             self._write_token(pending)
         return self.project.count(request, pending.answer or Claim.NEW)
@@ -242,7 +241,7 @@ class Pages:
             self._requeue(pending.request)  # for the next crawl with its JOBDIR
             return True
         if answer is NoAnswer.WRONG:
-            self._lose(pending)
+            self.lose(pending)
         queued = self.project.settle(pending)
         if page:
             self._leads_elsewhere(page, pending)
@@ -279,7 +278,7 @@ class Pages:
             page.counts_as_done = True
         self.work.end(page)
 
-    def _lose(self, pending: Pending, error: Exception | None = None) -> None:
+    def lose(self, pending: Pending, error: Exception | None = None) -> None:
         """Let the page fail, though it was done, whose link has a wrong value, or could not be scheduled."""
         if source := pending.source:
             why = type(error).__name__ if error else NoAnswer.WRONG.value
@@ -288,7 +287,7 @@ class Pages:
 
     # 4. It is queued
 
-    def _settle(self, pending: Pending) -> bool:
+    def settle(self, pending: Pending) -> bool:
         """Queue a request that is new, with its token; filter any other. Return whether the project's scheduler has queued it."""
         if pending.answer not in (None, Claim.NEW):
             return self._filter(pending)
@@ -318,6 +317,10 @@ class Pages:
             pending.token = now
             pending.request.meta[TOKEN] = str(pending.token)
         own_values(pending.request)
+
+    def settled(self) -> None:
+        """Commit the pages that have waited for these links."""
+        self.committer.soon()
 
     def _refused(self, pending: Pending, why: str, error: Exception | None = None) -> None:
         """End a request that the project's scheduler has not queued.
@@ -396,7 +399,7 @@ class Pages:
             return
         arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
         item, version = token.items[0], bytes.fromhex(token.version)
-        look, note = look_of(item, version, self._seen.config), self._note(request, token)
+        look, note = look_of(item, version, self._seen.config), self.note_of(request, token)
         self.inbox.enter(Pending(request, item, look, version, arguments, token=token, note=note))
 
     def _is_givable(self, request: Request) -> bool:
