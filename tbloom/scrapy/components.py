@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Self
 
@@ -178,6 +178,8 @@ class DupeFilter(RFPDupeFilter):
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawl, self._settings = crawl_of(crawler), crawler.settings
         self._shares_queue = shares_queue
+        #: The requests of the crawl, once its store is open.
+        self.requests: Pages | AskedRequests | None = None
         #: Whether scrapy-redis-bloomfilter's stat is counted, too.
         self._has_old_size = any(name in self._settings for name in OLD_SIZE)
         #: The request that was last dropped for lack of an answer.
@@ -200,10 +202,9 @@ class DupeFilter(RFPDupeFilter):
         dupefilter.open()
         return dupefilter
 
-    # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
-    @cached_property
-    def requests(self) -> Pages | AskedRequests:
-        """The requests of the crawl, whose store is opened now. With the add-on they wait in its scheduler, and threads ask the filter."""
+    # Called by open(), because Scrapy hides an error in from_crawler behind one of its own.
+    def _open_store(self) -> Pages | AskedRequests:
+        """Open the store, and set ``requests``. With the add-on they wait in its scheduler, and threads ask the filter."""
         crawl, mark = self._crawl, self._settings.get(MARK.name)
         if mark == "done" and self._shares_queue:
             raise needs_no_shared_queue()
@@ -215,14 +216,16 @@ class DupeFilter(RFPDupeFilter):
             seen.open_claims(look_in_note)
         crawl.open(seen)
         scheduler = crawl.scheduler
-        if not isinstance(scheduler, FilteringScheduler):
-            return AskedRequests(crawl, None)
-        if mark == "done" and isinstance(seen, ClaimStore):
-            scheduler.requests = Pages(crawl, scheduler, seen)
-        elif not isinstance(seen, LocalBloom):
-            scheduler.requests = AskedRequests(crawl, scheduler)
-        # A local store needs no round trips, so nothing waits for it.
-        return scheduler.requests or AskedRequests(crawl, None)
+        if isinstance(scheduler, FilteringScheduler):
+            if mark == "done" and isinstance(seen, ClaimStore):
+                scheduler.requests = Pages(crawl, scheduler, seen)
+            elif not isinstance(
+                seen, LocalBloom
+            ):  # it needs no round trips, so nothing waits for it
+                scheduler.requests = AskedRequests(crawl, scheduler)
+            self.requests = scheduler.requests
+        self.requests = self.requests or AskedRequests(crawl, None)
+        return self.requests
 
     def open(self) -> Deferred[None] | None:
         """Open the filter. Scrapy's scheduler calls this at the start. An error ends the crawl.
@@ -276,11 +279,11 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
         answer: Answer = NoAnswer.DROPPED
-        # Else it could not be opened.
-        if "requests" in self.__dict__ or not self._crawl.is_ending:
-            project = self.requests.project
-            project.is_asked = True
-            answer = project.answer or self.requests.answer_to(request)
+        # A scheduler may not have opened it; or it could not be opened.
+        requests = self.requests or (None if self._crawl.is_ending else self._open_store())
+        if requests:
+            requests.project.is_asked = True
+            answer = requests.project.answer or requests.answer_to(request)
         self._dropped = request if answer is NoAnswer.DROPPED else None
         return answer is not Claim.NEW
 
@@ -293,7 +296,8 @@ class DupeFilter(RFPDupeFilter):
 
     def _first_call(self) -> Callable[[], object]:
         """Return the first call, which raises at the start any error that the first request would raise, such as ConfigMismatch."""
-        self.requests  # noqa: B018 - opens the store
+        if self.requests is None:
+            self._open_store()
         seen = self._crawl.seen
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
@@ -308,10 +312,11 @@ class DupeFilter(RFPDupeFilter):
 
     async def _closed(self, reason: str) -> None:
         """Finish once the feeds are stored."""
-        crawl, stats = self._crawl, self._crawl.crawler.stats
+        crawl, stats, requests = self._crawl, self._crawl.crawler.stats, self.requests
+        assert requests is not None  # noqa: S101 - the store is open
         seen = crawl.seen
         try:
-            await self.requests.finish(reason)
+            await requests.finish(reason)
             if stats and not crawl.is_ending:
                 for name, value in await crawl.page_calls.run(partial(_window, seen)):
                     stats.set_value(name, value)
@@ -324,7 +329,7 @@ class DupeFilter(RFPDupeFilter):
                 crawl.close()
             except TBloomError as error:  # a local store's file is gone
                 crawl.fail(error)
-        self.requests.report()
+        requests.report()
 
 
 def _window(seen: AnyStore) -> list[tuple[str, float]]:

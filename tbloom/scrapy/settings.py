@@ -91,7 +91,6 @@ SHARE = Setting("TBLOOM_SHARE", flag, default=True, choices=(*_BOOL, "hosts"))
 WHEN_IDLE = Setting("TBLOOM_WHEN_IDLE", default="end", choices=("end", "wait"))
 #: The statuses of responses with which a page is done although no callback got them.
 DONE_STATUSES = Setting("TBLOOM_DONE_STATUSES", statuses, default=(404, 410))
-#: How long links to a page that has failed are not followed by the same crawl (seconds).
 #: scrapy-redis' setting.
 FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
 #: The same of the distinct counters.
