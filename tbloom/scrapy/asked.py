@@ -26,7 +26,7 @@ class AskedRequests(Requests):
         self._crawl, self._scheduler = crawl, scheduler
         self.inbox: Inbox = Inbox(crawl, self)
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
-        self.source: Any = None  # see hooks.scraper.OutputWatcher
+        self.source: Any = None  # see hooks.engine.OutputWatcher
         connect = crawl.crawler.signals.connect
         connect(_answered, signals.response_received)
         connect(self._engine_started, signals.engine_started)

@@ -66,13 +66,13 @@ class Committer:
         self,
         crawl: Crawl,
         seen: ClaimStore,
-        register: Register,
         inbox: Inbox,
         stored: StoredItems,
         failures: Failures,
     ) -> None:
-        self._crawl, self._seen, self._register, self._inbox = crawl, seen, register, inbox
+        self._crawl, self._seen, self._inbox = crawl, seen, inbox
         self._stored, self._failures = stored, failures
+        self._register = failures.register
         stored.ended = self._holder_ended
         #: Whether claims have notes, by which other crawls find the pages.
         self.has_notes: bool = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes

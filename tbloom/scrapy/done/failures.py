@@ -67,7 +67,7 @@ class Failures:
     """The pages that have failed in this crawl."""
 
     def __init__(self, crawl: Crawl, register: Register) -> None:
-        self._crawl, self._register = crawl, register
+        self._crawl, self.register = crawl, register
         #: How long a page's first pause is (seconds).
         self.pause: float = _PAUSE
         #: Why pages have failed, or were given up, and how often.
@@ -80,37 +80,37 @@ class Failures:
         words = f": {why.words}" if why.words else ""
         logger.debug("%s has failed (%s)%s", page.url, why.reason, words)
         if page.is_list:
-            self._register.step(known, Event.FAIL_LIST)
+            self.register.step(known, Event.FAIL_LIST)
             return
         pause = page.pause or self.pause
         failures = 0 if page.is_given_up else page.failures
         failed = FailedPage(page.first, time.monotonic() + pause, 2 * pause, failures)
-        self._register.step(known, Event.GIVE_UP if page.is_given_up else Event.FAIL, failed)
+        self.register.step(known, Event.GIVE_UP if page.is_given_up else Event.FAIL, failed)
 
     def of(self, first: str) -> FailedPage | None:
         """Return what is known of a page that has failed, and has not come out of the queue since."""
-        return self._register.get(FailedPage, first, *FAILED)
+        return self.register.get(FailedPage, first, *FAILED)
 
     def try_again(self, failed: FailedPage) -> None:
         """Follow no further link to a page, to which one is followed now, until it is done or fails again."""
-        self._register.step(failed, Event.LINK)
+        self.register.step(failed, Event.LINK)
         self._left.pop(failed.first, None)
 
     def forget(self, first: str) -> None:
         """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
         if failed := self.of(first):
-            self._register.step(failed, Event.FETCH)
+            self.register.step(failed, Event.FETCH)
         self._left.pop(first, None)
 
     @property
     def held(self) -> int:
         """The number of pages whose claims this crawl holds for the next one."""
-        return self._register.count(State.HELD)
+        return self.register.count(State.HELD)
 
     def hold_none(self) -> None:
         """Note that this crawl holds no claims of failed pages any more."""
-        for failed in self._register.all(FailedPage, State.HELD):
-            self._register.step(failed, Event.PART)
+        for failed in self.register.all(FailedPage, State.HELD):
+            self.register.step(failed, Event.PART)
 
     def count(self, stat: str, reason: str, pages: int = 1) -> None:
         """Count pages that have ``failed``, or are ``given_up``."""

@@ -63,7 +63,7 @@ class Pages(Requests):
         crawler = crawl.crawler
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
-        self.source: Any = None  # see hooks.scraper.OutputWatcher
+        self.source: Any = None  # see hooks.engine.OutputWatcher
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
@@ -73,9 +73,7 @@ class Pages(Requests):
         self._walls = Walls()
         stored = StoredItems(crawler)
         self.work: Work = Work(crawler, self._register, stored, self._ended)
-        self.committer: Committer = Committer(
-            crawl, seen, self._register, self.inbox, stored, self.failures
-        )
+        self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self.failures)
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
         # A local filter knows at once.
         self.looks_first = self.committer.has_notes and isinstance(seen, CrawlBloom)

@@ -2,7 +2,7 @@
 
 A queue holds nothing of a page but the token in its request's meta. A ``Page`` exists from ``next_request`` until the scraper has
 finished the request: the callback's output has ended, its links are scheduled, and its items have passed the pipelines. Scrapy
-says when that is (``hooks.scraper.watch_end``), so nothing is counted here.
+says when that is (``hooks.engine.watch_end``), so nothing is counted here.
 """
 
 from __future__ import annotations
