@@ -361,7 +361,7 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
         #: Whether the project's ``fetch`` demands the spider as an argument, which Scrapy gives to such a one only.
         self._needs_spider = spider is not None and spider.default is Parameter.empty
 
-    def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
+    def fetch(self, request: Request, spider: Any = None) -> Any:
         """Return a Deferred of the Response, Request or Failure."""
         pages = pages_of(self._crawl)
         page = pages.work.fetching(request) if pages else None
@@ -411,7 +411,7 @@ class PageSpiderMiddleware:
             if self._crawl.stage >= Stage.CLOSING:
                 return
 
-    def process_start_requests(self, start_requests: Any, spider: Any) -> Any:  # noqa: ARG002 - as Scrapy has it
+    def process_start_requests(self, start_requests: Any, spider: Any) -> Any:
         """Return the requests as they are. Scrapy before 2.16 calls this, where other middlewares have no ``process_start``."""
         return start_requests
 

@@ -20,7 +20,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page, Why
-from tbloom.scrapy.done.states import DONE, Event, Known, Register, State
+from tbloom.scrapy.done.states import DONE, Event, Known, State
 from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
