@@ -16,7 +16,7 @@ from bench.serving import Cost, Server, medians
 from bench.tables import Table
 from tbloom import Claim
 from tbloom.scrapy.links import look_of, version_of
-from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.stores import CrawlBloom
 
 #: So many of 20 links were seen before; links are asked about in batches.
 SEEN, BATCH = 19, 1_000

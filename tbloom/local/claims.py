@@ -100,7 +100,7 @@ class DiskFull(TBloomError):
     """Nothing can be written before there is room on the disk."""
 
 
-class CrawlLocal(LocalBloom):
+class LocalClaims(LocalBloom):
     """A crawl's ``LocalBloom``, with claims. Call ``open_claims`` before any other method that handles claims.
 
     Its methods are those of ``CrawlBloom``, and raise TBloomError where a file can't be written.
@@ -403,7 +403,7 @@ class CrawlLocal(LocalBloom):
 class LocalFleet(KeptPages):
     """The kept pages of one queue of a filter without a server, as ``Fleet`` has them. While it is open, no crawl runs."""
 
-    def __init__(self, store: CrawlLocal, queue: str) -> None:
+    def __init__(self, store: LocalClaims, queue: str) -> None:
         super().__init__(queue)
         self._store = store
         self._queues = queues_by_state(queue)

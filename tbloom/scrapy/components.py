@@ -26,9 +26,8 @@ from scrapy.utils.defer import (
 )
 from twisted.internet.defer import CancelledError, Deferred
 
-from tbloom import Claim, LocalBloom
+from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.asked import AskedRequests
 from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
 from tbloom.scrapy.done.pages import Pages
@@ -44,8 +43,8 @@ from tbloom.scrapy.options import (
     needs_add_on,
     needs_no_shared_queue,
 )
-from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
+from tbloom.scrapy.stores import AnyStore
 from tbloom.scrapy.summary import described, summarize
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -212,16 +211,15 @@ class DupeFilter(RFPDupeFilter):
             raise needs_add_on()
         spider = crawl.crawler.spider or crawl.crawler.spidercls
         seen = make_store(self._settings, spider.name)
-        if isinstance(seen, CrawlLocal):
-            seen.open_claims(look_in_note)
+        claims = seen.claims if mark == "done" else None
+        if claims is not None:
+            claims.open_claims(look_in_note)
         crawl.open(seen)
         scheduler = crawl.scheduler
         if isinstance(scheduler, FilteringScheduler):
-            if mark == "done" and isinstance(seen, ClaimStore):
-                scheduler.requests = Pages(crawl, scheduler, seen)
-            elif not isinstance(
-                seen, LocalBloom
-            ):  # it needs no round trips, so nothing waits for it
+            if claims is not None:
+                scheduler.requests = Pages(crawl, scheduler, claims)
+            elif seen.needs_server:  # nothing waits for a local one
                 scheduler.requests = AskedRequests(crawl, scheduler)
             self.requests = scheduler.requests
         self.requests = self.requests or AskedRequests(crawl, None)
@@ -250,16 +248,16 @@ class DupeFilter(RFPDupeFilter):
         crawl = self._crawl
         with ending_at_an_error(crawl.crawler), naming_redis(self._settings):
             await crawl.link_calls.run(first)
-            if isinstance(self.requests, Pages) and isinstance(crawl.seen, CrawlBloom):
+            if isinstance(self.requests, Pages) and (shared := crawl.seen.shared) is not None:
                 # Pages are a project's, if crawlers of another one were the first ones of the filter.
                 ours = str(self._settings["BOT_NAME"])
-                other = await crawl.link_calls.run(partial(crawl.seen.first_project, ours))
+                other = await crawl.link_calls.run(partial(shared.first_project, ours))
                 if other != ours:
                     crawl.project = ours
                     if self._settings.get(FILTER["name"].name) is None:
                         self._describe("", [_OTHER_PROJECT.format(ours=ours, first=other)])
                 # After an error, the next crawl deletes them.
-                crawl.page_calls.begin(crawl.seen.forget_old_records, bool)
+                crawl.page_calls.begin(shared.forget_old_records, bool)
             # Here, because the fingerprinter is not made for threads.
             call = partial(summarize, crawl.seen, described(self.fingerprinter))
             crawl.page_calls.begin(call, lambda called: self._describe(*called.result()))
@@ -321,10 +319,9 @@ class DupeFilter(RFPDupeFilter):
                 for name, value in await crawl.page_calls.run(partial(_window, seen)):
                     stats.set_value(name, value)
         finally:
-            if isinstance(seen, CrawlBloom):
-                for stat, number in ("cache_hits", seen.cache_hits), ("lost", seen.lost):
-                    if number:
-                        self._crawl.count(f"tbloom/{stat}", number)
+            for stat, number in seen.counts().items():
+                if number:
+                    crawl.count(f"tbloom/{stat}", number)
             try:
                 crawl.close()
             except TBloomError as error:  # a local store's file is gone

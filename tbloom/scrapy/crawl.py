@@ -19,7 +19,6 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from tbloom import LocalBloom
 from tbloom.bloom.claims.queues import queue_of, unnamed
 from tbloom.errors import TBloomError
 from tbloom.scrapy.hooks.engine import (
@@ -32,8 +31,9 @@ from tbloom.scrapy.hooks.engine import (
 )
 from tbloom.scrapy.hooks.feeds import open_no_feeds, unopened_feed
 from tbloom.scrapy.options import error_line, server_settings
-from tbloom.scrapy.outage import PAUSE, AnyStore, CrawlStore, Outage
+from tbloom.scrapy.outage import PAUSE, Outage
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
+from tbloom.scrapy.stores import AnyStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -209,17 +209,16 @@ class Crawl:
         """Begin to ask a store."""
         self.seen, crawler = seen, self.crawler
         settings = crawler.settings
-        is_local = isinstance(seen, LocalBloom)
         self.outage = Outage(
-            FILTER["path"].name if is_local else server_settings(settings),
+            server_settings(settings) if seen.needs_server else FILTER["path"].name,
             FILTER["retry_for"].value(settings),
             lambda: not crawler.crawling,
             partial(in_loop(), self._is_back),
         )
         # Without the add-on, the event loop asks, and does not wait for long. A local store needs no threads.
-        if isinstance(seen, CrawlStore) and self.scheduler is not None:
+        if self.scheduler is not None:
             seen.outage = self.outage
-        kind = InlineCalls if is_local else Calls
+        kind = Calls if seen.needs_server else InlineCalls
         self.link_calls, self.page_calls = (kind(self.outage) for _ in range(2))
         self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)

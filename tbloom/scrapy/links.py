@@ -25,12 +25,11 @@ from scrapy import Request
 from scrapy.settings import BaseSettings
 
 from tbloom import Claim, Note
-from tbloom.arguments import check_keep, check_ttl, check_within, encode
+from tbloom.arguments import encode
 from tbloom.bloom.hasher import shard_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import VERSION_BYTES, Page, Token
-from tbloom.scrapy.outage import AnyStore, ClaimStore, CrawlExact
 from tbloom.scrapy.settings import (
     DONE,
     KEEP,
@@ -41,6 +40,7 @@ from tbloom.scrapy.settings import (
     Setting,
     naming_settings,
 )
+from tbloom.scrapy.stores import AnyStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def link_of(request: Request, crawl: Crawl, *, claims: bool) -> Pending:
         return Pending(request, answer=NoAnswer.WRONG)
     look = look_of(item, version, seen.config) if version else item
     pending = Pending(request, item, look, version, arguments)
-    if not arguments and isinstance(seen, ClaimStore):
+    if not arguments:
         pending.answer = seen.known(item, look)
     return pending
 
@@ -175,18 +175,13 @@ def arguments_of(
         raise ConfigError(f"meta[{DONE!r}] of {request}", meta[DONE], "True or False")
     if not _ARGUMENTS & meta.keys():
         return ()
-    names = {"ttl": TTL} if isinstance(seen, CrawlExact) else {"within": WITHIN, "keep": KEEP}
+    names = seen.meta_keys
     for key in (_ARGUMENTS - {*names.values()}) & meta.keys():
         expected = f"to be left out with TBLOOM_STORE = {STORE.value(settings)!r}"
         raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
     arguments = {name: meta[key] for name, key in names.items() if key in meta}
     with naming_settings({n: Setting(f"meta[{key!r}] of {request}") for n, key in names.items()}):
-        if isinstance(seen, CrawlExact):
-            check_ttl(arguments["ttl"])
-        else:
-            slices = seen.config.slices
-            check_keep(arguments.get("keep"), arguments.get("within"), slices)
-            check_within(arguments.get("within"), slices)
+        seen.check_arguments(arguments)
     if claims:  # the end of the page says how long it is kept
         arguments.pop("keep", None)
     return (*arguments.items(),)

@@ -14,14 +14,11 @@ from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
-from tbloom import LocalBloom
 from tbloom.bloom.config import Parameters
 from tbloom.engine.client import RETRY_FOR
 from tbloom.engine.urls import SOCKET_TIMEOUT, single_server, without_retries, without_secrets
 from tbloom.engine.urls import make_client as client_of
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
-from tbloom.local.claims import CrawlLocal
-from tbloom.scrapy.outage import AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
     MARK,
@@ -35,6 +32,7 @@ from tbloom.scrapy.settings import (
     expand,
     naming_settings,
 )
+from tbloom.scrapy.stores import AnyStore, CrawlBloom, CrawlExact, CrawlLocal, CrawlLocalClaims
 
 # As Scrapy has it for other libraries: DEBUG says of scrapy-redis' connections that the server knows no maintenance notifications.
 logging.getLogger("redis.connection").setLevel(logging.INFO)
@@ -197,7 +195,7 @@ def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, 
     if store == "local":
         if "path" in found:
             found["path"] = expand(FILTER["path"], found["path"], spider=spider)
-        kind = CrawlLocal if MARK.value(settings) == "done" else LocalBloom
+        kind = CrawlLocalClaims if MARK.value(settings) == "done" else CrawlLocal
         return kind(name=name, **found)
     client, retry_for = make_client(settings)
     found = {**retry_for, **found, **own}

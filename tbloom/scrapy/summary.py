@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -11,14 +10,10 @@ from redis import RedisError
 from scrapy import Request
 from scrapy.http.request import NO_CALLBACK
 
-from tbloom import FilterInfo, LocalBloom
-from tbloom.bloom.config import Config, shard_expiry
-from tbloom.bloom.fingerprinter import differing, maker_of, note
-from tbloom.engine.urls import address_of
+from tbloom import FilterInfo
+from tbloom.bloom.fingerprinter import differing, maker_of
 from tbloom.errors import TBloomError
-from tbloom.scrapy.outage import AnyStore, CrawlBloom, CrawlExact
-
-_PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
+from tbloom.scrapy.stores import AnyStore
 
 
 def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
@@ -26,12 +21,6 @@ def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
 
     ``fingerprints``: what ``described`` returns.
     """
-    kind = "exact"
-    if not isinstance(seen, CrawlExact):
-        period = seen.config.window.granularity
-        period = _PERIODS.get(str(period), period)
-        kind = f"{seen.config.slices} {period} slices" if period else "no window"
-    place = address_of(seen.client) if not isinstance(seen, LocalBloom) else seen.path or "memory"
     warnings, held, is_new = list[str](), "", False
     with suppress(RedisError, TBloomError):
         info = seen.info()
@@ -43,10 +32,10 @@ def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
             held += f", {info.bytes / 2**20:,.2f} MB"
         held += ", new" if is_new else ", existing"
         warnings += info.warnings
-    if fingerprints and not isinstance(seen, LocalBloom):
+    if fingerprints:
         with suppress(RedisError, TBloomError):
             warnings += _other_fingerprints(seen, fingerprints, is_new=is_new)
-    return f"filter {seen.name!r}: {kind}{held}, at {place}", warnings
+    return f"filter {seen.name!r}: {seen.kind}{held}, at {seen.place}", warnings
 
 
 def described(fingerprinter: Any) -> str:
@@ -71,10 +60,9 @@ def _samples() -> list[Request]:
     ]
 
 
-def _other_fingerprints(seen: CrawlBloom | CrawlExact, ours: str, *, is_new: bool) -> list[str]:
-    """Return a warning if other fingerprints have filled the filter; else store ours, with the TTL of the items that are added."""
-    ttl = seen.lasts_ms if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
-    known = seen.run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))
+def _other_fingerprints(seen: AnyStore, ours: str, *, is_new: bool) -> list[str]:
+    """Return a warning if other fingerprints have filled the filter; else store ours."""
+    known = seen.fingerprinter(ours, is_new=is_new)
     samples, others = _samples(), differing(known, ours)
     if not others:
         return []
@@ -89,12 +77,3 @@ def _other_fingerprints(seen: CrawlBloom | CrawlExact, ours: str, *, is_new: boo
         f"to this crawl, {what}. Undo what has changed (that class, an add-on, a setting), or set another TBLOOM_KEY"
     )
     return [text]
-
-
-def _lasts_ms(config: Config) -> int | None:
-    """Return how long an item is remembered that is added now, by the client's clock (ms); None: for ever."""
-    if config.granularity is None:
-        return None
-    now = time.time_ns() // 1_000_000
-    current = config.window.slice_at(now)
-    return shard_expiry(config, config.window.expires(current), None) - now

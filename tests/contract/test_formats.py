@@ -17,7 +17,7 @@ import redis
 from tbloom import ConfigMismatch, ExactFilter, LocalBloom, TimeBloom
 from tbloom.bloom import archive
 from tbloom.distinct import DistinctCounter
-from tbloom.local.claims import CrawlLocal
+from tbloom.local.claims import LocalClaims
 from tbloom.pages import PageStore
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.contents import snapshot
@@ -125,14 +125,14 @@ def _local_filter(place: Place, number: int) -> Made:
 
 def _claims(place: Place, number: int) -> Made:
     """The claims that a crawl without a server keeps beside its filter."""
-    with CrawlLocal(path=place.path) as seen:
+    with LocalClaims(path=place.path) as seen:
         seen.open_claims()
         seen.claim_many([b"a" * 20], notes=["a"])
     path = f"{place.path}.claims"
     with closing(sqlite3.connect(path)) as claims, claims:
         assert [(1,)] == claims.execute("PRAGMA user_version").fetchall()
         claims.execute(f"PRAGMA user_version = {number}")
-    return path, [CrawlLocal(path=place.path).open_claims], []
+    return path, [LocalClaims(path=place.path).open_claims], []
 
 
 def _archive(place: Place, number: int) -> Made:

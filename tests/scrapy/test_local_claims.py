@@ -15,7 +15,7 @@ import pytest
 from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
 from tbloom.bloom.claims.fleet import Pages, failed_queue_of
 from tbloom.local import claims as local
-from tbloom.local.claims import ClaimsLocked, CrawlLocal, DiskFull, LocalFleet
+from tbloom.local.claims import ClaimsLocked, DiskFull, LocalClaims, LocalFleet
 from tests.helpers.forked import Forked
 from tests.helpers.keptpages import Model, note_of
 
@@ -33,10 +33,10 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def start(path: Path) -> Iterator[Any]:
     """Open the claims on the test's own file, as a crawl does."""
-    opened = list[CrawlLocal]()
+    opened = list[LocalClaims]()
 
-    def start(path: Path | None = path, now: int | None = None, **parameters: Any) -> CrawlLocal:
-        seen = CrawlLocal(path=path, **{"capacity": 1000, "error_rate": 1e-9, **parameters})
+    def start(path: Path | None = path, now: int | None = None, **parameters: Any) -> LocalClaims:
+        seen = LocalClaims(path=path, **{"capacity": 1000, "error_rate": 1e-9, **parameters})
         opened.append(seen)
         if now is not None:
             seen._clock = lambda: now
@@ -48,13 +48,13 @@ def start(path: Path) -> Iterator[Any]:
         seen.close()
 
 
-def taken(seen: CrawlLocal, limit: int, queue: str = "") -> list[str]:
+def taken(seen: LocalClaims, limit: int, queue: str = "") -> list[str]:
     """Take what earlier processes have left, and return the texts."""
     return [note.text for note in seen.take(limit, queue, idle=True).notes]
 
 
 def open_claims(path: Path) -> None:
-    CrawlLocal(path=path, capacity=1000, error_rate=1e-9).open_claims()
+    LocalClaims(path=path, capacity=1000, error_rate=1e-9).open_claims()
 
 
 def in_another_process(work: Callable[[], Any]) -> Any:
@@ -287,13 +287,13 @@ def test_a_file_that_is_lost_meanwhile_is_an_error(path: Path, name: str, how: s
     """better-sqlite3#1237: SQLite goes on without an error. It is one of the next claim and commit, and of the end: the next crawl
     would know nothing of it."""
     file = path.with_name(name)
-    calls: list[Callable[[CrawlLocal], object]] = [
+    calls: list[Callable[[LocalClaims], object]] = [
         lambda seen: seen.commit_many([A]),
         lambda seen: seen.claim_many([B], notes=["B"]),
-        CrawlLocal.close,
+        LocalClaims.close,
     ]
     for call in calls:
-        seen = CrawlLocal(path=path, capacity=1000)
+        seen = LocalClaims(path=path, capacity=1000)
         seen.open_claims()
         seen.claim_many([A], notes=["A"])
         if how == "replaced":

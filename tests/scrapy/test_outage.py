@@ -28,7 +28,8 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
-from tbloom.scrapy.outage import CrawlBloom, Outage
+from tbloom.scrapy.outage import Outage
+from tbloom.scrapy.stores import CrawlBloom
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis

@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 from scrapy.utils.asyncio import call_later
 
 from tbloom import LocalBloom
-from tbloom.local.claims import CrawlLocal
+from tbloom.local.claims import LocalClaims
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.extras.doctor import examine
 from tests.helpers.projects import Project, marked, queued, times
@@ -40,7 +40,7 @@ def left(tmp_path: Path) -> Any:
     """The notes that the crawls have left to later ones."""
 
     def left() -> list[str]:
-        seen = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
+        seen = LocalClaims(path=tmp_path / "seen", error_rate=1e-9)
         with seen:
             seen.open_claims()
             query = "SELECT note FROM claims WHERE queue NOT LIKE '%given up'"
@@ -111,7 +111,7 @@ def test_a_dead_process_claims_without_notes_have_ended(project: Any, left: Any)
 
 def test_a_second_process_is_told_of_the_first(project: Any, tmp_path: Path) -> None:
     """Its crawl ends before its first request, with one line, and the first one goes on."""
-    held = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
+    held = LocalClaims(path=tmp_path / "seen", error_rate=1e-9)
     with held:
         held.open_claims()
         held.claim_many([b"x"], notes=["x"])
@@ -124,7 +124,7 @@ def test_a_second_process_is_told_of_the_first(project: Any, tmp_path: Path) -> 
 
 
 def test_doctor_does_not_lock(tmp_path: Path) -> None:
-    held = CrawlLocal(path=tmp_path / "seen")
+    held = LocalClaims(path=tmp_path / "seen")
     with held:
         held.open_claims()
         assert [] == examine(Settings(marked("done, local", tmp_path)))[0]
@@ -201,7 +201,7 @@ def test_a_crawl_that_clears_the_filter_clears_the_claims(project: Any, left: An
 
 def test_another_use_of_the_file_is_not_locked_out(project: Any, tmp_path: Path) -> None:
     """As of ``LocalBloom`` in Python, or a crawl that marks requests when they are scheduled."""
-    held = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
+    held = LocalClaims(path=tmp_path / "seen", error_rate=1e-9)
     with held:
         held.open_claims()
         [end] = project(Links, TBLOOM_MARK="scheduled")

@@ -20,7 +20,7 @@ from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.urls import address_of, without_secrets
 from tbloom.errors import ConfigError
-from tbloom.local.claims import CrawlLocal, LocalFleet
+from tbloom.local.claims import LocalClaims, LocalFleet
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.pushing import SpiderQueue
@@ -101,7 +101,7 @@ class Target(NamedTuple):
 
     def known(self) -> list[str]:
         """Return the queues of which the crawlers of the spider, or of the whole filter, have told."""
-        is_local = isinstance(self.seen, CrawlLocal)
+        is_local = isinstance(self.seen, LocalClaims)
         known: list[str] = self.seen.queues() if is_local else queues_of(self.seen)
         if self.is_filter:
             return known
@@ -130,7 +130,7 @@ class Target(NamedTuple):
         Without a server, that is unknown (None). Raise CommandError if no crawl has the arguments that are named, but others are known.
         """
         queues, done = self.queues(), None
-        if isinstance(self.seen, CrawlLocal):
+        if isinstance(self.seen, LocalClaims):
             views = [View(queue, [], LocalFleet(self.seen, queue).pages()) for queue in queues]
         else:
             with filters.naming_damage(self.seen):
@@ -143,7 +143,7 @@ class Target(NamedTuple):
 
     def fleets(self) -> list[KeptPages]:
         """Return the fleets of the queues that are not empty, at least one."""
-        kind: Any = LocalFleet if isinstance(self.seen, CrawlLocal) else Fleet
+        kind: Any = LocalFleet if isinstance(self.seen, LocalClaims) else Fleet
         return [kind(self.seen, view.queue) for view in self.look()[0]]
 
 
@@ -292,7 +292,7 @@ def open_target(
         from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
 
         with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
-            yield Target(spider, queue.seen, queue.place, queue.plain, arguments, given, queue)
+            yield Target(spider, queue.seen, queue.seen.place, queue.plain, arguments, given, queue)
     elif settings.get("TBLOOM_STORE") != "local":
         with _server_of(settings) as server:
             server.others = spiders
@@ -307,7 +307,7 @@ def open_target(
 
         settings.setdefault("TBLOOM_MARK", "done")
         with open_local(settings, spider) as seen:
-            yield Target(spider, seen, str(seen.path), spider, arguments, given)
+            yield Target(spider, seen, seen.place, spider, arguments, given)
 
 
 def _stored(server: Server, key: str | None, spider: str) -> tuple[str, str]:

@@ -25,8 +25,8 @@ from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
 from tbloom.scrapy.links import look_of
-from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
+from tbloom.scrapy.stores import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 

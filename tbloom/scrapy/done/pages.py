@@ -40,8 +40,8 @@ from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import in_loop, wake_engine, watch_end, watch_files, watch_output
 from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, look_of, own_values
-from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
+from tbloom.scrapy.stores import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -76,18 +76,18 @@ class Pages(Requests):
         self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self.failures)
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
         # A local filter knows at once.
-        self.looks_first = self.committer.has_notes and isinstance(seen, CrawlBloom)
+        self.looks_first = self.committer.has_notes and seen.needs_server
         self.committer.when_sent = self._committed
         self._giving: Giving | None = None
         self._telling: Telling | None = None
-        if isinstance(seen, CrawlBloom):
-            self._telling = Telling(crawl, self.failures, seen.session_ttl)
-            seen.tell(self._telling)
-            seen.when_lost(partial(in_loop(), self._session_lost))
+        if (shared := seen.shared) is not None:
+            self._telling = Telling(crawl, self.failures, shared.session_ttl)
+            shared.tell(self._telling)
+            shared.when_lost(partial(in_loop(), self._session_lost))
             if SHARE.value(crawler.settings) and self.committer.has_notes:
                 kind = GivingHosts if crawl.owns_hosts else Giving
                 parts = self.inbox, self.work
-                self._giving = kind(crawl, scheduler, seen, *parts, is_givable=self._is_givable)
+                self._giving = kind(crawl, scheduler, shared, *parts, is_givable=self._is_givable)
         crawler.signals.connect(self._engine_started, signals.engine_started)
 
     def _engine_started(self) -> None:
@@ -96,7 +96,8 @@ class Pages(Requests):
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
         if not self._crawl.is_ending:  # by a mistake in the settings
-            self.inbox.mostly_seen = isinstance(self._seen, CrawlBloom) and not self._seen.is_new
+            shared = self._seen.shared
+            self.inbox.mostly_seen = shared is not None and not shared.is_new
             self._taking.begin()
             if self.committer.has_notes and (warning := self._crawl.warning_of_arguments):
                 logger.warning(warning)
@@ -469,8 +470,8 @@ class Pages(Requests):
         """
         self._taking.queue_changed()
         self.failures.hold_none()
-        if is_empty and isinstance(self._seen, CrawlBloom):
-            self._taking.wait_for_others(self._seen)
+        if is_empty and (shared := self._seen.shared) is not None:
+            self._taking.wait_for_others(shared.session_ttl / 2)  # two heartbeats
         # Each is claimed again before it is fetched.
         for request in self._giving.session_lost(is_empty=is_empty) if self._giving else ():
             self._requeue(request)

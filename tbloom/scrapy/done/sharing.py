@@ -46,8 +46,8 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
 )
 from tbloom.scrapy.inbox import Inbox
-from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import TOKEN, WHEN_IDLE
+from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -299,9 +299,9 @@ class Taking:
         """Note that a request has entered the queue, or come out of it."""
         self._changed_at = time.monotonic()
 
-    def wait_for_others(self, seen: CrawlBloom) -> None:
-        """Wait for two heartbeats: Redis has lost the filter, and does not know yet which crawlers are at work."""
-        self._waits_until = time.monotonic() + seen.session_ttl / 2
+    def wait_for_others(self, seconds: float) -> None:
+        """Go on waiting for so long: Redis has lost the filter, and does not know yet which crawlers are at work."""
+        self._waits_until = time.monotonic() + seconds
 
     def ask_if_short(self) -> None:
         """Ask for pages, because the queue is empty; but not too often."""

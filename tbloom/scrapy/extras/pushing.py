@@ -31,9 +31,7 @@ from tbloom.bloom.claims.fleet import (
     project_of,
 )
 from tbloom.bloom.claims.queues import queue_of
-from tbloom.engine.urls import address_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.local.claims import CrawlLocal
 from tbloom.scrapy.components import FilteringScheduler
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import (
@@ -51,8 +49,8 @@ from tbloom.scrapy.options import (
     make_store,
     naming_redis,
 )
-from tbloom.scrapy.outage import ClaimStore, CrawlBloom
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
+from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
 _METHOD = "the name of a method of the spider"
 #: The fields of a line in JSON, each with the classes of its value, and what that is called. A kept request has others as well,
@@ -122,18 +120,9 @@ class SpiderQueue(NamedTuple):
     schemes: frozenset[str]
 
     @property
-    def place(self) -> str:
-        """Where the filter is: the server, without a password, or the file."""
-        return (
-            str(self.seen.path)
-            if isinstance(self.seen, CrawlLocal)
-            else address_of(self.seen.client)
-        )
-
-    @property
     def _bloom(self) -> CrawlBloom:
-        assert isinstance(self.seen, CrawlBloom)  # noqa: S101 - open_queue has checked it
-        return self.seen
+        assert self.seen.shared is not None  # noqa: S101 - open_queue has checked it
+        return self.seen.shared
 
     def read(self, number: int, line: str) -> Given:
         """Return what a line asks for: it has a URL, or a request as a JSON object. Raise ConfigError with its number if it has neither."""
@@ -372,8 +361,9 @@ def open_queue(
             queue = queue_of(spider.name, arguments or {})
             yield SpiderQueue(spider, known, queue, spider.name, local, fingerprinter, schemes)
         return
-    with _naming_settings(known), closing(make_store(known, spider.name)) as seen:
-        assert isinstance(seen, CrawlBloom)  # noqa: S101 - it has been checked
+    with _naming_settings(known), closing(make_store(known, spider.name)) as store:
+        seen = store.shared
+        assert seen is not None  # noqa: S101 - it has been checked
         with naming_redis(known):
             seen.contains_many([b"a"])  # raises if other parameters are stored
             ours, first = str(known["BOT_NAME"]), project_of(seen)
@@ -383,7 +373,7 @@ def open_queue(
 
 
 @contextmanager
-def open_local(settings: BaseSettings, spider: str) -> Iterator[CrawlLocal]:
+def open_local(settings: BaseSettings, spider: str) -> Iterator[ClaimStore]:
     """Yield the filter without a server that the settings name, locked. Raise TBloomError if there is none, or a crawl has locked it."""
     path = FILTER["path"].value(settings)
     if path is None:
@@ -393,9 +383,10 @@ def open_local(settings: BaseSettings, spider: str) -> Iterator[CrawlLocal]:
     if not os.path.exists(file):  # noqa: PTH110 - any path-like object
         raise ConfigError(FILTER["path"].name, file, "a file that a crawl has made")
     with _naming_settings(settings), closing(make_store(settings, spider)) as seen:
-        assert isinstance(seen, CrawlLocal)  # noqa: S101 - it marks pages that are done
-        seen.open_claims(look_in_note)
-        yield seen
+        claims = seen.claims
+        assert claims is not None  # noqa: S101 - it marks pages that are done
+        claims.open_claims(look_in_note)
+        yield claims
 
 
 def spider_names(settings: Settings) -> list[str]:
