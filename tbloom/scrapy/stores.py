@@ -250,13 +250,6 @@ class CrawlBloom(_Sliced, _OnServer, TimeBloom):
         """Send a heartbeat now."""
         self.run(self._claims.live())
 
-    def when_lost(self, call: Callable[[bool], object]) -> None:
-        """Let a thread make this call when another session goes on in place of one that the server does not know any more.
-
-        Its argument says whether the server has lost the filter, too.
-        """
-        self._claims.when_lost = call
-
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``. The items go into the local cache, so links to them need no server."""
         items, view = list(items), self._dispatcher.current_view()
@@ -290,9 +283,15 @@ class CrawlBloom(_Sliced, _OnServer, TimeBloom):
         answers = _in_turn(digests, asked, [note.stored for note in notes], push)
         return dict(zip(reversed(asked), reversed(answers), strict=True))
 
-    def tell(self, record: Callable[[Session], Record]) -> None:
-        """Let each heartbeat tell what this returns of the session."""
-        self._claims.record = record
+    def join(
+        self, record: Callable[[Session], Record], when_lost: Callable[[bool], object]
+    ) -> None:
+        """Let each heartbeat tell what ``record`` returns of the session.
+
+        ``when_lost``: a thread calls it when another session goes on in place of one that the server does not know any more. Its
+        argument says whether the server has lost the filter, too.
+        """
+        self._claims.record, self._claims.when_lost = record, when_lost
 
     def first_project(self, project: str) -> str:
         """Return the project whose crawlers were the first ones of the filter; this one, if there were none."""

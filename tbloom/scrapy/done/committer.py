@@ -67,17 +67,16 @@ class Committer:
         crawl: Crawl,
         seen: ClaimStore,
         inbox: Inbox,
-        stored: StoredItems,
         failures: Failures,
+        when_committed: Callable[[list[EndedPage]], object],
     ) -> None:
+        """``when_committed``: called after each call with the pages that were committed."""
         self._crawl, self._seen, self._inbox = crawl, seen, inbox
-        self._stored, self._failures = stored, failures
+        self._failures, self._when_committed = failures, when_committed
         self._register = failures.register
-        stored.ended = self._holder_ended
+        self.stored: StoredItems = StoredItems(crawl.crawler, self._holder_ended)
         #: Whether claims have notes, by which other crawls find the pages.
         self.has_notes: bool = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
-        #: Called after each call with the pages that were committed.
-        self.when_sent: Callable[[list[EndedPage]], object] = bool
         #: Pages that are done, each with the number of links that the crawl had received then.
         self._done: list[tuple[EndedPage, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
@@ -210,7 +209,7 @@ class Committer:
         for page, links in done:
             if links > self._inbox.settled:
                 self._done.append((page, links))
-            elif (holder := self._stored.holder_of(page)) is None:
+            elif (holder := self.stored.holder_of(page)) is None:
                 ready.append(page)
             elif holder is LOST:
                 self.fail(page, page, Why("items"))
@@ -219,7 +218,7 @@ class Committer:
                 self._unstored[holder].append(page)
         try:
             if ready:
-                self._stored.flush()
+                self.stored.flush()
         except OSError as error:  # a full disk
             message = "Pages are not marked, because their items could not be written: %s"
             logger.error(message, error)
@@ -262,7 +261,7 @@ class Committer:
             self._register.step(page, Event.COMMITTED)
         if pages:
             self._crawl.count("tbloom/done", len(pages))
-        self.when_sent(pages)
+        self._when_committed(pages)
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
 
@@ -271,10 +270,10 @@ class Committer:
     async def finish(self) -> None:
         """Return once the feeds are stored, and all that can be sent is sent."""
         ended = self._crawl.page_calls.ended
-        await self._stored.closed()
+        await self.stored.closed()
         # Meanwhile, other handlers of spider_closed may store more.
         await ended()
-        self._stored.lose_buffers()
+        self.stored.lose_buffers()
         await ended()  # a call that is on its way sends nothing more
         self.send()
         # No page ends any more, so each call leaves less for the next one.

@@ -35,9 +35,8 @@ from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed,
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
-from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.work import Work
-from tbloom.scrapy.hooks.engine import in_loop, wake_engine, watch_end, watch_files, watch_output
+from tbloom.scrapy.hooks.engine import Output, in_loop, wake_engine, watch_end, watch_files
 from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
@@ -63,7 +62,7 @@ class Pages(Requests):
         crawler = crawl.crawler
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
-        self.source: Any = None  # see hooks.engine.OutputWatcher
+        self._output = Output()
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
@@ -71,19 +70,18 @@ class Pages(Requests):
         self._register = Register()
         self.failures: Failures = Failures(crawl, self._register)
         self._walls = Walls()
-        stored = StoredItems(crawler)
-        self.work: Work = Work(crawler, self._register, stored, self._ended)
-        self.committer: Committer = Committer(crawl, seen, self.inbox, stored, self.failures)
+        self.committer: Committer = Committer(
+            crawl, seen, self.inbox, self.failures, self._committed
+        )
+        self.work: Work = Work(crawler, self._register, self.committer.stored, self._ended)
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
         # A local filter knows at once.
         self.looks_first = self.committer.has_notes and seen.needs_server
-        self.committer.when_sent = self._committed
         self._giving: Giving | None = None
         self._telling: Telling | None = None
         if (shared := seen.shared) is not None:
             self._telling = Telling(crawl, self.failures, shared.session_ttl)
-            shared.tell(self._telling)
-            shared.when_lost(partial(in_loop(), self._session_lost))
+            shared.join(self._telling, partial(in_loop(), self._session_lost))
             if SHARE.value(crawler.settings) and self.committer.has_notes:
                 kind = GivingHosts if crawl.owns_hosts else Giving
                 parts = self.inbox, self.work
@@ -92,7 +90,7 @@ class Pages(Requests):
 
     def _engine_started(self) -> None:
         engine = self._crawl.crawler.engine
-        watch_output(engine, self)
+        self._output.watch(engine, self._item_lost)
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
         if not self._crawl.is_ending:  # by a mistake in the settings
@@ -102,7 +100,7 @@ class Pages(Requests):
             if self.committer.has_notes and (warning := self._crawl.warning_of_arguments):
                 logger.warning(warning)
 
-    def item_lost(self, response: Any, error: BaseException) -> None:
+    def _item_lost(self, response: Any, error: BaseException) -> None:
         """Let the page of an item fail whose pipeline was cancelled."""
         self.work.fail(response, f"pipeline/{type(error).__name__}", error)
 
@@ -110,35 +108,45 @@ class Pages(Requests):
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
-        source = self.work.of(self.source) if self.source is not None else None
+        output = self._output.source
+        source = self.work.of(output) if output is not None else None
         try:
             # A request with which a callback asks for its own page again waits for the page's end.
             if self.work.asked_again(request, source):
                 return True
-            return self.inbox.enter(self._pending(request, source))
+            return self.inbox.enter(self._pending(request, source, output))
         except Exception as error:  # Scrapy would lose the callback's other links, too
-            if self.source is None:  # of start()
+            if output is None:  # of start()
                 raise
             logger.exception("%s could not be scheduled", request)
             self.lose(Pending(request, source=source), error)
             return False
 
     def _pending(
-        self, request: Request, source: Page | None = None, *, always: bool = False
+        self,
+        request: Request,
+        source: Page | None = None,
+        output: Any = None,
+        *,
+        always: bool = False,
     ) -> Pending:
-        """Return the pending request; with an answer where there is nothing to ask. ``always``: also if its ``dont_filter`` is set."""
+        """Return the pending request; with an answer where there is nothing to ask.
+
+        ``source``: the page, and ``output``: the response or failure, for which a callback or errback has yielded it. ``always``: also
+        if its ``dont_filter`` is set.
+        """
         if page := self.work.continued(request):
             return self._continued(request, page)
         request = without(request, TOKEN)  # it came with a copied meta
         pending = Pending(request)
         if always or not request.dont_filter:
-            pending = self._link(request)
+            pending = self._link(request, output)
         pending.source = source
         return pending
 
-    def _link(self, request: Request) -> Pending:
+    def _link(self, request: Request, output: Any) -> Pending:
         """Return the pending request of a link. A page that may be new gets a token; its note is written before it is claimed."""
-        drop_copied(request, self.source)
+        drop_copied(request, output)
         pending = link_of(request, self._crawl, claims=True)
         if pending.item is None:
             return pending
@@ -223,9 +231,11 @@ class Pages(Requests):
 
     def answer_to(self, request: Request) -> Answer:
         """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
-        pending = self.inbox.ask_now(request, partial(self._pending, always=True))
+        output = self._output.source
+        source = self.work.of(output) if output is not None else None
+        link = partial(self._pending, source=source, output=output, always=True)
+        pending = self.inbox.ask_now(request, link)
         if pending.answer is NoAnswer.WRONG:
-            pending.source = self.work.of(self.source)
             self.lose(pending)
         elif pending.answer in (None, Claim.NEW):
             self._write_token(pending)
@@ -493,7 +503,7 @@ class Pages(Requests):
             if self.committer.has_notes and (left := self._seen.claimed - self.failures.held):
                 self._crawl.count("tbloom/left", left)
             if self._telling:
-                self._telling.ended = reason
+                self._telling.end(reason)
 
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""

@@ -479,7 +479,11 @@ class Telling:
         self._last = self._before = [Counter[str](), Counter[str]()]
         self._lock = Lock()
         #: Why the crawl has ended; "": it runs.
-        self.ended: str = ""
+        self._ended = ""
+
+    def end(self, reason: str) -> None:
+        """Let the last record say why the crawl has ended."""
+        self._ended = reason
 
     def __call__(self, session: Session) -> Record:
         """Return the session's record as it is now."""
@@ -502,6 +506,6 @@ class Telling:
             taken=counts["tbloom/taken"],
             given=counts["tbloom/given"],
             failed=failed,
-            ended=self.ended,
+            ended=self._ended,
             **about,
         )

@@ -38,10 +38,9 @@ class Buffer:
 class StoredItems:
     """Knows the holders of items, the feed slots and the buffers of pipelines, and for each whether it has stored its items."""
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        #: Called with a holder that has stored its items, or has lost them.
-        self.ended: Callable[[object], object] = bool
+    def __init__(self, crawler: Crawler, when_ended: Callable[[object], object]) -> None:
+        """``when_ended``: called with a holder that has stored its items, or has lost them."""
+        self._crawler, self._when_ended = crawler, when_ended
         #: The open feed slots, each with the number of items that it had after the last item.
         self._counts: dict[FeedSlot, int] = {}
         #: Feeds whose items are in a local file once it is flushed, and those that append to a file.
@@ -105,7 +104,7 @@ class StoredItems:
         while self._buffers:
             _, buffer = self._buffers.popitem()
             self._has_stored[buffer] = False
-            self.ended(buffer)
+            self._when_ended(buffer)
 
     async def closed(self) -> None:
         """Return once all feeds are stored, or lost."""
@@ -137,11 +136,11 @@ class StoredItems:
     def _feed_ended(self, slot: FeedSlot, is_stored: bool) -> None:  # noqa: FBT001 - of a callable
         self._has_stored[slot] = is_stored
         if not is_stored:
-            self.ended(slot)
+            self._when_ended(slot)
 
     def _slot_closed(self, slot: FeedSlot) -> None:
         self._has_stored.setdefault(slot, False)
-        self.ended(slot)
+        self._when_ended(slot)
 
     def _exporter_closed(self) -> None:
         if not self._all_closed.called:
@@ -155,4 +154,4 @@ class StoredItems:
     def _items_flushed(self, pipeline: object = None) -> None:
         if buffer := self._buffers.pop(id(pipeline), None):
             self._has_stored[buffer] = True
-            self.ended(buffer)
+            self._when_ended(buffer)

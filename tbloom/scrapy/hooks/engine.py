@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from copy import copy
 from functools import cached_property, partial
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import scrapy
@@ -236,16 +236,6 @@ def hosts_at_work(engine: Any) -> set[str]:
     return waiting | {*map(host_of, getattr(downloader, "active", ()))}
 
 
-class OutputWatcher(Protocol):
-    """What is told about the output of callbacks and errbacks."""
-
-    #: The response, or the failure of an errback, whose link is scheduled now; None: there is none.
-    source: Any
-
-    def item_lost(self, response: Any, error: BaseException) -> object:
-        """Hear that a pipeline was cancelled, for which Scrapy sends no signal."""
-
-
 def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
     """Call ``scraped`` with each request of the engine that the scraper has finished.
 
@@ -269,33 +259,43 @@ def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
 _source = ContextVar[Any]("tbloom_source", default=None)
 
 
-def watch_output(engine: Any, watcher: OutputWatcher) -> None:
-    """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output_async``.
+class Output:
+    """Whose output the scraper processes, by its method ``_process_spidermw_output_async``.
 
     Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
     although a link of it could not be scheduled, or a pipeline was cancelled.
     """
-    scraper = engine.scraper
-    process = getattr(scraper, "_process_spidermw_output_async", None)
-    if process is None:
-        return
 
-    async def watched(output: Any, response: Any) -> None:
-        if isinstance(output, Request):
-            watcher.source = response
-            try:
-                await process(output, response)  # does not wait
-            finally:
-                watcher.source = None
+    def __init__(self) -> None:
+        #: The response, or the failure of an errback, whose link the engine gives to its scheduler now; None: there is none.
+        self.source: Any = None
+
+    def watch(
+        self, engine: Any, item_lost: Callable[[Any, BaseException], object] | None = None
+    ) -> None:
+        """Begin. ``item_lost`` is called if a pipeline was cancelled, for which Scrapy sends no signal."""
+        scraper = engine.scraper
+        process = getattr(scraper, "_process_spidermw_output_async", None)
+        if process is None:
             return
-        _source.set(response)
-        try:
-            await process(output, response)
-        except BaseException as error:
-            watcher.item_lost(response, error)
-            raise
 
-    scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
+        async def watched(output: Any, response: Any) -> None:
+            if isinstance(output, Request):
+                self.source = response
+                try:
+                    await process(output, response)  # does not wait
+                finally:
+                    self.source = None
+                return
+            _source.set(response)
+            try:
+                await process(output, response)
+            except BaseException as error:
+                if item_lost:
+                    item_lost(response, error)
+                raise
+
+        scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
 
 
 def watch_files(engine: Any, failed: Callable[[Any, Request, Exception, int], object]) -> None:
