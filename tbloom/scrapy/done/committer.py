@@ -1,9 +1,10 @@
-"""Commits, leaves or releases the pages of a crawl, many in a call, in a separate thread."""
+"""Commits, leaves or releases the pages of a crawl, many in a call, in a separate thread; and knows those that have failed in it."""
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -18,9 +19,8 @@ from tbloom.arguments import check_keep
 from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
-from tbloom.scrapy.done.failures import Failures
-from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, Page, Why
-from tbloom.scrapy.done.states import DONE, Event, Known, State
+from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, FailedPage, Page, Why
+from tbloom.scrapy.done.states import DONE, FAILED, Event, Known, Register, State
 from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
@@ -32,6 +32,112 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 GATHER = 0.1
+_SHOWN_URLS = 3
+#: The pause after which a link to a page is followed again that has failed once (seconds); doubled at each failure.
+_PAUSE = 600.0
+_WALL = (
+    "%d pages that were redirected to %s (a login?) have failed. If they are done, let a downloader middleware set "
+    "request.meta['tbloom_done'] = True"
+)
+
+
+class Walls:
+    """Pages to which many others are redirected, such as a login: the first ones are done, and the others have failed."""
+
+    #: So many pages may be redirected to one page.
+    MOST = 3
+    #: This is known of so many of these pages, the last ones: a login is always among them.
+    _MOST_TARGETS = 10_000
+
+    def __init__(self) -> None:
+        #: By its URL, the first pages that were redirected to each page; and how often others were.
+        self._first: dict[str, set[str]] = {}
+        self._others: Counter[str] = Counter()
+
+    def lets_through(self, page: Page, target: str) -> bool:
+        """Note that a page is redirected to this URL; return whether it is one of the first ones, or (a retry) was before."""
+        first = self._first[target] = self._first.pop(target, set())  # the last one
+        if len(self._first) > self._MOST_TARGETS:
+            del self._first[next(iter(self._first))]
+        if len(first) < self.MOST:
+            first.add(page.url)
+        if page.url not in first:
+            self._others[target] += 1
+        return page.url in first
+
+    def report(self) -> None:
+        """Log where the most pages were redirected."""
+        for url, failed in self._others.most_common(_SHOWN_URLS):
+            logger.warning(_WALL, failed, url)
+
+
+class Failures:
+    """The pages that have failed in this crawl."""
+
+    def __init__(self, crawl: Crawl, register: Register) -> None:
+        self._crawl, self.register = crawl, register
+        #: How long a page's first pause is (seconds).
+        self.pause: float = _PAUSE
+        #: Why pages have failed, or were given up, and how often.
+        self.reasons: Counter[str] = Counter()
+        #: By their first fingerprints, why pages have failed that are left to the next crawl, with what the log says of the first ones.
+        self._left = dict[str, tuple[str, str]]()
+
+    def add(self, known: Known, page: EndedPage, why: Why) -> None:
+        """Note that a page has failed. A list page may be fetched again at once."""
+        words = f": {why.words}" if why.words else ""
+        logger.debug("%s has failed (%s)%s", page.url, why.reason, words)
+        if page.is_list:
+            self.register.step(known, Event.FAIL_LIST)
+            return
+        pause = page.pause or self.pause
+        failures = 0 if page.is_given_up else page.failures
+        failed = FailedPage(page.first, time.monotonic() + pause, 2 * pause, failures)
+        self.register.step(known, Event.GIVE_UP if page.is_given_up else Event.FAIL, failed)
+
+    def try_again(self, failed: FailedPage) -> None:
+        """Follow no further link to a page, to which one is followed now, until it is done or fails again."""
+        self.register.step(failed, Event.LINK)
+        self._left.pop(failed.first, None)
+
+    def forget(self, first: str) -> None:
+        """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
+        if failed := self.register.get(FailedPage, first, *FAILED):
+            self.register.step(failed, Event.FETCH)
+        self._left.pop(first, None)
+
+    def hold_none(self) -> None:
+        """Note that this crawl holds no claims of failed pages any more."""
+        for failed in self.register.all(FailedPage, State.HELD):
+            self.register.step(failed, Event.PART)
+
+    def count(self, stat: str, reason: str, pages: int = 1) -> None:
+        """Count pages that have ``failed``, or are ``given_up``."""
+        self.reasons[reason] += pages
+        self._crawl.count(f"tbloom/{stat}", pages)
+        self._crawl.count(f"tbloom/{stat}/{reason}", pages)
+
+    def count_failed(self, page: EndedPage, why: Why) -> None:
+        """Count a page that has failed, and that the next crawl fetches again."""
+        example = f"{page.url} ({why.words})" if why.words else page.url
+        self._left[page.first] = why.reason, example if len(self._left) < _SHOWN_URLS else ""
+        self.count("failed", why.reason)
+
+    def count_given_up(self, url: str, reason: str, why: str) -> None:
+        """Log and count a page that no later crawl takes."""
+        logger.warning(
+            "%s is given up: %s. Only a link leads to it again, or tbloom retry", url, why
+        )
+        self.count("given_up", reason)
+
+    def report(self) -> None:
+        """Log how many pages are left to the next crawl, why, and some of them."""
+        if self._left:
+            message = "%d pages have failed, and the next crawl fetches them again (%s)%s"
+            reasons, examples = zip(*self._left.values(), strict=True)
+            counted = ", ".join(f"{why}: {n}" for why, n in Counter(reasons).most_common())
+            shown = " ".join(filter(None, examples))
+            logger.warning(message, len(self._left), counted, shown and f", for example {shown}")
 
 
 @dataclass(slots=True)

@@ -223,6 +223,17 @@ class EndedPage(Known):
         return not self.is_list and self.failures + 1 >= MOST_FAILURES
 
 
+@dataclass(slots=True, eq=False)
+class FailedPage(Known):
+    """A page that has failed in this crawl."""
+
+    #: When a link to the page is followed again, and how long the page's next pause is (seconds).
+    until: float
+    pause: float
+    #: The number of earlier crawls in a row in which the page has failed.
+    failures: int
+
+
 def words_of(error: BaseException | None) -> tuple[str, str]:
     """Return the message and the place (``Why``) of an error."""
     try:

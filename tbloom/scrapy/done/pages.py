@@ -29,12 +29,11 @@ from scrapy import Request, signals
 
 from tbloom import Claim, Note
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
-from tbloom.scrapy.done.committer import GATHER, Committer
-from tbloom.scrapy.done.failures import Failures, Walls
-from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
+from tbloom.scrapy.done.committer import GATHER, Committer, Failures, Walls
+from tbloom.scrapy.done.page import RETRIES, EndedPage, FailedPage, Page, Token, why_failed, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
-from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
+from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import Output, in_loop, wake_engine, watch_end, watch_files
 from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
@@ -151,7 +150,7 @@ class Pages(Requests):
         if pending.item is None:
             return pending
         first = pending.item.hex()
-        failed = self.failures.of(first)
+        failed = self._register.get(FailedPage, first, *FAILED)
         failures = failed.failures if failed else 0
         token = Token(self._seen.session, (first,), 0, failures, pending.version.hex())
         if pending.answer is Claim.BUSY and not self._taking.has_begun:
@@ -500,7 +499,9 @@ class Pages(Requests):
         try:
             await self.committer.finish()
         finally:
-            if self.committer.has_notes and (left := self._seen.claimed - self.failures.held):
+            if self.committer.has_notes and (
+                left := self._seen.claimed - self._register.count(State.HELD)
+            ):
                 self._crawl.count("tbloom/left", left)
             if self._telling:
                 self._telling.end(reason)

@@ -33,10 +33,10 @@ from tbloom.bloom.claims.notes import Taken, owned_host
 from tbloom.bloom.claims.record import Process, Record
 from tbloom.bloom.claims.session import Session
 from tbloom.scrapy.crawl import Calls, Crawl, ProjectScheduler
-from tbloom.scrapy.done.committer import Committer
-from tbloom.scrapy.done.failures import Failures
+from tbloom.scrapy.done.committer import Committer, Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
 from tbloom.scrapy.done.serialize import Unreadable, read_token, request_from_text
+from tbloom.scrapy.done.states import State
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import (
     host_of,
@@ -501,7 +501,7 @@ class Telling:
         return Record(
             queue=self._crawl.queue,
             project=str(self._crawl.crawler.settings["BOT_NAME"]),
-            claimed=max(0, len(session.claimed) - self._failures.held),
+            claimed=max(0, len(session.claimed) - self._failures.register.count(State.HELD)),
             owns_hosts=self._crawl.owns_hosts,
             taken=counts["tbloom/taken"],
             given=counts["tbloom/given"],

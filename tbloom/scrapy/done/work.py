@@ -20,8 +20,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.done.failures import FailedPage
-from tbloom.scrapy.done.page import RETRIES, Page, Token, pipeline_of, words_of
+from tbloom.scrapy.done.page import RETRIES, FailedPage, Page, Token, pipeline_of, words_of
 from tbloom.scrapy.done.states import FAILED, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import (
