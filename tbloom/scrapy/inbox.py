@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -47,8 +47,8 @@ class Requests(ABC):
     def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
         """Return the filter's answers for requests with the same arguments. A thread calls this."""
 
-    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[bool]:
-        """Return what the filter has seen. A thread calls this, with ``looks_first``."""
+    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
+        """Return for each request whether it is seen, else None. A thread calls this, with ``looks_first``."""
         raise NotImplementedError
 
     @abstractmethod
@@ -153,15 +153,10 @@ class Inbox:
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
         if self._owner.looks_first and self.mostly_seen:
-            look = partial(self._look_for, batch)
+            look = partial(self._put, batch, self._owner.look)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
             self._ask(batch)
-
-    def _look_for(self, batch: list[Pending]) -> None:
-        for arguments, group in _by_arguments(batch):
-            for pending, is_seen in zip(group, self._owner.look(group, arguments), strict=True):
-                pending.answer = Claim.SEEN if is_seen else None
 
     def _have_looked(self, batch: list[Pending], looked: Future[None]) -> None:
         if looked.exception() or not any(pending.is_to_ask for pending in batch):
@@ -174,18 +169,26 @@ class Inbox:
         for pending in batch:
             if pending.is_to_ask and pending.note is None:
                 pending.note = self._owner.note_of(pending.request, pending.token)
-        self._crawl.link_calls.begin(
-            partial(self._ask_for, batch), partial(self._have_answers, batch)
-        )
+        ask = partial(self._put, batch, self._owner.ask)
+        self._crawl.link_calls.begin(ask, partial(self._have_answers, batch))
 
     def _ask_alone(self, pending: Pending) -> None:
         if pending.note is None:
             pending.note = self._owner.note_of(pending.request, pending.token)
-        self._ask_for([pending])
+        self._put([pending], self._owner.ask)
 
-    def _ask_for(self, batch: list[Pending]) -> None:
-        for arguments, group in _by_arguments(batch):
-            answers = self._owner.ask(group, arguments)
+    @staticmethod
+    def _put(
+        batch: list[Pending],
+        question: Callable[[list[Pending], dict[str, Any]], Sequence[Claim | None]],
+    ) -> None:
+        """Put a question about the requests that are to be asked about, together for those with the same arguments."""
+        groups = defaultdict[Any, list[Pending]](list)
+        for pending in batch:
+            if pending.is_to_ask:
+                groups[pending.arguments].append(pending)
+        for arguments, group in groups.items():
+            answers = question(group, dict(arguments))
             for pending, answer in zip(group, answers, strict=True):
                 pending.answer = answer
 
@@ -241,15 +244,6 @@ class Inbox:
             self._settle_some()
             await self._crawl.link_calls.ended()
         self._crawl.stage = Stage.QUEUE_CLOSED
-
-
-def _by_arguments(batch: list[Pending]) -> list[tuple[dict[str, Any], list[Pending]]]:
-    """Return the requests that are to be asked about, in groups with the same arguments."""
-    groups = defaultdict[Any, list[Pending]](list)
-    for pending in batch:
-        if pending.is_to_ask:
-            groups[pending.arguments].append(pending)
-    return [(dict(arguments), group) for arguments, group in groups.items()]
 
 
 _NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"

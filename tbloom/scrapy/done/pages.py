@@ -217,10 +217,10 @@ class Pages(Requests):
         # As pages that are done do, unless the crawl has soon nothing else to fetch.
         return GATHER if self._scheduler.queued > _ENOUGH else 0.0
 
-    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[bool]:
+    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
         """See ``Requests``."""
-        looks = map(attrgetter("look"), group)
-        return self._seen.contains_many(looks, **arguments)
+        are_seen = self._seen.contains_many(map(attrgetter("look"), group), **arguments)
+        return [Claim.SEEN if is_seen else None for is_seen in are_seen]
 
     def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
         """See ``Requests``."""
