@@ -315,7 +315,7 @@ class Pages(Requests):
         if isinstance(self._giving, GivingHosts):
             self._giving.queued(pending.request)
         if pending.page:
-            self._register.step(pending.page, Event.ON)
+            self.work.goes_on(pending.page)
         return True
 
     def _write_token(self, pending: Pending) -> None:

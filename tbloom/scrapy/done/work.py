@@ -60,6 +60,8 @@ class Work:
         #: The statuses with which a page, or a file, is done though no callback gets its response.
         self.done_statuses: frozenset[int] = done_statuses(crawler.settings) | {_NOT_MODIFIED}
         self._register = register
+        #: The pages in work by the identities of their requests, whose meta a callback may empty.
+        self._by_request = dict[int, Page]()
         connect = crawler.signals.connect
         connect(self._item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self._item_dropped, signals.item_dropped)
@@ -74,10 +76,7 @@ class Work:
             page := self._register.get(Page, Token.first_of(text), State.WORK)
         ):
             return page
-        for page in self._register.all(Page, State.WORK):  # a callback may have emptied the meta
-            if page.request is request:
-                return page
-        return None
+        return self._by_request.get(id(request))
 
     # The queue
 
@@ -92,6 +91,12 @@ class Work:
             page.pause = before.pause
         page.others = token.fingerprints[1:]
         self._register.step(before or page, Event.OUT, page)
+        self._by_request[id(request)] = page
+
+    def goes_on(self, page: Page) -> None:
+        """Note that a page in work is queued again, as another request."""
+        self._by_request.pop(id(page.request), None)
+        self._register.step(page, Event.ON)
 
     def continued(self, request: Request) -> Page | None:
         """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""
@@ -226,4 +231,5 @@ class Work:
     def end(self, page: Page) -> None:
         """Stop following a page."""
         if page.state is State.WORK:
+            self._by_request.pop(id(page.request), None)
             self._ended(page)
