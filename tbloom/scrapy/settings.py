@@ -93,7 +93,7 @@ WHEN_IDLE = Setting("TBLOOM_WHEN_IDLE", default="end", choices=("end", "wait"))
 DONE_STATUSES = Setting("TBLOOM_DONE_STATUSES", statuses, default=(404, 410))
 #: scrapy-redis' setting.
 FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
-#: The same of the distinct counters.
+#: The arguments of the distinct counters, and their settings.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
     "mapping": Setting("TBLOOM_COUNT_MAPPING"),
@@ -102,7 +102,7 @@ COUNTS = {
     "max_members": Setting("TBLOOM_COUNT_MAX_MEMBERS", int),
     "retry_for": FILTER["retry_for"],
 }
-#: The same of the page store.
+#: The arguments of the page store, and their settings.
 PAGES = {
     "path": Setting("TBLOOM_PAGES_PATH"),
     "granularity": Setting("TBLOOM_PAGES_GRANULARITY"),
