@@ -49,7 +49,8 @@ from tbloom.scrapy.summary import described, summarize
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Stands for the class that the setting SCHEDULER names, which takes its place in the order of methods (``addon``).
+#: Stands for the project's class, which ``addon`` puts in its place in the order of methods, because only the settings name it.
+#: ``super()`` is the project's then. A wrapper would lack all that Scrapy, extensions and spiders know of the project's class.
 _Project: Any = object
 
 
