@@ -163,22 +163,27 @@ class GivingHosts(Giving):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        #: The hosts that this crawler may own; with each one with which it has parted, how many links were received until Redis knew
-        #: that: they may have been claimed before. No queue has a host whose pages are done, and no reply names a crawler's hosts.
-        self._hosts: dict[str, int | None] = {}
+        #: The hosts that this crawler may own. No queue has a host whose pages are done, and no reply names a crawler's hosts.
+        self._owned = set[str]()
+        #: Those with which it has parted, each with how many links were received until Redis knew that: they may have been claimed
+        #: before.
+        self._parted: dict[str, int] = {}
 
     def queued(self, request: Request) -> None:
         """Hear that a page has entered the queue."""
-        self._hosts[owned_host(host_of(request))] = None
+        host = owned_host(host_of(request))
+        self._owned.add(host)
+        self._parted.pop(host, None)
 
     def session_lost(self, *, is_empty: bool) -> list[Request]:
         """See ``Giving.session_lost``. Others may own the hosts."""
-        self._hosts.clear()
+        self._owned.clear()
+        self._parted.clear()
         return super().session_lost(is_empty=is_empty)
 
     def _choose(self, share: int, waiting: int) -> tuple[list[Request], Hosts | None]:
         """See ``Giving._choose``. The pages are the rest of those hosts with which it has parted, and then all of some others."""
-        parted = {host: links for host, links in self._hosts.items() if links is not None}
+        parted = self._parted
         if not (waiting or parted) or (queues := host_queues(self._scheduler)) is None:
             return [], None
         self._next_look = time.monotonic() + _PAUSE
@@ -188,7 +193,7 @@ class GivingHosts(Giving):
         here = by_host.keys() | self._hosts_in_work()
         settled = self._inbox.settled
         frees = [host for host, links in parted.items() if links <= settled and host not in here]
-        parts = [host for host in self._hosts.keys() - parted.keys() - here if waiting]
+        parts = [*self._owned - here] if waiting else []
         popped = list[Request]()
         for host in [host for host in by_host if host in parted]:
             popped += _pop(by_host.pop(host), _GIVES - len(popped))
@@ -200,11 +205,10 @@ class GivingHosts(Giving):
 
     def _changed(self, hosts: Hosts) -> None:
         """See ``Giving._changed``."""
-        self._hosts |= dict.fromkeys(hosts.parted, self._inbox.received)
-        for host in hosts.freed:
-            # Unless it has got a page of the host since.
-            if self._hosts.get(host) is not None:
-                del self._hosts[host]
+        self._owned.difference_update(hosts.parted)
+        self._parted |= dict.fromkeys(hosts.parted, self._inbox.received)
+        for host in hosts.freed:  # unless it has got a page of the host since
+            self._parted.pop(host, None)
 
     def _hosts_in_work(self) -> set[str]:
         """Return the hosts of pages in work or kept back, and those whose delay is not over."""
@@ -251,11 +255,12 @@ class _Found:
 class _Next(NamedTuple):
     """What a crawl that has asked for pages does next. Without values, it asks again at once: there may be more."""
 
-    #: How long it asks for nothing (seconds), and from when on it also asks while it works.
+    #: How long it asks for nothing (seconds).
     pause: float = 0.0
-    works_from: float = 0.0
-    #: When no work was left. The crawl is over, unless its queue has changed since then.
-    over_at: float = 0.0
+    #: From when on it also asks while it works; None: now.
+    works_from: float | None = None
+    #: When no work was left: the crawl is over, unless its queue has changed since then. None: some may be left.
+    over_at: float | None = None
 
 
 class Taking:
@@ -307,7 +312,7 @@ class Taking:
         """Ask for pages, because the queue is empty; but not too often."""
         now = time.monotonic()
         if self._is_ready:
-            if now > self._next.works_from:
+            if self._next.works_from is None or now > self._next.works_from:
                 self._ask(idle=False)
         elif is_downloading(self._crawl.crawler.engine):
             self._changed_at = now
@@ -330,8 +335,8 @@ class Taking:
             return True
         if not self._is_ready and self._become_ready():
             return False
-        over_at = self._next.over_at
-        if self._changed_at < over_at and time.monotonic() < over_at + _OVER_FOR:
+        over_at, now = self._next.over_at, time.monotonic()
+        if over_at is not None and self._changed_at < over_at and now < over_at + _OVER_FOR:
             return True
         self._ask(idle=True)
         return False
