@@ -317,7 +317,8 @@ class DupeFilter(RFPDupeFilter):
         try:
             await requests.finish(reason)
             if stats and not crawl.is_ending:
-                for name, value in await crawl.page_calls.run(partial(_window, seen)):
+                window = await crawl.page_calls.run(partial(_window, seen))
+                for name, value in window.items():
                     stats.set_value(name, value)
         finally:
             for stat, number in seen.counts().items():
@@ -330,13 +331,15 @@ class DupeFilter(RFPDupeFilter):
         requests.report()
 
 
-def _window(seen: AnyStore) -> list[tuple[str, float]]:
+def _window(seen: AnyStore) -> dict[str, float]:
     """Return the stats of the filter as it is now. Some servers don't let us ask for its size (None), and none is waited for."""
+    stats = dict[str, float]()
     with suppress(RedisError, TBloomError):
         info = seen.info()
-        found = [(name, getattr(info, name)) for name in ("items", "bytes", "error_rate")]
-        return [(f"tbloom/window/{name}", value) for name, value in found if value is not None]
-    return []
+        for name in ("items", "bytes", "error_rate"):
+            if (value := getattr(info, name)) is not None:
+                stats[f"tbloom/window/{name}"] = value
+    return stats
 
 
 #: The event loop has a turn after so many requests of ``start``. With a turn after each, few share a call.
