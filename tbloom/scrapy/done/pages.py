@@ -361,9 +361,9 @@ class Pages(Requests):
 
         An idle crawl asks whether others have left pages. The answer wakes the engine.
         """
-        if self.inbox.waiting or self.committer.is_pending or self._taking.is_asking:
-            return True
-        return not self._taking.is_finished()
+        return bool(
+            self.inbox.waiting or self.committer.is_pending or not self._taking.is_finished()
+        )
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""

@@ -277,7 +277,7 @@ class Taking:
         self._crawl, self._seen, self._failures, self._committer = crawl, seen, failures, committer
         self._enqueue = enqueue
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
-        self.is_asking: bool = True
+        self._is_asking = True
         #: Whether the first question is answered: until then, this session may hold pages that it is about to leave.
         self.has_begun: bool = False
         self._next = _Next()
@@ -298,7 +298,8 @@ class Taking:
         """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
         logger.info("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
         # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
-        self._begin(self._crawl.link_calls, 0, idle=False)
+        self._is_asking = False
+        self._ask(self._crawl.link_calls, 0, idle=False)
 
     def queue_changed(self) -> None:
         """Note that a request has entered the queue, or come out of it."""
@@ -313,7 +314,7 @@ class Taking:
         now = time.monotonic()
         if self._is_ready:
             if self._next.works_from is None or now > self._next.works_from:
-                self._ask(idle=False)
+                self._ask(self._crawl.page_calls, _TAKES, idle=False)
         elif is_downloading(self._crawl.crawler.engine):
             self._changed_at = now
         elif now > self._changed_at + _START_PATIENCE:
@@ -331,6 +332,8 @@ class Taking:
 
     def is_finished(self) -> bool:
         """Return whether no work is left for an idle crawl. If that is not known, ask, and return False: the answer wakes the engine."""
+        if self._is_asking:
+            return False
         if not self._crawl.is_running:
             return True
         if not self._is_ready and self._become_ready():
@@ -338,18 +341,15 @@ class Taking:
         over_at, now = self._next.over_at, time.monotonic()
         if over_at is not None and self._changed_at < over_at and now < over_at + _OVER_FOR:
             return True
-        self._ask(idle=True)
+        self._ask(self._crawl.page_calls, _TAKES, idle=True)
         return False
 
-    def _ask(self, *, idle: bool) -> None:
-        if not self.is_asking and self._crawl.is_running:
-            self.is_asking = True
-            self._begin(self._crawl.page_calls, _TAKES, idle=idle)
-
-    def _begin(self, calls: Calls, limit: int, *, idle: bool) -> None:
-        found = _Found()
-        take = partial(self._take, found, limit, idle=idle)
-        calls.begin(take, partial(self._answered, found, idle))
+    def _ask(self, calls: Calls, limit: int, *, idle: bool) -> None:
+        """Ask for pages, unless a question, or the pause after it, is under way."""
+        if not self._is_asking and self._crawl.is_running:
+            self._is_asking, found = True, _Found()
+            take = partial(self._take, found, limit, idle=idle)
+            calls.begin(take, partial(self._answered, found, idle))
 
     def _take(self, found: _Found, limit: int, *, idle: bool) -> None:
         """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls.
@@ -441,7 +441,7 @@ class Taking:
         return _Next(pause, works_from=now + pause + _PAUSE)
 
     def _may_ask(self) -> None:
-        self.is_asking = False
+        self._is_asking = False
         wake_engine(self._crawl.crawler.engine)
 
     def _is_to_fetch(self, request: Request, token: Token) -> bool:
