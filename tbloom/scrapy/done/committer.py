@@ -75,7 +75,8 @@ class Failures:
     """The pages that have failed in this crawl."""
 
     def __init__(self, crawl: Crawl, register: Register) -> None:
-        self._crawl, self.register = crawl, register
+        self._crawl = crawl
+        self.register: Register = register
         #: How long a page's first pause is (seconds).
         self.pause: float = _PAUSE
         #: Why pages have failed, or were given up, and how often.

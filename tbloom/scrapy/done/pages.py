@@ -75,7 +75,7 @@ class Pages(Requests):
         self.work: Work = Work(crawler, self._register, self.committer.stored, self._ended)
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
         # A local filter knows at once.
-        self.looks_first = self.committer.has_notes and seen.needs_server
+        self.looks_first: bool = self.committer.has_notes and seen.needs_server
         self._giving: Giving | None = None
         self._telling: Telling | None = None
         if (shared := seen.shared) is not None:
