@@ -97,7 +97,8 @@ class Committer:
             message = "meta[%r] of %s: %s; it is kept for the whole window"
             logger.error(message, KEEP, page.request, error)
             ended.keep = None
-        self._register.step(page, Event.DONE, ended)
+        if not self._register.step(page, Event.DONE, ended):
+            return
         self._failures.forget(ended.first)
         self._done.append((ended, self._inbox.received))
         if page.token.deaths:  # this crawler has not died of it
@@ -114,9 +115,13 @@ class Committer:
 
     # A page that is not done
 
-    def fail(self, known: Known, page: EndedPage, why: Why) -> None:
-        """Let a page, as the register knows it, fail: its claim says so, or is released. The page is left to the next crawl when this session ends."""
-        self._failures.add(known, page, why)
+    def fail(self, known: Known | None, page: EndedPage, why: Why) -> None:
+        """Let a page fail: its claim says so, or is released. The page is left to the next crawl when this session ends.
+
+        ``known``: the page as the register knows it; None: the register lets it fail.
+        """
+        if known:
+            self._failures.add(known, page, why)
         first, history = page.items[0], self.failure(page.failures + 1, why)
         if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
@@ -200,8 +205,8 @@ class Committer:
     def _holder_ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
         for page in self._unstored.pop(holder, ()):
-            self._register.step(page, Event.STORED)
-            self._done.append((page, 0))
+            if self._register.step(page, Event.STORED):
+                self._done.append((page, 0))
         self.soon()
 
     def _sendable(self) -> list[EndedPage]:
@@ -214,8 +219,7 @@ class Committer:
                 ready.append(page)
             elif holder is LOST:
                 self.fail(page, page, Why("items"))
-            else:
-                self._register.step(page, Event.KEPT)
+            elif self._register.step(page, Event.KEPT):
                 self._unstored[holder].append(page)
         try:
             if ready:
@@ -225,9 +229,7 @@ class Committer:
             logger.error(message, error)
             self._crawl.end()
             return []
-        for page in ready:
-            self._register.step(page, Event.SEND)
-        return ready
+        return [page for page in ready if self._register.step(page, Event.SEND)]
 
     def _send(self, pages: list[EndedPage], outbox: _Outbox) -> None:
         """Make the calls, in the thread of the commits. After an error, they may be made again."""

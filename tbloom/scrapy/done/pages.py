@@ -31,10 +31,10 @@ from tbloom import Claim, Note
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import GATHER, Committer
 from tbloom.scrapy.done.failures import Failures, Walls
-from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, why_failed, without
+from tbloom.scrapy.done.page import RETRIES, EndedPage, Page, Token, Why, why_failed, without
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
-from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
+from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State, UnknownStep
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import in_loop, wake_engine, watch_end, watch_files, watch_output
@@ -54,6 +54,9 @@ _NOT_SERIALIZABLE = (
     "crawl fetches it only if a link leads to it. Give the request plain values, of which a downloader middleware makes the objects, "
     "and methods of the spider as callback and errback"
 )
+_UNKNOWN_STEP = (
+    "%s. This is a fault of tbloom: please report it. The page fails, and the crawl goes on"
+)
 
 
 class Pages(Requests):
@@ -68,7 +71,7 @@ class Pages(Requests):
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
         self.inbox: Inbox = Inbox(crawl, self)
-        self._register = Register()
+        self._register = Register(self._step_failed)
         self.failures: Failures = Failures(crawl, self._register)
         self._walls = Walls()
         stored = StoredItems(crawler)
@@ -104,6 +107,13 @@ class Pages(Requests):
     def item_lost(self, response: Any, error: BaseException) -> None:
         """Let the page of an item fail whose pipeline was cancelled."""
         self.work.fail(response, f"pipeline/{type(error).__name__}", error)
+
+    def _step_failed(self, known: Known, error: UnknownStep) -> None:
+        """Let a page fail whose state does not know what happens to it. That is a fault of tbloom, which the log has once."""
+        self._crawl.log_once(partial(logger.error, stack_info=True), _UNKNOWN_STEP, error)
+        page = EndedPage.of(known) if isinstance(known, Page) else known
+        if isinstance(page, EndedPage) and known.state not in FAILED:
+            self.committer.fail(None, page, Why("step", str(error)))
 
     # 1. A request comes
 
