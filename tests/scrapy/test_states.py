@@ -14,7 +14,6 @@ from tbloom.scrapy.components import pages_of
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import EndedPage
 from tbloom.scrapy.done.states import TABLE, Event, Known, Register, State, UnknownStep
-from tests.helpers.documents import ROOT
 from tests.helpers.projects import Project, path_of, times
 
 E, S = Event, State
@@ -185,7 +184,7 @@ class Breaks(Project):
         self.begun.set()
         pages = pages_of(crawl_of(self.crawler))
         register = pages.failures.register
-        while not (ended := register.all(EndedPage, S.ENDED)):
+        while not (ended := register.all(EndedPage, S.ENDED)):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
         register.step(ended[0] if self.page == "a" else pages.work.of(response), self.event)
 
