@@ -21,11 +21,9 @@ QUEUED, FAILED = {S.QUEUED, S.WAITING, S.FOLLOWED}, {S.HELD, S.FREE}
 #: What each event means: for pages in which states it is, and in which state they are then.
 MEANING = [
     (E.VERSION, {S.UNKNOWN}, S.QUEUED),
-    (E.OUT, {S.UNKNOWN} | QUEUED | FAILED, S.WORK),
+    (E.OUT, {S.UNKNOWN} | QUEUED, S.WORK),
     (E.ON, {S.WORK}, S.WAITING),
-    (E.FILTERED, QUEUED, S.UNKNOWN),
-    (E.REFUSED, {S.QUEUED, S.WAITING}, S.UNKNOWN),
-    (E.REFUSED, {S.FOLLOWED}, S.FREE),
+    (E.DROPPED, QUEUED, S.UNKNOWN),
     (E.DONE, {S.WORK}, S.ENDED),
     (E.FAIL, {S.WORK, S.ENDED}, S.HELD),
     (E.FAIL_LIST, {S.WORK, S.ENDED}, S.UNKNOWN),
@@ -35,7 +33,7 @@ MEANING = [
     (E.SEND, {S.ENDED}, S.SENT),
     (E.COMMITTED, {S.SENT}, S.UNKNOWN),
     (E.LINK, FAILED, S.FOLLOWED),
-    (E.FETCH, {S.QUEUED, S.FOLLOWED} | FAILED, S.UNKNOWN),
+    (E.FETCH, FAILED, S.UNKNOWN),
     (E.PART, {S.HELD}, S.FREE),
 ]
 

@@ -98,7 +98,7 @@ class Failures:
 
     def forget(self, first: str) -> None:
         """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
-        if failed := self.of(first):
+        if failed := self.register.get(FailedPage, first, State.HELD, State.FREE):
             self.register.step(failed, Event.FETCH)
         self._left.pop(first, None)
 

@@ -257,7 +257,7 @@ class Pages(Requests):
             # It was claimed again, and another crawler has it. Of its redirects, this one may have claims.
             first = claimed_before.fingerprints[0]
             if waits := self._register.get(Known, first, *IN_QUEUE):
-                self._register.step(waits, Event.FILTERED)
+                self._register.step(waits, Event.DROPPED)
             self.committer.release(claimed_before.items[1:])
         elif (
             answer is Claim.BUSY
@@ -344,7 +344,7 @@ class Pages(Requests):
         elif token and pending.item is not None:
             self.committer.release(token.items)
         elif token and (waits := self._register.get(Known, token.fingerprints[0], *IN_QUEUE)):
-            self._register.step(waits, Event.REFUSED)
+            self._register.step(waits, Event.DROPPED)
 
     def _requeue(self, request: Request) -> None:
         """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
