@@ -14,6 +14,7 @@ from tbloom.scrapy.components import pages_of
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import EndedPage
 from tbloom.scrapy.done.states import TABLE, Event, Known, Register, State, UnknownStep
+from tests.helpers.documents import ROOT
 from tests.helpers.projects import Project, path_of, times
 
 E, S = Event, State
@@ -211,3 +212,12 @@ def test_a_crawl_of_a_test_fails_by_it(project: Any) -> None:
     """With the place where it happened."""
     with pytest.raises(RuntimeError, match=r"(?s)'in work' does not know.* in parse\b"):
         project(Commits)
+
+
+def test_the_architecture_shows_the_table() -> None:
+    rows = ["| state | what happens → next state |", "|---|---|"]
+    for state, events in TABLE.items():
+        steps = "; ".join(f"{event.value} → *{to.value}*" for event, to in events.items())
+        rows.append(f"| *{state.value}* | {steps} |")
+    page = ROOT / "docs" / "architecture.md"
+    assert "\n".join(["", *rows, ""]) in page.read_text(encoding="utf-8")
