@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from scrapy.http import Response
 
+from tbloom import Claim, TimeBloom
 from tbloom.scrapy.components import pages_of
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import EndedPage
@@ -206,6 +208,58 @@ def test_a_page_fails_that_meets_what_its_state_does_not_know(project: Any, spid
     assert (1, 1) == (first.stats["tbloom/done"], first.stats["tbloom/failed/step"])
     assert 1 == len(first.warnings("ERROR", "does not know"))
     assert ("finished", "finished") == (first.reason, second.reason)
+
+
+class LosesItsSession(Project):
+    """Page 0 does so when "failed" has failed, "again" is queued once more, and "both" is queued in two versions.
+
+    Another crawler claims what is queued.
+    """
+
+    pages = ("0",)
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:  # noqa: ARG002
+        if self.said:  # the crawler has taken it again
+            return
+        crawl = crawl_of(self.crawler)
+        pages: Any = pages_of(crawl)
+        register, seen = pages.failures.register, crawl.seen
+        pages.failures.pause = 0.0
+        yield self.request("again")
+        yield self.request("failed")
+        await until(lambda: register.count(S.HELD) == 2)
+        self.crawler.engine.pause()
+        queued = [self.request("again")]
+        queued += [self.request("both", meta={"tbloom_version": each}) for each in ("1", "2")]
+        for request in queued:
+            yield request
+        await until(lambda: register.count(S.FOLLOWED) == register.count(S.QUEUED) == 1)
+        before = seen.session
+        with TimeBloom.open(seen.client, seen.name) as other:
+            sessions = f"{{{other.name}}}:sessions"
+            while other.client.hexists(sessions, before):  # a heartbeat may come in between
+                other.client.hset(sessions, before, "1")  # alive until 1970
+                other.take(0, "another queue")  # buries it
+            await until(lambda: seen.session != before)
+            items = [self.crawler.request_fingerprinter.fingerprint(each) for each in queued[:2]]
+            self.said += [other.claim_many(items), register.count(S.HELD)]
+            self.crawler.engine.unpause()
+            await until(lambda: not register.count(S.FOLLOWED) + register.count(S.QUEUED))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - threads do it
+        await asyncio.sleep(0.01)
+
+
+def test_a_crawl_whose_session_was_lost_takes_what_no_other_one_has(project: Any) -> None:
+    """What others have is dropped; what has failed is held no longer."""
+    answers = {"/again": [503], "/failed": [503]}
+    [crawl] = project(LosesItsSession, answers=answers, TBLOOM_SESSION_TTL=1)
+    counted = times([crawl])
+    assert {"0": counted["0"], "again": [1], "failed": [2]} == counted
+    assert [[Claim.NEW] * 2, 0] == crawl.said
+    assert "finished" == crawl.reason
 
 
 def test_a_crawl_of_a_test_fails_by_it(project: Any) -> None:
