@@ -25,6 +25,7 @@ from scrapy_redis.spiders import RedisSpider
 from twisted.internet.defer import DeferredList
 
 from tbloom import Claim, TimeBloom
+from tbloom.scrapy.done.states import UnknownStep
 from tests.helpers.forked import Forked
 
 _GUIDE = (Path(__file__).parents[2] / "docs" / "scrapy.md").read_text(encoding="utf-8")
@@ -233,10 +234,25 @@ class LooksRarely(Part):
         ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 3600
 
 
+class UnknownSteps(logging.Handler):
+    """Finds lines of the log that say what a page has met that its state does not know."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple) and isinstance([*record.args, None][0], UnknownStep):
+            self.found.append(f"{record.getMessage()}\n{record.stack_info}")
+
+
 def run(
     rounds: Iterable[list[tuple[type[scrapy.Spider], dict[str, Any]]]], **settings: Any
 ) -> list[dict[str, Any]]:
-    """Makes crawls, those of a round at once, of spiders with these attributes; returns how each ended."""
+    """Makes crawls, those of a round at once, of spiders with these attributes; returns how each ended.
+
+    Fails if a page has met what its state does not know, unless the setting BREAKS_STEPS says that a test does this on purpose.
+    """
     # Otherwise an idle engine looks into its queue only every 5 s.
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1
     process = CrawlerProcess({**SETTINGS, **settings}, install_root_handler=False)
@@ -258,6 +274,8 @@ def run(
         if ends:
             DeferredList(ends).addBoth(begin_round)
 
+    steps = UnknownSteps()
+    logging.getLogger("tbloom.scrapy").addHandler(steps)
     begin_round()
     from twisted.internet import reactor  # noqa: PLC0415 - it is installed by now
 
@@ -267,6 +285,8 @@ def run(
         )
     else:
         process.start()
+    logging.getLogger("tbloom.scrapy").removeHandler(steps)
+    assert settings.get("BREAKS_STEPS") or [] == steps.found, "\n".join(steps.found)
     stats = {name for crawler, _ in crawls for name in crawler.stats.get_stats()}
     ours = {name for name in stats if name.startswith("tbloom/")}
     unknown = [name for name in ours if not any(stat.fullmatch(name) for stat in _STATS)]

@@ -237,9 +237,13 @@ class Review:
 
 
 class ShopsAndReviews(InOrder):
-    """Pages with an item of one kind, of the other one, of both, and of none."""
+    """Pages with an item of one kind, of the other one, of both (a list page), and of none."""
 
     pages = ("shop", "review", "both", "none", "dropped")
+
+    def request(self, path: str, **more: Any) -> Any:
+        meta = {"tbloom_within": 1} if path == "both" else {}
+        return super().request(path, meta=meta, **more)
 
     def parse(self, response: Response) -> Iterator[Any]:
         page = path_of(response)

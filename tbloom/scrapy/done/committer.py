@@ -20,7 +20,7 @@ from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, FailedPage, Page, Why
-from tbloom.scrapy.done.states import DONE, FAILED, Event, Known, Register, State
+from tbloom.scrapy.done.states import DONE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
@@ -103,7 +103,7 @@ class Failures:
 
     def forget(self, first: str) -> None:
         """Note that a page, which may have failed, is done, or is fetched in this crawl: it is not left to the next one."""
-        if failed := self.register.get(FailedPage, first, *FAILED):
+        if failed := self.register.get(FailedPage, first, State.HELD, State.FREE):
             self.register.step(failed, Event.FETCH)
         self._left.pop(first, None)
 
@@ -203,7 +203,8 @@ class Committer:
             message = "meta[%r] of %s: %s; it is kept for the whole window"
             logger.error(message, KEEP, page.request, error)
             ended.keep = None
-        self._register.step(page, Event.DONE, ended)
+        if not self._register.step(page, Event.DONE, ended):
+            return
         self._failures.forget(ended.first)
         self._done.append((ended, self._inbox.received))
         if page.token.deaths:  # this crawler has not died of it
@@ -220,9 +221,13 @@ class Committer:
 
     # A page that is not done
 
-    def fail(self, known: Known, page: EndedPage, why: Why) -> None:
-        """Let a page, as the register knows it, fail: its claim says so, or is released. The page is left to the next crawl when this session ends."""
-        self._failures.add(known, page, why)
+    def fail(self, known: Known | None, page: EndedPage, why: Why) -> None:
+        """Let a page fail: its claim says so, or is released. The page is left to the next crawl when this session ends.
+
+        ``known``: the page as the register knows it; None: the register lets it fail.
+        """
+        if known:
+            self._failures.add(known, page, why)
         first, history = page.items[0], self.failure(page.failures + 1, why)
         if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
@@ -306,8 +311,8 @@ class Committer:
     def _holder_ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
         for page in self._unstored.pop(holder, ()):
-            self._register.step(page, Event.STORED)
-            self._done.append((page, 0))
+            if self._register.step(page, Event.STORED):
+                self._done.append((page, 0))
         self.soon()
 
     def _sendable(self) -> list[EndedPage]:
@@ -320,8 +325,7 @@ class Committer:
                 ready.append(page)
             elif holder is LOST:
                 self.fail(page, page, Why("items"))
-            else:
-                self._register.step(page, Event.KEPT)
+            elif self._register.step(page, Event.KEPT):
                 self._unstored[holder].append(page)
         try:
             if ready:
@@ -331,9 +335,7 @@ class Committer:
             logger.error(message, error)
             self._crawl.end()
             return []
-        for page in ready:
-            self._register.step(page, Event.SEND)
-        return ready
+        return [page for page in ready if self._register.step(page, Event.SEND)]
 
     def _send(self, pages: list[EndedPage], outbox: _Outbox) -> None:
         """Make the calls, in the thread of the commits. After an error, they may be made again."""

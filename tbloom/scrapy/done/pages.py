@@ -30,10 +30,19 @@ from scrapy import Request, signals
 from tbloom import Claim, Note
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import GATHER, Committer, Failures, Walls
-from tbloom.scrapy.done.page import RETRIES, EndedPage, FailedPage, Page, Token, why_failed, without
+from tbloom.scrapy.done.page import (
+    RETRIES,
+    EndedPage,
+    FailedPage,
+    Page,
+    Token,
+    Why,
+    why_failed,
+    without,
+)
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
-from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State
+from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State, UnknownStep
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import Output, in_loop, wake_engine, watch_end, watch_files
 from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
@@ -52,6 +61,9 @@ _NOT_SERIALIZABLE = (
     "crawl fetches it only if a link leads to it. Give the request plain values, of which a downloader middleware makes the objects, "
     "and methods of the spider as callback and errback"
 )
+_UNKNOWN_STEP = (
+    "%s. This is a fault of tbloom: please report it. The page fails, and the crawl goes on"
+)
 
 
 class Pages(Requests):
@@ -66,7 +78,7 @@ class Pages(Requests):
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
         self.inbox: Inbox = Inbox(crawl, self)
-        self._register = Register()
+        self._register = Register(self._step_failed)
         self.failures: Failures = Failures(crawl, self._register)
         self._walls = Walls()
         self.committer: Committer = Committer(
@@ -102,6 +114,13 @@ class Pages(Requests):
     def _item_lost(self, response: Any, error: BaseException) -> None:
         """Let the page of an item fail whose pipeline was cancelled."""
         self.work.fail(response, f"pipeline/{type(error).__name__}", error)
+
+    def _step_failed(self, known: Known, error: UnknownStep) -> None:
+        """Let a page fail whose state does not know what happens to it. That is a fault of tbloom, which the log has once."""
+        self._crawl.log_once(partial(logger.error, stack_info=True), _UNKNOWN_STEP, error)
+        page = EndedPage.of(known) if isinstance(known, Page) else known
+        if isinstance(page, EndedPage) and known.state not in FAILED:
+            self.committer.fail(None, page, Why("step", str(error)))
 
     # 1. A request comes
 
@@ -257,7 +276,7 @@ class Pages(Requests):
             # It was claimed again, and another crawler has it. Of its redirects, this one may have claims.
             first = claimed_before.fingerprints[0]
             if waits := self._register.get(Known, first, *IN_QUEUE):
-                self._register.step(waits, Event.FILTERED)
+                self._register.step(waits, Event.DROPPED)
             self.committer.release(claimed_before.items[1:])
         elif (
             answer is Claim.BUSY
@@ -344,7 +363,7 @@ class Pages(Requests):
         elif token and pending.item is not None:
             self.committer.release(token.items)
         elif token and (waits := self._register.get(Known, token.fingerprints[0], *IN_QUEUE)):
-            self._register.step(waits, Event.REFUSED)
+            self._register.step(waits, Event.DROPPED)
 
     def _requeue(self, request: Request) -> None:
         """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""

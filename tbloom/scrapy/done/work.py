@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import RETRIES, FailedPage, Page, Token, pipeline_of, words_of
-from tbloom.scrapy.done.states import FAILED, Event, Known, Register, State
+from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import (
     call_soon,
@@ -83,7 +83,7 @@ class Work:
     def begin(self, request: Request, token: Token, versions: set[str]) -> None:
         """Begin to follow a page whose request is to be fetched, for links in these versions."""
         page = Page(token.fingerprints[0], token, request, request, request.url, versions)
-        before = self._register.get(Known, page.first, State.QUEUED, State.WAITING, *FAILED)
+        before = self._register.get(Known, page.first, *IN_QUEUE)
         if isinstance(before, Page):
             page.url, page.holders, page.pause = before.url, before.holders, before.pause
             page.versions |= before.versions
