@@ -305,6 +305,7 @@ class Pages(Requests):
         if isinstance(self._giving, GivingHosts):
             self._giving.queued(pending.request)
         if pending.page:
+            pending.page.others = token.fingerprints[1:]
             self._register.step(pending.page, Event.ON)
         return True
 
