@@ -122,7 +122,7 @@ class Committer:
             times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
             self.give_up(first, page.url, history, times)
         else:
-            self._failures.count_failed(page, why)
+            self._failures.count_failed(page, why, is_held=self._seen.owns(first))
             if not page.is_list:
                 self._set_history(first, history)
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.

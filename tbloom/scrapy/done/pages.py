@@ -469,7 +469,7 @@ class Pages(Requests):
         ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
         """
         self._taking.queue_changed()
-        self.failures.hold_none()
+        self.failures.hold_none(is_empty=is_empty)
         if is_empty and isinstance(self._seen, CrawlBloom):
             self._taking.wait_for_others(self._seen)
         # Each is claimed again before it is fetched.
