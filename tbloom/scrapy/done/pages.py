@@ -249,14 +249,14 @@ class Pages(Requests):
             if waits := self._register.get(Known, first, *IN_QUEUE):
                 self._register.step(waits, Event.FILTERED)
             self.committer.release(claimed_before.items[1:])
-        elif (
-            answer is Claim.BUSY
-            and pending.version
-            and pending.item
-            and self._seen.owns(pending.item)
-        ):
+        elif pending.item and self._seen.owns(pending.item):
             # If the page is fetched later, it is done in this version, too; else it is fetched once more.
-            self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
+            if answer is Claim.BUSY and pending.version:
+                self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
+        elif pending.token:
+            first = pending.token.fingerprints[0]
+            if failed := self._register.get(Known, first, State.FOLLOWED):
+                self._register.step(failed, Event.FILTERED)
         return queued
 
     def _leads_elsewhere(self, page: Page, pending: Pending) -> None:
