@@ -38,7 +38,7 @@ class FailedPage(Known):
 
 
 class Walls:
-    """Pages to which many others are redirected, such as a login: the first ones are done, and the others have failed."""
+    """Pages to which many others are redirected, such as a login: the first ones are done if it is, and the others have failed."""
 
     #: So many pages may be redirected to one page.
     MOST = 3
@@ -46,20 +46,20 @@ class Walls:
     _MOST_TARGETS = 10_000
 
     def __init__(self) -> None:
-        #: By its URL, the first pages that were redirected to each page; and how often others were.
+        #: By its fingerprint, the first pages that were redirected to each page; and by its URL, how often others were.
         self._first: dict[str, set[str]] = {}
         self._others: Counter[str] = Counter()
 
-    def lets_through(self, page: Page, target: str) -> bool:
-        """Note that a page is redirected to this URL; return whether it is one of the first ones, or (a retry) was before."""
+    def note(self, page: Page, target: str, url: str) -> bool:
+        """Note that a page is redirected to another one; return whether that is a wall for it. A retry is answered as before."""
         first = self._first[target] = self._first.pop(target, set())  # the last one
         if len(self._first) > self._MOST_TARGETS:
             del self._first[next(iter(self._first))]
         if len(first) < self.MOST:
             first.add(page.url)
         if page.url not in first:
-            self._others[target] += 1
-        return page.url in first
+            self._others[url] += 1
+        return page.url not in first
 
     def report(self) -> None:
         """Log where the most pages were redirected."""

@@ -174,10 +174,10 @@ class Pages(Requests):
             return pending
         before, hexed = page.token.fingerprints, pending.item.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        if page.token.version and not self._walls.lets_through(page, request.url):
-            goes_on = False  # in each version, the page to which it leads would be new
-        elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
+        if hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
             goes_on = before[-1] == hexed and before.count(hexed) == 1
+        elif self._walls.note(page, hexed, request.url):
+            goes_on = False
         else:
             return pending
         pending.item, pending.answer = None, Claim.NEW if goes_on else Claim.BUSY
@@ -260,14 +260,12 @@ class Pages(Requests):
         return queued
 
     def _leads_elsewhere(self, page: Page, pending: Pending) -> None:
-        """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
+        """End a page whose redirect is not new: as done, unless it is in a circle, or leads to a wall."""
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
         if pending.answer is NoAnswer.WRONG:
             page.fail(f"link/{pending.answer.value}")
-        elif pending.item is None or not (
-            page.token.version or self._walls.lets_through(page, pending.request.url)
-        ):
+        elif pending.item is None:
             page.fail("redirect")
         else:
             target_first = self._register.first_of(pending.item.hex())
