@@ -17,7 +17,7 @@ import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler
 
-from tbloom import TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.bloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers import crawl as crawls
@@ -26,7 +26,7 @@ from tests.helpers.forked import Forked
 from tests.helpers.keptpages import waiting
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.projects import site_of
+from tests.helpers.projects import Project, site_of
 from tests.helpers.schedulers import DONE
 
 PAGES, HELD, AT_ONCE, TTL = 300, 57, 2, 3.0
@@ -230,3 +230,79 @@ def test_what_was_queued_is_fetched_though_its_session_was_lost(
     assert ("finished", len(pages)) == (result["finish_reason"], result["stats"]["tbloom/done"])
     assert 1 == result["log"].count("goes on in place of session")
     assert not client.exists(f"{{{name}}}:claims", f"{{{name}}}:sessions")
+
+
+async def lose_session(spider: Any, *, is_empty: bool) -> None:
+    """Let others bury the spider's session, or Redis lose all that it has of the filter. Return once the crawl is another session."""
+    seen: Any = crawl_of(spider.crawler).seen
+    before, sessions = seen.session, f"{{{seen.name}}}:sessions"
+    with TimeBloom.open(spider.settings["REDIS_URL"], seen.name) as other:
+        if is_empty:
+            other.client.delete(*other.client.keys(f"{{{seen.name}}}:*"))
+        while not is_empty and other.client.hexists(sessions, before):
+            other.client.hset(sessions, before, "1")  # alive until 1970
+            other.take(0, "another queue")  # buries it
+    while seen.session == before:  # noqa: ASYNC110 - a thread notices it
+        await asyncio.sleep(0.01)
+
+
+class FailsThenLoses(Project):
+    """When Redis loses all in the first crawl, a page has failed, and one is in work and fails later. The third one links to them."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.is_in_work, self.was_lost = asyncio.Event(), asyncio.Event()
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        if self.number == 0:
+            for page in "ab":
+                yield self.request(page)
+            await self.is_in_work.wait()
+            while not self.crawler.stats.get_value("tbloom/failed"):  # noqa: ASYNC110 - a stat
+                await asyncio.sleep(0.01)
+            await lose_session(self, is_empty=True)
+            self.was_lost.set()
+        elif self.number == 2:
+            for page in "ab":
+                yield self.request(page)
+
+    async def parse(self, response: Any) -> None:  # noqa: ARG002 - Scrapy gives it
+        if self.number == 0:
+            self.is_in_work.set()
+            await self.was_lost.wait()
+            raise ZeroDivisionError
+
+
+def test_failed_pages_that_redis_has_lost_need_a_link(project: Any) -> None:
+    """The log says so, also of those that were in work meanwhile."""
+    ends = project(*[FailsThenLoses] * 3, answers={"/a": [503, 200]}, TBLOOM_SESSION_TTL=1)
+    assert ["ab", "", "ab"] == [end.pages for end in ends]
+    [line] = ends[0].warnings("pages have failed")
+    assert "2 pages have failed, and only a link leads to them again: Redis has lost" in line
+
+
+class FollowsAgain(Project):
+    """Links to a page that has failed: while another crawler has it, and when that one has released it."""
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        stats, crawl = self.crawler.stats, crawl_of(self.crawler)
+        pages: Any = crawl.scheduler
+        pages.requests.failures.pause = 0.01
+        page = self.request("a")
+        yield page
+        while not stats.get_value("tbloom/failed"):  # noqa: ASYNC110 - a stat
+            await asyncio.sleep(0.01)
+        await lose_session(self, is_empty=False)
+        with TimeBloom.open(self.settings["REDIS_URL"], crawl.seen.name) as other:
+            item = self.crawler.request_fingerprinter.fingerprint(page)
+            assert Claim.NEW is other.claim(item)
+            yield self.request("a")
+            while not stats.get_value("tbloom/busy"):  # noqa: ASYNC110 - a stat
+                await asyncio.sleep(0.01)
+            other.release(item)
+        yield self.request("a")
+
+
+def test_a_failed_page_that_another_crawler_had_is_followed_again(project: Any) -> None:
+    [end] = project(FollowsAgain, answers={"/a": [503, 200]}, TBLOOM_SESSION_TTL=1)
+    assert ([{"page": "a"}], 1) == (end.items, end.stats["tbloom/busy"])

@@ -147,6 +147,23 @@ def test_a_left_page_is_fetched_in_the_next_links_version(
 
 
 @STORES
+@pytest.mark.parametrize("has_jobdir", [False, pytest.param(True, marks=pytest.mark.check)])
+def test_a_stopped_crawls_page_is_fetched_once_in_its_newest_version(
+    crawls: Crawls, tmp_path: Path, *, has_jobdir: bool
+) -> None:
+    """If the next crawl has a link in that version, too."""
+    pages = [*"abcdef"]
+    asked = [(page, "2") for page in pages]
+    more = {"JOBDIR": str(tmp_path / "job")} if has_jobdir else {}
+    ends = crawls([*((page, "1") for page in pages), *asked], CLOSESPIDER_PAGECOUNT=1, **more)
+    assert len({*ends[0].fetched}) < len(pages)
+    ends += crawls(asked, asked, **more)
+    assert asked == sorted(item for item in items(ends) if item[1] == "2")
+    assert [] == ends[2].fetched
+    assert {} == crawls.kept()
+
+
+@STORES
 def test_a_killed_crawls_page_is_fetched_once_whatever_the_link(crawls: Crawls) -> None:
     """The page of which the crawl may have died is fetched as it was. Then the link's version is fetched in this crawl, or later."""
     pages = [*"abcdef"]

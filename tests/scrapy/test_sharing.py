@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ import redis
 import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler, CrawlerProcess
+from scrapy.http import Response
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
@@ -229,6 +230,47 @@ def test_giving_changes_neither_a_queues_order_nor_scrapys_counts(
     assert stats["tbloom/given"] > 0
     counts = [stats[f"scheduler/{what}"] for what in ("enqueued", "dequeued")]
     assert [PAGES + taken] * 2 == counts
+
+
+class Changes(scrapy.Spider):
+    """Its list has links to pages on five hosts in version 1, and then in version 2. Stats name the pages that are fetched in 2."""
+
+    name = "changes"
+    site: str
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        if self.settings["STARTS"]:
+            yield scrapy.Request(f"{self.site}list", self.parse_list, dont_filter=True)
+
+    def parse_list(self, _: Response) -> Iterator[scrapy.Request]:
+        for version in "12":
+            for page in range(30):
+                meta = {"tbloom_version": version, "download_slot": f"host{page % 5}.example"}
+                yield scrapy.Request(f"{self.site}{page}", meta=meta)
+
+    def parse(self, response: Response) -> None:
+        assert self.crawler.stats
+        if response.meta["tbloom_version"] == "2":
+            self.crawler.stats.inc_value(f"page {response.url.removeprefix(self.site)}")
+
+
+@pytest.mark.parametrize(
+    ("share", "delay"), [(True, 0.05), pytest.param("hosts", 0.4, marks=pytest.mark.check)]
+)
+def test_a_page_is_fetched_in_its_newest_version_though_crawlers_wait(
+    site: str, settings: dict[str, Any], share: Any, delay: float
+) -> None:
+    """A page that was queued in version 1 stays with the crawler that knows of version 2."""
+    settings |= {"TBLOOM_SHARE": share, "DOWNLOAD_DELAY": delay}
+    waits = {"STARTS": False, "TBLOOM_WHEN_IDLE": "wait"}
+    waiting = Forked(crawl_as, Changes, {**settings, **waits}, site=site)
+    wait_for_waiting(settings["REDIS_URL"], settings["TBLOOM_KEY"], 1)
+    busy = Forked(crawl_as, Changes, {**settings, "STARTS": True}, site=site).result()
+    waiting.send_signal(2)
+    both = Counter(busy) + Counter(waiting.result())
+    assert {f"page {page}": 1 for page in range(30)} == {
+        stat: n for stat, n in both.items() if stat.startswith("page ")
+    }
 
 
 class Visits(Part):

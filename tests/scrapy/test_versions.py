@@ -121,13 +121,17 @@ class ChangesMeanwhile(Versions):
         version = response.meta["tbloom_version"]
         yield {"version": version}
         for later in ("1", "2", "3") if version == "1" else ():
-            yield self.request("a", meta={"tbloom_version": later})
+            yield self.request(path_of(response), meta={"tbloom_version": later})
 
 
+@pytest.mark.parametrize("answers", [{}, {"/a": ["/b"]}], ids=["itself", "behind a redirect"])
 @pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_a_page_in_work_is_refetched_in_a_links_version(project: Any) -> None:
+def test_a_page_in_work_is_refetched_in_a_links_version(
+    project: Any, answers: dict[str, Any]
+) -> None:
     """In the last one. The next crawl fetches the other."""
-    ends = project(*[ChangesMeanwhile] * 3, VERSIONS=["1", ["3", None], "2"])
+    versions = ["1", ["3", None], "2"]
+    ends = project(*[ChangesMeanwhile] * 3, answers=answers, VERSIONS=versions)
     assert [["1", "3"], [], ["2"]] == [[item["version"] for item in end.items] for end in ends]
 
 
@@ -263,16 +267,20 @@ def test_a_redirect_keeps_the_version(project: Any) -> None:
 
 
 class Wall(Project):
-    """All its pages lead to a login, each in a version of its own."""
+    """All its pages lead to a login, each in a version of its own, or without one."""
 
     def links(self) -> Iterator[Any]:
         for number in range(8):
-            yield self.request(f"{number}", meta={"tbloom_version": number})
+            meta = {"tbloom_version": number} if self.settings["HAS_VERSIONS"] else {}
+            yield self.request(f"{number}", meta=meta)
 
 
-def test_pages_redirected_to_a_login_fail_in_any_version(project: Any) -> None:
+@pytest.mark.parametrize("has_versions", [True, False])
+def test_pages_redirected_to_a_login_fail_in_any_version(
+    project: Any, *, has_versions: bool
+) -> None:
     answers = {f"/{number}": ["/login"] for number in range(8)}
-    [end] = project(Wall, answers=answers)
+    [end] = project(Wall, answers=answers, HAS_VERSIONS=has_versions)
     assert (3, 5) == (end.stats["tbloom/done"], end.stats["tbloom/failed/redirect"])
     assert end.warnings("5 pages that were redirected", "login")
 
@@ -334,7 +342,7 @@ def test_a_link_without_version_is_dropped_while_its_page_waits(project: Any) ->
 
 
 class Links(Versions):
-    """Has a second page with links without a version, which is fetched while the first one waits to be fetched again."""
+    """Has a second page with links, which is fetched while the first one waits to be fetched again. LATER: a page and its version."""
 
     custom_settings = {  # noqa: RUF012 - as Scrapy has it
         "CONCURRENT_REQUESTS": 1,
@@ -345,10 +353,16 @@ class Links(Versions):
     def links(self) -> Iterator[Any]:
         yield from super().links()
         yield self.request("links")
+        yield self.request("between", priority=-1)  # is fetched while the callback of "links" runs
 
     def parse(self, response: Response) -> Any:
-        if path_of(response) == "links":
+        page, later = path_of(response), self.settings.get("LATER")
+        if page != "links":
+            yield {"page": page, "version": response.meta.get("tbloom_version")}
+        elif not later:
             yield from map(self.request, ["a", "b"])
+        elif self.number == 0:
+            yield self.request(later[0], meta={"tbloom_version": later[1]})
 
 
 @pytest.mark.parametrize(("first", "times_a"), [(503, 2), ("/b", 1)])
@@ -356,4 +370,22 @@ def test_links_without_a_version_are_dropped_during_retries_and_redirects(
     project: Any, first: Any, times_a: int
 ) -> None:
     [end] = project(Links, answers={"/a": [first, 200]}, RETRY_ENABLED=True, VERSIONS=["1"])
-    assert {"a": [times_a], "b": [1], "links": [1]} == times([end])
+    assert {"a": [times_a], "b": [1], "between": [1], "links": [1]} == times([end])
+
+
+@pytest.mark.parametrize("mark", ["done", LOCAL])
+@pytest.mark.parametrize(("first", "page"), [(503, "a"), ("/b", "b")])
+def test_a_page_that_waits_is_fetched_in_a_links_version(
+    project: Any, first: Any, page: str
+) -> None:
+    """Once: it is done in that version, too."""
+    ends = project(
+        Links,
+        Links,
+        answers={"/a": [first, 200]},
+        RETRY_ENABLED=True,
+        LATER=(page, "2"),
+        VERSIONS="12",
+    )
+    assert {"page": page, "version": "2"} in ends[0].items
+    assert [1, 0] == [len([item for item in end.items if item["page"] == page]) for end in ends]

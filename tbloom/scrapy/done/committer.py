@@ -35,6 +35,10 @@ GATHER = 0.1
 _SHOWN_URLS = 3
 #: The pause after which a link to a page is followed again that has failed once (seconds); doubled at each failure.
 _PAUSE = 600.0
+_AGAIN = "%d pages have failed, and the next crawl fetches them again (%s)%s"
+_LOST = (
+    "%d pages have failed, and only a link leads to them again: Redis has lost their claims (%s)%s"
+)
 _WALL = (
     "%d pages that were redirected to %s (a login?) have failed. If they are done, let a downloader middleware set "
     "request.meta['tbloom_done'] = True"
@@ -42,7 +46,7 @@ _WALL = (
 
 
 class Walls:
-    """Pages to which many others are redirected, such as a login: the first ones are done, and the others have failed."""
+    """Pages to which many others are redirected, such as a login: the first ones are done if it is, and the others have failed."""
 
     #: So many pages may be redirected to one page.
     MOST = 3
@@ -50,20 +54,20 @@ class Walls:
     _MOST_TARGETS = 10_000
 
     def __init__(self) -> None:
-        #: By its URL, the first pages that were redirected to each page; and how often others were.
+        #: By its fingerprint, the first pages that were redirected to each page; and by its URL, how often others were.
         self._first: dict[str, set[str]] = {}
         self._others: Counter[str] = Counter()
 
-    def lets_through(self, page: Page, target: str) -> bool:
-        """Note that a page is redirected to this URL; return whether it is one of the first ones, or (a retry) was before."""
+    def note(self, page: Page, target: str, url: str) -> bool:
+        """Note that a page is redirected to another one; return whether that is a wall for it. A retry is answered as before."""
         first = self._first[target] = self._first.pop(target, set())  # the last one
         if len(self._first) > self._MOST_TARGETS:
             del self._first[next(iter(self._first))]
         if len(first) < self.MOST:
             first.add(page.url)
         if page.url not in first:
-            self._others[target] += 1
-        return page.url in first
+            self._others[url] += 1
+        return page.url not in first
 
     def report(self) -> None:
         """Log where the most pages were redirected."""
@@ -83,6 +87,9 @@ class Failures:
         self.reasons: Counter[str] = Counter()
         #: By their first fingerprints, why pages have failed that are left to the next crawl, with what the log says of the first ones.
         self._left = dict[str, tuple[str, str]]()
+        #: Whether Redis has lost the filter, and the first fingerprints of pages whose claims went with it.
+        self._has_lost = False
+        self._lost = set[str]()
 
     def add(self, known: Known, page: EndedPage, why: Why) -> None:
         """Note that a page has failed. A list page may be fetched again at once."""
@@ -107,10 +114,13 @@ class Failures:
             self.register.step(failed, Event.FETCH)
         self._left.pop(first, None)
 
-    def hold_none(self) -> None:
-        """Note that this crawl holds no claims of failed pages any more."""
+    def hold_none(self, *, is_empty: bool) -> None:
+        """Note that this crawl holds no claims of failed pages any more. ``is_empty``: Redis has lost them."""
         for failed in self.register.all(FailedPage, State.HELD):
             self.register.step(failed, Event.PART)
+        if is_empty:
+            self._has_lost = True
+            self._lost.update(self._left)
 
     def count(self, stat: str, reason: str, pages: int = 1) -> None:
         """Count pages that have ``failed``, or are ``given_up``."""
@@ -118,8 +128,11 @@ class Failures:
         self._crawl.count(f"tbloom/{stat}", pages)
         self._crawl.count(f"tbloom/{stat}/{reason}", pages)
 
-    def count_failed(self, page: EndedPage, why: Why) -> None:
-        """Count a page that has failed, and that the next crawl fetches again."""
+    def count_failed(self, page: EndedPage, why: Why, *, is_held: bool) -> None:
+        """Count a page that has failed, and that the next crawl fetches again. ``is_held``: this session has its claim."""
+        self._lost.discard(page.first)
+        if self._has_lost and not is_held:
+            self._lost.add(page.first)
         example = f"{page.url} ({why.words})" if why.words else page.url
         self._left[page.first] = why.reason, example if len(self._left) < _SHOWN_URLS else ""
         self.count("failed", why.reason)
@@ -133,12 +146,13 @@ class Failures:
 
     def report(self) -> None:
         """Log how many pages are left to the next crawl, why, and some of them."""
-        if self._left:
-            message = "%d pages have failed, and the next crawl fetches them again (%s)%s"
-            reasons, examples = zip(*self._left.values(), strict=True)
-            counted = ", ".join(f"{why}: {n}" for why, n in Counter(reasons).most_common())
-            shown = " ".join(filter(None, examples))
-            logger.warning(message, len(self._left), counted, shown and f", for example {shown}")
+        for message, is_lost in (_AGAIN, False), (_LOST, True):
+            left = [why for first, why in self._left.items() if (first in self._lost) == is_lost]
+            if left:
+                reasons, examples = zip(*left, strict=True)
+                counted = ", ".join(f"{why}: {n}" for why, n in Counter(reasons).most_common())
+                shown = " ".join(filter(None, examples))
+                logger.warning(message, len(left), counted, shown and f", for example {shown}")
 
 
 @dataclass(slots=True)
@@ -233,7 +247,7 @@ class Committer:
             times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
             self.give_up(first, page.url, history, times)
         else:
-            self._failures.count_failed(page, why)
+            self._failures.count_failed(page, why, is_held=self._seen.owns(first))
             if not page.is_list:
                 self._set_history(first, history)
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.

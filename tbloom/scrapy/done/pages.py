@@ -201,10 +201,10 @@ class Pages(Requests):
             return pending
         before, hexed = page.token.fingerprints, pending.item.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        if page.token.version and not self._walls.lets_through(page, request.url):
-            goes_on = False  # in each version, the page to which it leads would be new
-        elif hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
+        if hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
             goes_on = before[-1] == hexed and before.count(hexed) == 1
+        elif self._walls.note(page, hexed, request.url):
+            goes_on = False
         else:
             return pending
         pending.item, pending.answer = None, Claim.NEW if goes_on else Claim.BUSY
@@ -278,25 +278,23 @@ class Pages(Requests):
             if waits := self._register.get(Known, first, *IN_QUEUE):
                 self._register.step(waits, Event.DROPPED)
             self.committer.release(claimed_before.items[1:])
-        elif (
-            answer is Claim.BUSY
-            and pending.version
-            and pending.item
-            and self._seen.owns(pending.item)
-        ):
+        elif pending.item and self._seen.owns(pending.item):
             # If the page is fetched later, it is done in this version, too; else it is fetched once more.
-            self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
+            if answer is Claim.BUSY and pending.version:
+                self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
+        elif pending.token:
+            first = pending.token.fingerprints[0]
+            if failed := self._register.get(Known, first, State.FOLLOWED):
+                self._register.step(failed, Event.DROPPED)
         return queued
 
     def _leads_elsewhere(self, page: Page, pending: Pending) -> None:
-        """End a page whose redirect is not new: as done, unless it is in a circle, or many pages lead to the same one."""
+        """End a page whose redirect is not new: as done, unless it is in a circle, or leads to a wall."""
         if pending.answer is NoAnswer.DROPPED:
             return  # the page stays in work: it is unfinished
         if pending.answer is NoAnswer.WRONG:
             page.fail(f"link/{pending.answer.value}")
-        elif pending.item is None or not (
-            page.token.version or self._walls.lets_through(page, pending.request.url)
-        ):
+        elif pending.item is None:
             page.fail("redirect")
         else:
             target_first = self._register.first_of(pending.item.hex())
@@ -334,6 +332,7 @@ class Pages(Requests):
         if isinstance(self._giving, GivingHosts):
             self._giving.queued(pending.request)
         if pending.page:
+            pending.page.others = token.fingerprints[1:]
             self.work.goes_on(pending.page)
         return True
 
@@ -497,7 +496,7 @@ class Pages(Requests):
         ``is_empty``: Redis has lost the filter, with what was given to others and not taken yet.
         """
         self._taking.queue_changed()
-        self.failures.hold_none()
+        self.failures.hold_none(is_empty=is_empty)
         if is_empty and (shared := self._seen.shared) is not None:
             self._taking.wait_for_others(shared.session_ttl / 2)  # two heartbeats
         # Each is claimed again before it is fetched.
