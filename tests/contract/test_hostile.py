@@ -26,7 +26,7 @@ from tbloom import (
 )
 from tbloom.distinct import DistinctCounter
 from tests.helpers.contents import snapshot
-from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted, refused
+from tests.helpers.hostile import ITEMS, PLANTED, Planted, label, refused
 from tests.helpers.making import Make
 from tests.helpers.stores import BLOOM, EXACT, Store
 
@@ -77,7 +77,7 @@ def test_keys_of_another_program_are_named_and_left_alone(
 ) -> None:
     """A verb that does not read such a key answers."""
     if isinstance(value, str):
-        value = value.replace("{}=", f"{LABEL}=")
+        value = value.replace("{}=", f"{label()}=")
     refused = set()
     for verb, call in planted.verbs.items():
         planted.filled(own, shards)

@@ -46,8 +46,11 @@ def refused(call: Callable[[], object]) -> str | None:
 
 #: What a filled store holds.
 ITEMS = [str(i) for i in range(50)]
-#: The current slice's.
-LABEL = f"{datetime.now(UTC):%Y%m}"
+
+
+def label() -> str:
+    """The label of the current slice."""
+    return f"{datetime.now(UTC):%Y%m}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ PLANTED = {
         BLOOM,
         _filter,
         _ADDS,
-        {"config": "*}:config", "state": "*}:state", "slice": f"*}}:{LABEL}"},
+        {"config": "*}:config", "state": "*}:state", "slice": "*}:2*"},
         [
             *("garbage", "{}=1:2", "{}=a:b:c", "{}=0:1024:5", "{}=1:1024:65", b"\xff"),
             "{}=5:1024:5;" * 70_000,
