@@ -24,6 +24,7 @@ from scrapy.settings import Settings
 
 from tbloom import ExactFilter
 from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.done import states
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
@@ -186,3 +187,12 @@ def test_make_test_shows_every_promise() -> None:
     named = [set(re.findall(r"`([\w/]+\.py::\w+)(?:\[.*?\])?`", row)) for row in rows]
     assert [] == [tests for tests in named if tests and not tests & fast]
     assert len([tests for tests in named if tests]) > 60
+
+
+def test_the_architecture_shows_the_table_of_a_pages_states() -> None:
+    rows = ["| state | what happens → next state |", "|---|---|"]
+    for state, events in states.TABLE.items():
+        steps = "; ".join(f"{event.value} → *{to.value}*" for event, to in events.items())
+        rows.append(f"| *{state.value}* | {steps} |")
+    page = ROOT / "docs" / "architecture.md"
+    assert "\n".join(["", *rows, ""]) in page.read_text(encoding="utf-8")

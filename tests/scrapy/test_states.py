@@ -7,7 +7,6 @@ import random
 import pytest
 
 from tbloom.scrapy.done.states import TABLE, Event, Known, Register, State, UnknownStep
-from tests.helpers.documents import ROOT
 
 E, S = Event, State
 QUEUED, FAILED = {S.QUEUED, S.WAITING, S.FOLLOWED}, {S.HELD, S.FREE}
@@ -114,12 +113,3 @@ def test_the_table_is_whole() -> None:
     assert {*S} == {*TABLE} == reached[S.UNKNOWN]
     assert all(S.UNKNOWN in after for after in reached.values())
     assert {*E} == {event for events in TABLE.values() for event in events}
-
-
-def test_the_architecture_shows_the_table() -> None:
-    rows = ["| state | what happens → next state |", "|---|---|"]
-    for state, events in TABLE.items():
-        steps = "; ".join(f"{event.value} → *{to.value}*" for event, to in events.items())
-        rows.append(f"| *{state.value}* | {steps} |")
-    page = ROOT / "docs" / "architecture.md"
-    assert "\n".join(["", *rows, ""]) in page.read_text(encoding="utf-8")
