@@ -10,7 +10,6 @@ from typing import ParamSpec, Self, TypedDict, TypeVar, Unpack
 from tbloom.arguments import takes
 from tbloom.bloom.batch import NO_LOOKS, FilterBatch
 from tbloom.bloom.cache import LocalCache
-from tbloom.bloom.claims.flows import Claims
 from tbloom.bloom.config import Config, Parameters, configure, from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
@@ -110,7 +109,6 @@ class Base(Store[Client, Config]):
             )
         self._cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
         self._dispatcher = FilterDispatcher(self.config)
-        self._claims = Claims(self._dispatcher, round(self.session_ttl * 1000))
         self._set_up_driver()
 
     @classmethod
@@ -139,11 +137,6 @@ class Base(Store[Client, Config]):
     def cache_hits(self) -> int:
         """The number of answers from the local cache."""
         return self._cache.hits
-
-    @property
-    def session(self) -> str:
-        """The name under which this process claims items."""
-        return self._claims.session.name
 
     @verb
     def _load_parameters(self, secret: bytes | None) -> Flow[None]:
@@ -175,7 +168,6 @@ class Base(Store[Client, Config]):
         """Switch to other parameters, before anything is claimed."""
         self.config = config
         self._dispatcher = FilterDispatcher(self.config)
-        self._claims.use(self._dispatcher)
 
     def _with_stored_shards(self, flow: Flow[T]) -> Flow[T]:
         """Take the stored number of shards, then run the flow and return its result."""

@@ -16,6 +16,7 @@ RestoredPart = tuple[str, int, int, int]
 
 _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
+_COMMIT = Script("bloom/claims/commit")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
@@ -26,6 +27,20 @@ def add(batch: FilterBatch) -> Call:
     """Return a call that checks the items and adds the new ones. The batch must have a lane."""
     header = batch.header
     return _ADD.call(header.keys, (batch.lane.token, header.packed, header.pack(batch.digests)))
+
+
+def commit(batch: FilterBatch, session: str = "", queue: str = "") -> Call:
+    """Return a call that adds the items, and ends the session's claims on them. The batch must have a lane.
+
+    An import has no session, and ends no claims. The reply says how many sessions wait for items of the ``queue``.
+    """
+    header, shard = batch.header, batch.shard
+    keys = header.view.config.keys
+    claims = keys.claims(shard), keys.sessions(shard), keys.left(shard)
+    config, state, *parts = header.keys
+    items = header.pack(batch.digests, with_digests=True)
+    words = batch.lane.token, header.packed, session, items, queue
+    return _COMMIT.call((config, state, *claims, *parts), words)
 
 
 def contains(batch: FilterBatch) -> Call:

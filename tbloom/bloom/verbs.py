@@ -10,7 +10,6 @@ from typing import Any
 from tbloom.arguments import Item, check_at, check_keep, check_within, encode_all
 from tbloom.bloom import calls
 from tbloom.bloom.base import Base
-from tbloom.bloom.claims.calls import commit
 from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
@@ -112,7 +111,7 @@ class Verbs(Base[Client]):
         batches = dispatcher.batches(digests, age + 1, age)
         for batch in batches:
             batch.label = label
-        yield from dispatcher.send(batches, commit, Knowledge.STORED)
+        yield from dispatcher.send(batches, calls.commit, Knowledge.STORED)
         return sum((batch.answers or "").count("1") for batch in batches)
 
     @verb
@@ -157,7 +156,10 @@ class Verbs(Base[Client]):
         finally:
             # The local cache is invalid now. Answers in flight will not be cached either.
             self._dispatcher.view = None
-        self._claims.forget()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what this client has of the items, because the filter was cleared."""
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
         """Return the age of the slice for new items, and the number of newest slices to check.

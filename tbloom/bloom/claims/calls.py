@@ -16,7 +16,6 @@ from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 
 _CLAIM = Script("bloom/claims/claim")
-_COMMIT = Script("bloom/claims/commit")
 _RELEASE = Script("bloom/claims/release")
 _HISTORY = Script("bloom/claims/history")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
@@ -95,18 +94,6 @@ def claim(
             *(map(notes.__getitem__, digests) if notes else ()),
         ),
     )
-
-
-def commit(batch: FilterBatch, session: str = "", queue: str = "") -> Call:
-    """Return a call that adds the items, and ends the session's claims on them. The batch must have a lane.
-
-    An import has no session, and ends no claims. The reply says how many sessions wait for items of the ``queue``.
-    """
-    header = batch.header
-    config, state, *parts = header.keys
-    items = header.pack(batch.digests, with_digests=True)
-    words = batch.lane.token, header.packed, session, items, queue
-    return _COMMIT.call((config, state, *keys_of(batch), *parts), words)
 
 
 def take(

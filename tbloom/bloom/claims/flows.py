@@ -20,6 +20,7 @@ from itertools import repeat
 from typing import Any
 
 from tbloom.bloom.batch import NO_LOOKS, FilterBatch
+from tbloom.bloom.calls import commit
 from tbloom.bloom.claims import calls
 from tbloom.bloom.claims.calls import CLAIMS, Claim
 from tbloom.bloom.claims.notes import History, Note, Taken, short
@@ -187,7 +188,7 @@ class Claims(ResetsInChild):
             batches += self._dispatcher.batches(digests, age + 1, age)
             yield from self._dispatcher.send(
                 batches,
-                lambda batch: calls.commit(batch, session.name, session.queue),
+                lambda batch: commit(batch, session.name, session.queue),
                 Knowledge.STORED,
             )
             taken_over = session.committed(_answers(batches))

@@ -12,7 +12,9 @@ from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.batch import NO_LOOKS
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.fleet import failed_queue_of, forget_old_records
+from tbloom.bloom.claims.flows import Claims
 from tbloom.bloom.claims.notes import History, Note, Taken, stored_note, stored_notes
+from tbloom.bloom.config import Config
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.batcher import SharedCall
 from tbloom.engine.client import Client
@@ -35,6 +37,24 @@ class ClaimVerbs(Verbs[Client]):
 
     #: Whether the log tells what is not committed. Of a crawl's filter, the crawl's report does.
     _warns: bool = True
+
+    def _set_up_driver(self) -> None:
+        # Before the driver, which on a cluster may choose another number of shards (``_use``).
+        self._claims = Claims(self._dispatcher, round(self.session_ttl * 1000))
+        super()._set_up_driver()
+
+    def _use(self, config: Config) -> None:
+        super()._use(config)
+        self._claims.use(self._dispatcher)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._claims.forget()
+
+    @property
+    def session(self) -> str:
+        """The name under which this process claims items."""
+        return self._claims.session.name
 
     def _warn_of_taken_over(self) -> None:
         """Log the number of items that were committed after other sessions had taken over their claims."""
