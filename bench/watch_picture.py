@@ -14,8 +14,8 @@ from shutil import which
 from typing import NamedTuple
 
 from tbloom import History, Note, TimeBloom
-from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
-from tbloom.bloom.claims.record import Record
+from tbloom.claims.fleet import failed_queue_of, given_up_queue_of
+from tbloom.claims.record import Record
 from tbloom.cli import main as tbloom
 from tbloom.engine.flow import text
 from tests.helpers.localredis import BINARIES, MAIN, LocalRedis

@@ -17,11 +17,11 @@ from tbloom.errors import (
 from tbloom.version import __version__
 
 if TYPE_CHECKING:
-    from tbloom.bloom.aio import AsyncTimeBloom
-    from tbloom.bloom.claims.calls import Claim
-    from tbloom.bloom.claims.notes import History, Note, Taken
     from tbloom.bloom.info import FilterInfo, SliceInfo
-    from tbloom.bloom.sync import TimeBloom
+    from tbloom.claims.aio import AsyncTimeBloom
+    from tbloom.claims.calls import Claim
+    from tbloom.claims.notes import History, Note, Taken
+    from tbloom.claims.sync import TimeBloom
     from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
     from tbloom.local.sync import LocalBloom
     from tbloom.window import Period
@@ -53,18 +53,18 @@ __all__ = [
 #: each other.
 _MODULES = {
     "AsyncExactFilter": "exact",
-    "AsyncTimeBloom": "bloom.aio",
-    "Claim": "bloom.claims.calls",
+    "AsyncTimeBloom": "claims.aio",
+    "Claim": "claims.calls",
     "ExactFilter": "exact",
     "ExactInfo": "exact",
     "FilterInfo": "bloom.info",
-    "History": "bloom.claims.notes",
+    "History": "claims.notes",
     "LocalBloom": "local.sync",
-    "Note": "bloom.claims.notes",
+    "Note": "claims.notes",
     "Period": "window",
     "SliceInfo": "bloom.info",
-    "Taken": "bloom.claims.notes",
-    "TimeBloom": "bloom.sync",
+    "Taken": "claims.notes",
+    "TimeBloom": "claims.sync",
 }
 
 # A library prints no log messages itself: the application configures logging.

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from redis import RedisError
 from redis.exceptions import RedisClusterException
 
-from tbloom.bloom.claims.fleet import CRAWLERS, ENDED, Numbers, numbers_of
 from tbloom.bloom.info import FilterInfo, SliceInfo
-from tbloom.bloom.sync import TimeBloom
+from tbloom.claims.fleet import CRAWLERS, ENDED, Numbers, numbers_of
+from tbloom.claims.sync import TimeBloom
 from tbloom.engine.flow import with_rights
 from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError

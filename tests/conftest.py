@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, TimeBloom
-from tbloom.bloom.claims.fleet import Fleet
+from tbloom.claims.fleet import Fleet
 from tbloom.demo.localredis import product
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter

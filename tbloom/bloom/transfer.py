@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from tbloom.bloom import calls
 from tbloom.bloom.archive import MANIFEST, Archive, Manifest, Part, parts_at, writing
@@ -26,8 +26,7 @@ from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.info import items_in
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.sync import TimeBloom
-from tbloom.engine.flow import Call, Status, request, text
+from tbloom.engine.flow import Call, Flow, Status, request, text
 from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.server import server_time
 from tbloom.errors import TBloomError
@@ -37,9 +36,22 @@ from tbloom.window import ALWAYS
 _LIFE_MS = 3_600_000
 #: Takes the number of bytes that were moved since its last call.
 Advance = Callable[[int], None]
+T = TypeVar("T")
 
 
-def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]:
+class Filter(Protocol):
+    """What is asked of a ``TimeBloom``, which stands on a higher floor."""
+
+    config: Config
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow, and return its result."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+def export(seen: Filter, file: BinaryIO, advance: Advance) -> tuple[int, int]:
     """Write a filter into a file, and return the numbers of its keys and their bytes.
 
     Raise TBloomError if the filter is cleared meanwhile.
@@ -72,7 +84,7 @@ def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]
     return len(found), written
 
 
-def _layouts(seen: TimeBloom) -> list[Layout]:
+def _layouts(seen: Filter) -> list[Layout]:
     """Return the layout of each shard. Raise ConfigMismatch if a shard has other parameters."""
     config, found = seen.config, list[Layout]()
     for shard in range(config.shards):
@@ -85,7 +97,7 @@ def _layouts(seen: TimeBloom) -> list[Layout]:
     return found
 
 
-def _reply(seen: TimeBloom, call: Call) -> Any:
+def _reply(seen: Filter, call: Call) -> Any:
     [reply] = seen.run(request([call]))
     return reply
 
@@ -95,10 +107,10 @@ def _cleared(config: Config) -> TBloomError:
 
 
 def restore(
-    seen: TimeBloom,
+    seen: Filter,
     archive: Archive,
     parts: dict[Part, str],
-    old: TimeBloom | None,
+    old: Filter | None,
     advance: Advance,
 ) -> None:
     """Restore these parts of an archive as a filter. Clear the ``old`` one once all parts are uploaded."""
@@ -117,7 +129,7 @@ def restore(
                 _reply(seen, Call(("UNLINK", key)))
 
 
-def _install(seen: TimeBloom, manifest: Manifest, incoming: dict[Part, str]) -> None:
+def _install(seen: Filter, manifest: Manifest, incoming: dict[Part, str]) -> None:
     """Install all parts, by one script call for each shard. ``incoming`` has their temporary keys, and is empty afterwards."""
     config, keys = seen.config, seen.config.keys
     expires = shard_expiry(config, max(part.expires for part in incoming), None)
@@ -140,7 +152,7 @@ def _install(seen: TimeBloom, manifest: Manifest, incoming: dict[Part, str]) -> 
         _reply(seen, Call(("SET", keys.fingerprinter(), maker, *until)))
 
 
-def _install_shard(seen: TimeBloom, shard: int, entries: str, incoming: dict[Part, str]) -> None:
+def _install_shard(seen: Filter, shard: int, entries: str, incoming: dict[Part, str]) -> None:
     config = seen.config
     restored = [
         (part.label, part.number, part.items, shard_expiry(config, part.expires, shard))

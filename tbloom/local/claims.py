@@ -25,8 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tbloom.bloom.claims.calls import Claim
-from tbloom.bloom.claims.fleet import (
+from tbloom.claims.calls import Claim
+from tbloom.claims.fleet import (
     KEPT,
     MOST_GIVEN_UP,
     KeptPage,
@@ -39,9 +39,9 @@ from tbloom.bloom.claims.fleet import (
     queue_in,
     queues_by_state,
 )
-from tbloom.bloom.claims.notes import History, Note, Taken, with_failure
-from tbloom.bloom.claims.packed import FAILURE
-from tbloom.bloom.claims.stored import LEFT, SUSPECT
+from tbloom.claims.notes import History, Note, Taken, with_failure
+from tbloom.claims.packed import FAILURE
+from tbloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.local.sync import LocalBloom

@@ -19,7 +19,7 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from tbloom.bloom.claims.queues import queue_of, unnamed
+from tbloom.claims.queues import queue_of, unnamed
 from tbloom.errors import TBloomError
 from tbloom.scrapy.hooks.engine import (
     call_soon,

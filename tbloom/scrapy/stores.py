@@ -22,13 +22,13 @@ from redis import RedisError
 
 from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
 from tbloom.arguments import Item, check_keep, check_ttl, check_within
-from tbloom.bloom.claims.calls import Hosts
-from tbloom.bloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
-from tbloom.bloom.claims.notes import stored_note
-from tbloom.bloom.claims.record import Record
-from tbloom.bloom.claims.session import Session
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
+from tbloom.claims.calls import Hosts
+from tbloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
+from tbloom.claims.notes import stored_note
+from tbloom.claims.record import Record
+from tbloom.claims.session import Session
 from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import address_of

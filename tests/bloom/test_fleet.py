@@ -1,4 +1,4 @@
-"""The crawlers and the kept pages of a fleet, as its view shows them (``bloom/claims/fleet``)."""
+"""The crawlers and the kept pages of a fleet, as its view shows them (``claims/fleet``)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from redis import Redis
 
 from tbloom import Claim, History, Note, TimeBloom
-from tbloom.bloom.claims import fleet as fleets
-from tbloom.bloom.claims.fleet import (
+from tbloom.claims import fleet as fleets
+from tbloom.claims.fleet import (
     FAILED,
     GIVEN_UP,
     LEFT,
@@ -28,8 +28,8 @@ from tbloom.bloom.claims.fleet import (
     queues_of,
     views_of,
 )
-from tbloom.bloom.claims.record import LOST, Record
-from tbloom.bloom.claims.session import Session
+from tbloom.claims.record import LOST, Record
+from tbloom.claims.session import Session
 from tbloom.cli.commands.page import look_at
 from tbloom.cli.commands.targets import Target
 from tbloom.engine.flow import text
@@ -343,10 +343,10 @@ def test_old_records_are_forgotten(open_client: Open, monkeypatch: pytest.Monkey
         told(one)
     told(ours, ended="finished")
     ours.end_session()
-    monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
+    monkeypatch.setattr("tbloom.claims.fleet._ENDED_FOR", -60_000)
     ours.run(forget_old_records(ours.config, ours._dispatcher.clock.now()))
     assert [dead.session] == [each.session for each in Fleet(dead, "shop").look().crawlers]
-    monkeypatch.setattr("tbloom.bloom.claims.fleet._DEAD_FOR", -60_000)
+    monkeypatch.setattr("tbloom.claims.fleet._DEAD_FOR", -60_000)
     ours.run(forget_old_records(ours.config, ours._dispatcher.clock.now()))
     assert [""] == [each.record.host for each in Fleet(dead, "shop").look().crawlers]
 
@@ -355,7 +355,7 @@ def test_a_queue_without_crawlers_and_pages_is_forgotten(
     open_client: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A spider with the day as its argument has a queue for each day. flower#1420: old workers that stay for ever."""
-    monkeypatch.setattr("tbloom.bloom.claims.fleet._ENDED_FOR", -60_000)
+    monkeypatch.setattr("tbloom.claims.fleet._ENDED_FOR", -60_000)
     ours, other = open_client(), open_client()
     ours.push("a", Note("a", "shop"))
     for one, queue in ((ours, "shop"), (other, "other")):

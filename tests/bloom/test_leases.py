@@ -1,4 +1,4 @@
-"""The states of a lease: the table in ``Lease`` (``tbloom/bloom/claims/session.py``), change by change; and claims that pass on."""
+"""The states of a lease: the table in ``Lease`` (``tbloom/claims/session.py``), change by change; and claims that pass on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from tbloom import History, Note, TimeBloom
-from tbloom.bloom.claims.fleet import Fleet, failed_queue_of
-from tbloom.bloom.claims.session import Session
+from tbloom.claims.fleet import Fleet, failed_queue_of
+from tbloom.claims.session import Session
 from tests.helpers.flows import flow_of, replies_to, until
 
 ITEM = b"an item's digest"

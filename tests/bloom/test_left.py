@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from tbloom import Claim, History, Note, TimeBloom
-from tbloom.bloom.claims import calls
-from tbloom.bloom.claims.flows import bury
-from tbloom.bloom.claims.notes import Taken, owned_host
+from tbloom.claims import calls
+from tbloom.claims.flows import bury
+from tbloom.claims.notes import Taken, owned_host
 from tbloom.engine.flow import text
 from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, lose, replies_to, until

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
-from tbloom.bloom.claims.fleet import LIVING, Fleet
+from tbloom.claims.fleet import LIVING, Fleet
 from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, replies_to, run
 from tests.helpers.making import awaited

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom import Claim, History, Note, TimeBloom
-from tbloom.bloom.claims.fleet import FAILED, LEFT, Fleet, failed_queue_of
-from tbloom.bloom.claims.notes import with_failure
-from tbloom.bloom.claims.packed import pack, unpack
+from tbloom.claims.fleet import FAILED, LEFT, Fleet, failed_queue_of
+from tbloom.claims.notes import with_failure
+from tbloom.claims.packed import pack, unpack
 
 LINE = f"{bytes(range(20)).hex()} v31\n"
 TEXT = LINE + json.dumps({"url": "https://www.example.com/catalogue/1.html", "callback": "parse"})

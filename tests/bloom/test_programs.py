@@ -9,7 +9,7 @@ from collections.abc import Callable
 from redis import Redis
 
 from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
-from tbloom.bloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages, numbers_of
+from tbloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages, numbers_of
 from tests.helpers.commands import tbloom
 
 Open = Callable[..., TimeBloom]

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from tbloom import Claim, FilterFull, TimeBloom
-from tbloom.bloom.claims.flows import bury
-from tbloom.bloom.claims.notes import short
+from tbloom.claims.flows import bury
+from tbloom.claims.notes import short
 from tbloom.engine.tokens import LANE_TTL_MS
 from tests.helpers import servers
 from tests.helpers.flows import flow_of, lose, replies_to, run, until

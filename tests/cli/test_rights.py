@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tbloom import ExactFilter, Note, TimeBloom
-from tbloom.bloom.claims.fleet import failed_queue_of
+from tbloom.claims.fleet import failed_queue_of
 from tbloom.distinct import DistinctCounter
 from tests.helpers.commands import WORDS, command_of, refused, tbloom
 from tests.helpers.documents import ROOT

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.claims.fleet import Fleet
+from tbloom.claims.fleet import Fleet
 from tbloom.cli.kit import formats
 from tests.bloom.test_fleet import claimed, failed, kill, told
 from tests.cli.test_rights import added, rights

@@ -108,7 +108,7 @@ def test_a_signal_handler_interrupts_a_call_of_its_own_store(
     assert ended(_SIGNALS, *stores) == ["True"] * 5
 
 
-OF_LOCAL, OF_CLAIMS = (f"{tbloom.__path__[0]}/{package}/" for package in ("local", "bloom/claims"))
+OF_LOCAL, OF_CLAIMS = (f"{tbloom.__path__[0]}/{package}/" for package in ("local", "claims"))
 #: Lines before which Python raises no KeyboardInterrupt, so that a lock is always released.
 NEVER = re.compile(r"\s*(with |try:|.*unlock\(\)$)")
 #: A file and the number of a line, and how many times a call comes to it.

@@ -63,7 +63,7 @@ class Counting(redis.Redis):
 
 def test_a_subclass_sees_each_call(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each verb makes one call for one item, and a pipeline for several shards or batches. (Heartbeats come later.)"""
-    monkeypatch.setattr("tbloom.bloom.claims.heartbeat._FIRST", 60.0)
+    monkeypatch.setattr("tbloom.claims.heartbeat._FIRST", 60.0)
     with Counting.from_url(url) as client:
         client.seen = []
         with TimeBloom(client, name, capacity=10_000) as seen:

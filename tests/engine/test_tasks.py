@@ -128,7 +128,7 @@ async def test_items_of_many_tasks_go_in_few_calls(
     store: Store, verb: str, query: str, *, url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With every protocol, also on a new store. An item without others is sent at once."""
-    monkeypatch.setattr("tbloom.bloom.claims.heartbeat._FIRST", 60.0)
+    monkeypatch.setattr("tbloom.claims.heartbeat._FIRST", 60.0)
     query, has_hiredis = ("", False) if query == "no hiredis" else (query, True)
     with Proxy(url, lambda _: None) as counted:
         seen = store.open(counted.url + query, name, driver="async")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tbloom import History, Note, TimeBloom
-from tbloom.bloom.claims.fleet import KEPT, WAITS, KeptPages, Pages, View, queues_by_state
+from tbloom.claims.fleet import KEPT, WAITS, KeptPages, Pages, View, queues_by_state
 
 QUEUES = queues_by_state("shop")
 MAIN, FAILED, GIVEN_UP = QUEUES.values()

@@ -11,7 +11,7 @@ import redis.asyncio
 from pyroaring import BitMap
 
 from tbloom import AsyncTimeBloom, Claim, History, TimeBloom
-from tbloom.bloom.claims.flows import bury
+from tbloom.claims.flows import bury
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import contents

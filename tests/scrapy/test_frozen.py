@@ -18,7 +18,7 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 
 from tbloom import Claim, TimeBloom
-from tbloom.bloom.claims.fleet import Pages, numbers_of
+from tbloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part

@@ -7,7 +7,7 @@ from typing import Any
 
 from scrapy.http import Response
 
-from tbloom.bloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
+from tbloom.claims.fleet import FAILED, GIVEN_UP, Fleet, Pages
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers.keptpages import view_of
 from tests.helpers.projects import Project, times

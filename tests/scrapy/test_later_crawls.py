@@ -13,7 +13,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 
 from tbloom import TimeBloom
-from tbloom.bloom.claims.fleet import Pages, numbers_of
+from tbloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.done import sharing as taking
 from tests.helpers.crawl import LooksRarely
 from tests.helpers.projects import LOCAL, Project, path_of, queued

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tbloom import Claim, ConfigMismatch, History, LocalBloom, Note, TBloomError
-from tbloom.bloom.claims.fleet import Pages, failed_queue_of
+from tbloom.claims.fleet import Pages, failed_queue_of
 from tbloom.local import claims as local
 from tbloom.local.claims import ClaimsLocked, DiskFull, LocalClaims, LocalFleet
 from tests.helpers.forked import Forked

@@ -25,7 +25,7 @@ from scrapy import Request
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from tbloom import TimeBloom
-from tbloom.bloom.claims.fleet import Fleet
+from tbloom.claims.fleet import Fleet
 from tests.helpers import crawl as crawls
 from tests.helpers.commands import refused, tbloom_in
 from tests.helpers.crawl import LooksRarely

@@ -31,7 +31,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
 
 from tbloom import Note
-from tbloom.bloom.claims.packed import pack, unpack
+from tbloom.claims.packed import pack, unpack
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
     Unreadable,

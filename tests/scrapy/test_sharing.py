@@ -23,8 +23,8 @@ from scrapy.http import Response
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
-from tbloom.bloom.claims.fleet import failed_queue_of, queues_of
-from tbloom.bloom.claims.queues import queue_of
+from tbloom.claims.fleet import failed_queue_of, queues_of
+from tbloom.claims.queues import queue_of
 from tests.helpers import crawl as crawls
 from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked

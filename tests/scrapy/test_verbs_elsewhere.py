@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from tbloom import Claim, History, Note, TimeBloom
-from tbloom.bloom.claims.fleet import KeptPages, failed_queue_of, given_up_queue_of
-from tbloom.bloom.claims.record import Record
+from tbloom.claims.fleet import KeptPages, failed_queue_of, given_up_queue_of
+from tbloom.claims.record import Record
 from tbloom.cli.commands import fleet as commands
 from tests.helpers.commands import refused, tbloom, tbloom_asking, tbloom_in
 from tests.helpers.folders import Shop

@@ -14,7 +14,7 @@ import redis
 from greenlet import greenlet
 
 from tbloom import Claim
-from tbloom.bloom.claims.notes import History, Note, Taken
+from tbloom.claims.notes import History, Note, Taken
 from tests.simulation.accounts import IS_OVER, LENGTH, taken_after
 from tests.simulation.histories import Op
 from tests.simulation.network import Abandoned

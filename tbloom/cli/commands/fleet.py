@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 
 from tbloom import TimeBloom
-from tbloom.bloom.claims.fleet import (
+from tbloom.claims.fleet import (
     CRAWLERS,
     DEAD,
     ELSEWHERE,

@@ -23,7 +23,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from redis import RedisError
 from redis.exceptions import RedisClusterException
 
-from tbloom.bloom.claims.fleet import (
+from tbloom.bloom.info import FilterInfo
+from tbloom.claims.fleet import (
     FAILED,
     GIVEN_UP,
     LIVING,
@@ -38,8 +39,7 @@ from tbloom.bloom.claims.fleet import (
     order,
     per_minute,
 )
-from tbloom.bloom.claims.queues import queue_of
-from tbloom.bloom.info import FilterInfo
+from tbloom.claims.queues import queue_of
 from tbloom.cli.commands.fleet import FleetLine, fleets_of
 from tbloom.cli.commands.listing import advice, window_text
 from tbloom.cli.commands.targets import Target, words_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from tbloom.bloom.claims.fleet import Fleet, KeptPages, View, queues_of, views_of
-from tbloom.bloom.claims.queues import arguments_in, queue_of
+from tbloom.claims.fleet import Fleet, KeptPages, View, queues_of, views_of
+from tbloom.claims.queues import arguments_in, queue_of
 from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 
 from tbloom import History
 from tbloom.arguments import check_keep
-from tbloom.bloom.claims.fleet import failed_queue_of, given_up_queue_of
+from tbloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, FailedPage, Page, Why

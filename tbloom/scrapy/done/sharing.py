@@ -28,10 +28,10 @@ from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Note
-from tbloom.bloom.claims.calls import Hosts
-from tbloom.bloom.claims.notes import Taken, owned_host
-from tbloom.bloom.claims.record import Process, Record
-from tbloom.bloom.claims.session import Session
+from tbloom.claims.calls import Hosts
+from tbloom.claims.notes import Taken, owned_host
+from tbloom.claims.record import Process, Record
+from tbloom.claims.session import Session
 from tbloom.scrapy.crawl import Calls, Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import Committer, Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why

@@ -23,14 +23,14 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Claim, Note
-from tbloom.bloom.claims.fleet import (
+from tbloom.claims.fleet import (
     ELSEWHERE,
     Fleet,
     KeptPage,
     NewNote,
     project_of,
 )
-from tbloom.bloom.claims.queues import queue_of
+from tbloom.claims.queues import queue_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.components import FilteringScheduler
 from tbloom.scrapy.done.page import Token

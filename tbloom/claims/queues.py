@@ -1,4 +1,7 @@
-"""The name of a spider's queue of left pages: it has the spider's arguments, so that crawls of other pages have other queues."""
+"""The name of a spider's queue of left pages: it has the spider's arguments, so that crawls of other pages have other queues.
+
+It stands here because the room for Scrapy and the command line both need it, and the command line runs without Scrapy.
+"""
 
 from __future__ import annotations
 

@@ -21,16 +21,16 @@ from typing import Any
 
 from tbloom.bloom.batch import NO_LOOKS, FilterBatch
 from tbloom.bloom.calls import commit
-from tbloom.bloom.claims import calls
-from tbloom.bloom.claims.calls import CLAIMS, Claim
-from tbloom.bloom.claims.notes import History, Note, Taken, short
-from tbloom.bloom.claims.packed import unpack
-from tbloom.bloom.claims.record import LOST, Process, Record
-from tbloom.bloom.claims.session import Moment, Reserved, Session
-from tbloom.bloom.claims.stored import LEFT, SUSPECT
 from tbloom.bloom.config import Config
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import shard_of
+from tbloom.claims import calls
+from tbloom.claims.calls import CLAIMS, Claim
+from tbloom.claims.notes import History, Note, Taken, short
+from tbloom.claims.packed import unpack
+from tbloom.claims.record import LOST, Process, Record
+from tbloom.claims.session import Moment, Reserved, Session
+from tbloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.batches import Knowledge
 from tbloom.engine.flow import (
     CALLS_PER_YIELD,

@@ -1,4 +1,4 @@
-"""The filter for threads and processes."""
+"""The filter with its claims, for threads and processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import redis
 
 from tbloom.arguments import Item, encode
 from tbloom.bloom.base import ClientSettings
-from tbloom.bloom.claims.calls import Claim
-from tbloom.bloom.claims.fleet import Fleet
-from tbloom.bloom.claims.heartbeat import run_in_thread
-from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.claims.calls import Claim
+from tbloom.claims.fleet import Fleet
+from tbloom.claims.heartbeat import run_in_thread
+from tbloom.claims.verbs import ClaimVerbs
 from tbloom.engine.forks import ProcessLock
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions

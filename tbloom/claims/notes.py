@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from tbloom.arguments import check_items, check_note
-from tbloom.bloom.claims.packed import FAILURE, pack
+from tbloom.claims.packed import FAILURE, pack
 from tbloom.errors import ConfigError
 
 #: The length of a place (``lua/shared/claims.lua``).

@@ -1,4 +1,4 @@
-"""The filter for asyncio."""
+"""The filter with its claims, for asyncio."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from redis import RedisError, asyncio
 
 from tbloom.arguments import Item, encode
 from tbloom.bloom.base import ClientSettings
-from tbloom.bloom.claims.calls import Claim
-from tbloom.bloom.claims.heartbeat import run_in_task
-from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.claims.calls import Claim
+from tbloom.claims.heartbeat import run_in_task
+from tbloom.claims.verbs import ClaimVerbs
 from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigMismatch, TBloomError

@@ -25,12 +25,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tbloom.bloom.claims import calls
-from tbloom.bloom.claims.flows import bury
-from tbloom.bloom.claims.notes import short
-from tbloom.bloom.claims.packed import FAILURE, pack, unpack
-from tbloom.bloom.claims.record import LOST, Record, told
-from tbloom.bloom.claims.stored import (
+from tbloom.bloom.hasher import shard_of
+from tbloom.claims import calls
+from tbloom.claims.flows import bury
+from tbloom.claims.notes import short
+from tbloom.claims.packed import FAILURE, pack, unpack
+from tbloom.claims.record import LOST, Record, told
+from tbloom.claims.stored import (
     HEAD,
     SUSPECT,
     ClaimHead,
@@ -38,7 +39,6 @@ from tbloom.bloom.claims.stored import (
     member_of,
     session_entries,
 )
-from tbloom.bloom.hasher import shard_of
 from tbloom.engine.flow import Call, Flow, chunks, pairs, request, request_all, text, together
 from tbloom.engine.keys import by_shard
 from tbloom.engine.server import server_time

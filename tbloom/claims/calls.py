@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tbloom.bloom.batch import FilterBatch
-from tbloom.bloom.claims.notes import History, short
-from tbloom.bloom.claims.record import Record
-from tbloom.bloom.claims.session import Reserved, Session
-from tbloom.bloom.claims.stored import SUSPECT
+from tbloom.claims.notes import History, short
+from tbloom.claims.record import Record
+from tbloom.claims.session import Reserved, Session
+from tbloom.claims.stored import SUSPECT
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from tbloom.arguments import Item, check_keep, check_within
 from tbloom.bloom.batch import NO_LOOKS
-from tbloom.bloom.claims.calls import Claim
-from tbloom.bloom.claims.fleet import failed_queue_of, forget_old_records
-from tbloom.bloom.claims.flows import Claims
-from tbloom.bloom.claims.notes import History, Note, Taken, stored_note, stored_notes
 from tbloom.bloom.config import Config
 from tbloom.bloom.verbs import Verbs
+from tbloom.claims.calls import Claim
+from tbloom.claims.fleet import failed_queue_of, forget_old_records
+from tbloom.claims.flows import Claims
+from tbloom.claims.notes import History, Note, Taken, stored_note, stored_notes
 from tbloom.engine.batcher import SharedCall
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from tbloom.bloom.claims.session import Session
+from tbloom.claims.session import Session
 from tbloom.engine.flow import Call, text
 from tbloom.engine.parameters import StoreConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tbloom.bloom.claims.notes import PLACE
+from tbloom.claims.notes import PLACE
 from tbloom.engine.flow import pairs, text
 
 #: The owner of an item that a session or a program has left. That says nothing against the item.
