@@ -32,7 +32,8 @@ PROJECT = {
 PROJECT |= {
     path.relative_to(ROOT).as_posix(): f"{path.relative_to(ROOT).as_posix()}.txt"
     for path in (
-        *ROOT.glob("lua/bloom/**/*.lua"),
+        *ROOT.glob("lua/bloom/*.lua"),
+        *ROOT.glob("lua/claims/*.lua"),
         *ROOT.glob("lua/shared/*.lua"),
         *ROOT.glob("examples/*.py"),
         *ROOT.glob("tests/distinct/interop/*.py"),

@@ -1,4 +1,4 @@
-"""The calls of the scripts in ``lua/bloom``, one function for each. ``claims/calls`` has those of ``lua/bloom/claims``."""
+"""The calls of the scripts in ``lua/bloom``, one function for each. ``claims/calls`` has those of ``lua/claims``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RestoredPart = tuple[str, int, int, int]
 
 _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
-_COMMIT = Script("bloom/claims/commit")
+_COMMIT = Script("bloom/commit")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")

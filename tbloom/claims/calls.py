@@ -1,4 +1,4 @@
-"""The calls of the scripts in ``lua/bloom/claims``, one function for each."""
+"""The calls of the scripts in ``lua/claims``, one function for each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tbloom.claims.stored import SUSPECT
 from tbloom.engine.flow import Call
 from tbloom.engine.scripts import Script
 
-_CLAIM = Script("bloom/claims/claim")
-_RELEASE = Script("bloom/claims/release")
-_HISTORY = Script("bloom/claims/history")
-_HEARTBEAT = Script("bloom/claims/heartbeat")
-_TAKE = Script("bloom/claims/take")
-_BURY = Script("bloom/claims/bury")
-_REQUEUE = Script("bloom/claims/requeue")
-_TELL = Script("bloom/claims/tell")
+_CLAIM = Script("claims/claim")
+_RELEASE = Script("claims/release")
+_HISTORY = Script("claims/history")
+_HEARTBEAT = Script("claims/heartbeat")
+_TAKE = Script("claims/take")
+_BURY = Script("claims/bury")
+_REQUEUE = Script("claims/requeue")
+_TELL = Script("claims/tell")
 
 #: Return a number in the format of the scripts. It is a bound method, because every claim uses it.
 _hex: Callable[[int], str] = "{:08x}".format

@@ -132,7 +132,7 @@ def _plain(text: str, most: int) -> str:
 
 
 def with_failure(note: str, failure: str) -> str:
-    """Return a note with a failure, in place of an earlier one, as ``lua/bloom/claims/history.lua`` does."""
+    """Return a note with a failure, in place of an earlier one, as ``lua/claims/history.lua`` does."""
     if not note.endswith("}") or note.endswith("{}"):
         return note
     return f'{FAILURE.sub("}", note)[:-1]}, "_failed": {failure}}}'

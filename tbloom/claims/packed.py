@@ -1,7 +1,7 @@
 """Notes as the server keeps them: that of a request is deflated.
 
 Such a note is a line, and a JSON object behind it. Packed, it is the line, the byte ``FORM``, and the object, deflated (RFC 1951)
-against a dictionary. What ``lua/bloom/claims/history.lua`` puts at the end of a note follows the deflated object.
+against a dictionary. What ``lua/claims/history.lua`` puts at the end of a note follows the deflated object.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 import zlib
 
-#: How a note ends whose work has failed (``lua/bloom/claims/history.lua``).
+#: How a note ends whose work has failed (``lua/claims/history.lua``).
 FAILURE: re.Pattern[str] = re.compile(r', "_failed": (\[[^\]]*\])\}\Z')
 #: The form of a packed note. Another dictionary is another form.
 FORM = "\x01"

@@ -117,5 +117,5 @@ def kind_of(reason: str) -> str:
 
 
 def told(config: StoreConfig) -> Call:
-    """Return a call that reads all records of a filter, by their sessions, and what else ``lua/bloom/claims/tell.lua`` keeps."""
+    """Return a call that reads all records of a filter, by their sessions, and what else ``lua/claims/tell.lua`` keeps."""
     return Call(("HGETALL", config.keys.crawlers()))

@@ -139,7 +139,7 @@ def test_a_repeated_take_gets_nothing_that_was_taken_again_since(
     ours.take()
     theirs.push("a", "the work")
     take = flow_of(ours, "take")
-    call = until(client, take, "bloom/claims/take")
+    call = until(client, take, "claims/take")
     replies_to(client, call)
     ours.commit("a")
     digest = theirs.config.digest("a")

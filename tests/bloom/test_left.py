@@ -202,7 +202,7 @@ def test_a_push_after_a_lost_one_leaves_items_once(
 ) -> None:
     ours.add("the filter is open")
     push = flow_of(ours, "push_many", ["a", "b"], ["a", "b"])
-    late = until(client, push, "bloom/claims/claim")
+    late = until(client, push, "claims/claim")
     if executed:
         replies_to(client, late)
     with pytest.raises(redis.ConnectionError):

@@ -82,7 +82,7 @@ def test_a_session_that_comes_back_in_time_keeps_its_work(clockwork: Any, open_o
     assert NEW is late.claim("a", note="the work")
     clockwork.set("2019-06-05 12:00:00")
     search = flow_of(ours, "take")
-    calls = until(ours.client, search, "bloom/claims/bury")
+    calls = until(ours.client, search, "claims/bury")
     late._send_heartbeat()
     assert [] == run(ours.client, search, replies_to(ours.client, calls))[0].notes
     assert BUSY is ours.claim("a")

@@ -275,7 +275,7 @@ class _Held(redis.asyncio.Redis):
     held = 0
 
     async def execute_command(self, *words: Any, **options: Any) -> Any:
-        scripts = Script("bloom/add").sha, Script("bloom/claims/commit").sha
+        scripts = Script("bloom/add").sha, Script("bloom/commit").sha
         if self.go_on and (words[1] in scripts or "add" in words):
             self.held += 1
             await self.go_on.wait()
