@@ -42,7 +42,8 @@ others: $(VENV)/.check
 
 oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
 	$(OLDEST)/bin/python -m pytest $(FORKS) -m "not check" tests/engine tests/contract tests/cli/test_recorded.py \
-	    $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
+	    $(patsubst %,tests/bloom/test_%.py,filter hostile) \
+	    $(patsubst %,tests/claims/test_%.py,claims sessions) \
 	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
 newest: | $(BIN)/uv ## All fast tests, of many examples, with the newest supported Python that uv finds; python-3.12: with that one.

@@ -339,3 +339,31 @@ def crawl(site: str, url: str, name: str) -> Any:
         return result
 
     return crawl
+
+
+@pytest.fixture
+def open_one(clockwork: Any, name: str) -> Iterator[Callable[..., TimeBloom]]:
+    """Opens one more client, on the server whose clock the test sets."""
+    with ExitStack() as stack:
+
+        def open_one(**parameters: Any) -> TimeBloom:
+            seen = TimeBloom.from_url(
+                clockwork.server.url, name, **{"capacity": 1000, **parameters}
+            )
+            return stack.enter_context(seen)
+
+        yield open_one
+
+
+@pytest.fixture
+def ours(url: str, name: str) -> Iterator[TimeBloom]:
+    """A client on the main server."""
+    with TimeBloom.from_url(url, name, capacity=1000) as ours:
+        yield ours
+
+
+@pytest.fixture
+def theirs(url: str, name: str) -> Iterator[TimeBloom]:
+    """Another one."""
+    with TimeBloom.from_url(url, name, capacity=1000) as theirs:
+        yield theirs

@@ -22,7 +22,7 @@ from tbloom.cli.kit import filters, output, streams
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import MappingKeys
 from tbloom.pages import PageStore
-from tests.bloom.test_fleet import claimed, failed, told
+from tests.claims.test_fleet import claimed, failed, told
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
 from tests.helpers.proxy import Fault, Proxy
 

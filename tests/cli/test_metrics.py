@@ -20,7 +20,7 @@ from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit import filters
 from tbloom.metrics import FilterCollector, read_filter
-from tests.bloom.test_fleet import claimed, failed, kill, told
+from tests.claims.test_fleet import claimed, failed, kill, told
 from tests.cli.test_rights import rights
 from tests.helpers.commands import Serving
 from tests.helpers.documents import ROOT

@@ -21,7 +21,7 @@ import redis
 from tbloom import TimeBloom
 from tbloom.claims.fleet import Fleet
 from tbloom.cli.kit import formats
-from tests.bloom.test_fleet import claimed, failed, kill, told
+from tests.claims.test_fleet import claimed, failed, kill, told
 from tests.cli.test_rights import added, rights
 from tests.helpers.browser import in_browser
 from tests.helpers.commands import Serving, refused, screen, tbloom
