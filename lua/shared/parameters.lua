@@ -11,7 +11,7 @@ local function disagreement(config_key, config, agreed)
   return nil, stored
 end
 
--- Returns true if a key is missing, or expires within `life` (ms).
+-- Returns true if a key is missing, or expires within `life` (ms). A key without a TTL never ends: false.
 local function ends_before(key, life)
   local left = redis.call('PTTL', key)
   return left ~= -1 and left < life
