@@ -22,7 +22,7 @@ from tests.helpers.setups import MARKS, SETUPS, Result, Setup
 OWN, SHARED_FILTER = "own", "scrapy_redis.dupefilter.RFPDupeFilter"
 ERROR_RATE = 1e-9
 SINGLE = [name for name, setup in SETUPS.items() if setup.crawlers == 1]
-#: For `make test` and `make oldest`: every sixth of those that one crawler crawls, a pipeline's exception, and where versions of
+#: For `make test` and `make oldest`: every seventh of those that one crawler crawls, a pipeline's exception, and where versions of
 #: Scrapy differ.
 SOME = {
     *SINGLE[1::7],
