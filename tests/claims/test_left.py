@@ -658,3 +658,4 @@ def test_a_push_needs_no_session(ours: TimeBloom, client: redis.Redis) -> None:
     assert set() == sessions_of(ours, client)
     lose(client, flow_of(ours, "push", "b", "b"))
     assert set() == sessions_of(ours, client)
+    assert 2 == index_of(ours, client)

@@ -159,7 +159,7 @@ def test_a_scrape_searches_no_keys(own: redis.Redis, own_url: str) -> None:
     TimeBloom(own, "news", capacity=1000).add("a")
     own.config_resetstat()
     with Exporter("--url", own_url, "news", "--every", "0") as exporter:
-        exporter.scrape()
+        assert {"news"} == _filters_of(exporter.scrape())
     assert not {"cmdstat_scan", "cmdstat_keys"} & own.info("commandstats").keys()
 
 

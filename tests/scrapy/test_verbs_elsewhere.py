@@ -259,8 +259,12 @@ def test_text_of_strangers_does_no_harm(kept: Filter, said: Any, name: str) -> N
     failed = '{"a": 1, "_failed": [x]}', '[1, "_failed": ["", 1]}'
     for note in (*failed, "no JSON", '{"url": ' + "[" * 9_000):
         kept.seen.push(note, Note(f"{'0' * 40}\n{note}", failed_queue_of(name)))
-    for command in "queue", "failed", "retry --all --yes", "drop --left --all --yes":
-        assert "\x1b" not in said(*command.split())
+    shown = [
+        said(*command.split())
+        for command in ("queue", "failed", "retry --all --yes", "drop --left --all --yes")
+    ]
+    assert not any("\x1b" in text for text in shown)
+    assert "http://a/" in shown[1]
 
 
 def test_a_link_that_comes_first_is_reported(
