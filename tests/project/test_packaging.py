@@ -76,8 +76,10 @@ tbloom pages get pages https://example.com/
     "server": """
 port=$(python -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
 for answer in "" "--seen"; do
+    rm -f said
     tbloom server --port $port 2> said &
-    until grep Serving said; do kill -0 $!; sleep 0.1; done
+    trap "kill $! || true" EXIT
+    until grep -s Serving said; do kill -0 $!; sleep 0.1; done
     echo a | tbloom ${answer:+check} ${answer:-add --create} $NAME --url redis://127.0.0.1:$port
     kill $!
     wait $!
