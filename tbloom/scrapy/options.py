@@ -234,6 +234,11 @@ def needs_add_on() -> ConfigError:
     return ConfigError(MARK.name, "done", expected)
 
 
+def why(error: BaseException) -> str:
+    """Return in one line what code of the project has raised."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
 def error_line(
     error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
 ) -> str:

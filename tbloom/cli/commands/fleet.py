@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial, wraps
+from functools import wraps
 from heapq import nlargest
 from itertools import chain, islice
 from tempfile import TemporaryFile
@@ -475,12 +475,10 @@ def retry(target: Target, chosen: _Chosen, callback: str) -> None:
     begin again. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
     new_note: NewNote = kept_note
-    if callback and target.spider:
-        new_note = target.spider.with_callback(callback)
-    elif callback:
+    if callback:
         from tbloom.scrapy.extras.pushing import with_callback  # noqa: PLC0415 - needs Scrapy
 
-        new_note = partial(with_callback, name=callback)
+        new_note = with_callback(callback, target.spider and target.spider.spider)
     _move(target, chosen, ("Retry", "Retried"), lambda fleet, pages: fleet.retry(pages, new_note))
 
 
@@ -604,8 +602,11 @@ def push(
     source = click.get_current_context().get_parameter_source("file")
     if source is ParameterSource.COMMANDLINE or again or skip_wrong:
         raise CommandError("expected --from-scrapy-redis without FILE, --again and --skip-wrong")
-    with target.spider.old_queue(old_key) as old:
-        return _move_old(target.spider, old)
+    from tbloom.scrapy.extras.moving import open_old_queue  # noqa: PLC0415 - needs Scrapy
+
+    queue = target.spider
+    with open_old_queue(queue.settings, queue.spider.name, old_key) as old:
+        return _move_old(queue, old)
 
 
 #: What a line is that is not new, as the summary has it; those that --again fetches come first.
@@ -722,19 +723,20 @@ def _pushed(total: int, found: Counter[str], *, again: bool) -> str:
 
 def _move_old(queue: SpiderQueue, old: OldQueue) -> int:
     """Move the requests of scrapy-redis' queue, and return the exit code."""
-    total = new = seen = refused = 0
+    total, refused = Counter[str](), 0
     with progress.bar("requests", old.size()) as advance:
-        while moved := queue.move(old, seen + refused, _BATCH):
-            total += moved.read
-            new += moved.new
-            seen += moved.seen
-            refused += len(moved.refused)
-            for each in moved.refused:
+        while (moved := queue.move(old, total["seen"] + refused, _BATCH))[0]["read"]:
+            numbers, staying = moved
+            total += numbers
+            refused += len(staying)
+            for each in staying:
                 output.say(f"stays in {old.key!r}: {each}")
-            advance(moved.read)
-    value = {"requests": total, "new": new, "seen": seen, "refused": refused}
-    others = total - new - seen - refused
-    shown = f"{formats.counted(total, 'request')}: {new:,} new, {others:,} not new"
+            advance(numbers["read"])
+    read, new, seen = total["read"], total["new"], total["seen"]
+    shown = (
+        f"{formats.counted(read, 'request')}: {new:,} new, {read - new - seen - refused:,} not new"
+    )
+    value = {"requests": read, "new": new, "seen": seen, "refused": refused}
     output.show(value, lambda: shown)
     if seen:
         output.say(

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from functools import partial
 from types import MethodType
@@ -40,7 +40,7 @@ from tbloom.scrapy.done.serialize import (
     request_from_text,
     write_note,
 )
-from tbloom.scrapy.extras.moving import OldQueue, open_old_queue
+from tbloom.scrapy.extras.moving import OldQueue
 from tbloom.scrapy.hooks.engine import make_fingerprinter, rules_of
 from tbloom.scrapy.links import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
@@ -48,6 +48,7 @@ from tbloom.scrapy.options import (
     error_line,
     make_store,
     naming_redis,
+    why,
 )
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
@@ -93,19 +94,6 @@ class Given(NamedTuple):
     stored: Any = None
 
 
-class Moved(NamedTuple):
-    """What became of requests in scrapy-redis' queue. Those of ``seen`` and ``refused`` stay in it."""
-
-    #: The number of requests.
-    read: int
-    #: The number of those that were new, and wait now.
-    new: int
-    #: The number of those that were seen.
-    seen: int
-    #: Those that can't be pushed, each with the reason.
-    refused: list[str]
-
-
 class SpiderQueue(NamedTuple):
     """The kept pages of a spider with its arguments."""
 
@@ -126,12 +114,22 @@ class SpiderQueue(NamedTuple):
 
     def read(self, number: int, line: str) -> Given:
         """Return what a line asks for: it has a URL, or a request as a JSON object. Raise ConfigError with its number if it has neither."""
+        place = f"line {number}"
         try:
-            return self._read(line, f"line {number}")
+            if not line.startswith("{"):
+                self._check_url(line)
+                return self._given(Request(line))
+            fields = json.loads(line)
+            self._check(fields)
+            self._check_url(fields["url"])
+            made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
+            return self._given(made, has_callback=bool(fields.get("callback")))
         except ConfigError as error:
-            place = error.argument.removeprefix(f"line {number}").removeprefix(": ")
-            argument = f"line {number}" + f": {place}" * bool(place)
+            argument = f"{place}: {error.argument}" if error.argument else place
             raise ConfigError(argument, error.value, error.expected) from None
+        except (ValueError, TypeError, RecursionError) as error:
+            expected = f"a URL, or a request as a JSON object ({error})"
+            raise ConfigError(place, line, expected) from None
 
     def push(self, given: Sequence[Given], *, again: bool = False) -> Counter[str]:
         """Leave the requests to the next crawlers that take them. Return how many were new, and what the others were.
@@ -201,16 +199,11 @@ class SpiderQueue(NamedTuple):
         with _naming_settings(self.settings):
             Fleet(self._bloom, self.queue).bury()
 
-    def with_callback(self, name: str) -> NewNote:
-        """Return what gives pages another callback. Raise ConfigError unless it is a method of the spider."""
-        if type(getattr(self.spider, name, None)) is not MethodType:
-            raise ConfigError("callback", name, f"{_METHOD} {self.spider.name!r}")
-        return partial(with_callback, name=name, spider=self.spider)
-
-    def move(self, old: OldQueue, skip: int, count: int) -> Moved | None:
+    def move(self, old: OldQueue, skip: int, count: int) -> tuple[Counter[str], list[str]]:
         """Leave up to ``count`` requests of scrapy-redis' queue to the next crawlers, and then remove them from that queue.
 
-        The first ``skip`` requests stay. Return None if there are no further ones.
+        The first ``skip`` requests stay. Return how many requests there were, how many of them were new and seen, and those that
+        can't be pushed, each with the reason.
 
         After an interrupt between the two, what is pushed again is not new. Requests that were seen stay: scrapy-redis' set has all
         that wait in its queue, and whoever has imported the set too early would lose them.
@@ -225,35 +218,14 @@ class SpiderQueue(NamedTuple):
                 given.append(self._given(request, data))
             except Exception as error:  # noqa: BLE001 - pickles, and classes of the project, raise what they like
                 is_ours = isinstance(error, NotSerializable | ConfigError)
-                refused.append(f"{request}: {error if is_ours else _why(error)}")
+                refused.append(f"{request}: {error if is_ours else why(error)}")
         with _naming_settings(self.settings):
-            unseen = self._unseen(given)
-            new = self._push(unseen)
+            answers = self._ask(self._once(given), again=False)
+            digest = self._bloom.config.digest
+            unseen = [each for each in given if answers[digest(each.look)] is not Claim.SEEN]
             old.remove([each.stored for each in unseen])
-        moved = Moved(len(stored), len(new), len(given) - len(unseen), refused)
-        return moved if stored else None
-
-    def old_queue(self, key: str) -> AbstractContextManager[OldQueue]:
-        """Open scrapy-redis' queue of the spider. See ``open_old_queue``."""
-        return open_old_queue(self.settings, self.spider.name, key)
-
-    def _unseen(self, given: Iterable[Given]) -> list[Given]:
-        return [
-            each
-            for arguments, group in _by_arguments(given)
-            for each, is_seen in zip(
-                group,
-                self._bloom.contains_many([each.look for each in group], **arguments),
-                strict=True,
-            )
-            if not is_seen
-        ]
-
-    def _push(self, given: Iterable[Given]) -> list[Given]:
-        """Leave the requests, and return those that were new. A repeat is not, and the first one's note is kept."""
-        once = self._once(given)
-        answers = self._ask(once, again=False)
-        return [each for key, each in once.items() if answers[key] is Claim.NEW]
+        new = sum(answer is Claim.NEW for answer in answers.values())
+        return Counter(read=len(stored), new=new, seen=len(given) - len(unseen)), refused
 
     def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> Given:
         with _naming_fingerprinter(self.settings):
@@ -264,23 +236,6 @@ class SpiderQueue(NamedTuple):
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
         return Given(request, item, look, note, arguments, has_callback, stored)
-
-    def _read(self, line: str, place: str) -> Given:
-        """Return what a line asks for."""
-        try:
-            if not line.startswith("{"):
-                self._check_url(line)
-                return self._given(Request(line))
-            fields = json.loads(line)
-            self._check(fields, place)
-            self._check_url(fields["url"])
-            made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
-            return self._given(made, has_callback=bool(fields.get("callback")))
-        except (ValueError, TypeError, RecursionError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            expected = f"a URL, or a request as a JSON object ({error})"
-            raise ConfigError(place, line, expected) from None
 
     def _check_url(self, url: str) -> None:
         """Raise ValueError if a download would fail: Scrapy's requests take nearly any text with "://" in it."""
@@ -295,7 +250,7 @@ class SpiderQueue(NamedTuple):
         if scheme.lower() in {"http", "https"} and not urlsplit(url).hostname:
             raise ValueError("it has no host")
 
-    def _check(self, fields: dict[str, Any], place: str) -> None:
+    def _check(self, fields: dict[str, Any]) -> None:
         """Raise ConfigError that names a field that can't be right. What a kept value has inside is not looked at."""
         for name, value in fields.items():
             if name not in _FIELDS:
@@ -303,25 +258,30 @@ class SpiderQueue(NamedTuple):
                     continue
                 close = get_close_matches(name, _FIELDS, 1)
                 hint = f"{close[0]!r}, or another of " if close else ""
-                raise ConfigError(f"{place}: field", name, hint + ", ".join(_FIELDS))
+                raise ConfigError("field", name, hint + ", ".join(_FIELDS))
             if name in _METHODS and value is None:
                 continue
             kinds, what = _FIELDS[name]
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                raise ConfigError(f"{place}: {name}", value, what)
+                raise ConfigError(name, value, what)
             if name == "body" and isinstance(value, dict) and [*value] != ["!bytes"]:
-                raise ConfigError(f"{place}: {name}", value, what)
+                raise ConfigError(name, value, what)
             if name == "headers" and not _are_headers(value):
-                raise ConfigError(
-                    f"{place}: {name}", value, "an object of texts, or lists of texts"
-                )
+                raise ConfigError(name, value, "an object of texts, or lists of texts")
             if name in _METHODS and type(getattr(self.spider, value, None)) is not MethodType:
-                raise ConfigError(f"{place}: {name}", value, f"{what} {self.spider.name!r}")
+                raise ConfigError(name, value, f"{what} {self.spider.name!r}")
         if "url" not in fields:
-            raise ConfigError(place, json.dumps(fields), "the field 'url'")
+            raise ConfigError("", json.dumps(fields), "the field 'url'")
 
 
-def with_callback(page: KeptPage, name: str, spider: Spider | None = None) -> str:
+def with_callback(name: str, spider: Spider | None) -> NewNote:
+    """Return what gives pages another callback. Raise ConfigError unless it is a method of the spider, if that is known."""
+    if spider and type(getattr(spider, name, None)) is not MethodType:
+        raise ConfigError("callback", name, f"{_METHOD} {spider.name!r}")
+    return partial(_with_callback, name=name, spider=spider)
+
+
+def _with_callback(page: KeptPage, name: str, spider: Spider | None) -> str:
     """Return the note of a page with another callback.
 
     A CrawlSpider's rules have callbacks, too: then the page goes to the rule, which also follows the links.
@@ -395,7 +355,7 @@ def spider_names(settings: Settings) -> list[str]:
         loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
         return sorted(loader.list())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
-        raise TBloomError(f"a spider can't be imported: {_why(error)}") from None
+        raise TBloomError(f"a spider can't be imported: {why(error)}") from None
 
 
 def filter_of(settings: Settings, name: str) -> tuple[Settings, str]:
@@ -427,7 +387,7 @@ def _make_spider(
         crawler.addons.load_settings(crawler.settings)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         raise TBloomError(
-            f"the spider {name!r} can't be made with these arguments: {_why(error)}"
+            f"the spider {name!r} can't be made with these arguments: {why(error)}"
         ) from None
     return spider, crawler
 
@@ -487,7 +447,7 @@ def _naming_fingerprinter(settings: BaseSettings) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - as above
         name = "REQUEST_FINGERPRINTER_CLASS"
-        raise TBloomError(f"{name} is {settings[name]}, which raises {_why(error)}") from None
+        raise TBloomError(f"{name} is {settings[name]}, which raises {why(error)}") from None
 
 
 def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -503,7 +463,3 @@ def _are_headers(fields: dict[str, Any]) -> bool:
         return True
     values = [each if isinstance(each, list) else [each] for each in fields.values()]
     return all(isinstance(each, str) for value in values for each in value)
-
-
-def _why(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
