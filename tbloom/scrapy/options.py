@@ -278,10 +278,8 @@ def _password_line(error: Exception, settings: BaseSettings) -> str:
 def _kind_line(error: ConfigMismatch, table: Mapping[str, Setting]) -> str:
     """Return the line about a name that another kind of store has."""
     kind = error.differences["kind"][0]
-    place = table["mapping" if "mapping" in table else "name"].name
-    line = (
-        f"{place}: {error.name!r} is the name of {_KINDS.get(kind, repr(kind))}: take another name"
-    )
+    kind_name = _KINDS.get(kind, repr(kind))
+    line = f"{table['name'].name}: {error.name!r} is the name of {kind_name}: take another name"
     if table is FILTER and kind in _KIND_STORES:
         line += f", or {STORE.name} = {_KIND_STORES[kind]!r}"
     return line

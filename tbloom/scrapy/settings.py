@@ -96,7 +96,6 @@ FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
 #: The arguments of the distinct counters, and their settings.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
-    "mapping": Setting("TBLOOM_COUNT_MAPPING"),
     "prefix": FILTER["prefix"],
     "tz": FILTER["tz"],
     "max_members": Setting("TBLOOM_COUNT_MAX_MEMBERS", int),

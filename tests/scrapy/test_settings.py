@@ -88,7 +88,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"REDIS_PARAMS": {1: 2, "password": "secret"}}, f"REDIS_PARAMS: {TAKES}"),
         # Of the distinct counts:
         ({"TBLOOM_COUNT_KEY": ""}, "TBLOOM_COUNT_KEY: expected a str that is not empty"),
-        ({"TBLOOM_COUNT_MAPPING": "%d"}, "TBLOOM_COUNT_MAPPING: expected a str in which only"),
+        ({"TBLOOM_COUNT_KEY": "%d"}, "TBLOOM_COUNT_KEY: expected a str in which only"),
         ({"TBLOOM_COUNT_MAX_MEMBERS": "many"}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
         ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
     ],
@@ -155,7 +155,7 @@ COUNTS = {**ADDON, "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 def test_other_parameters_than_the_stored_stop_the_crawl(
     crawl: Any, name: str, settings: dict[str, Any], other: dict[str, Any], expected: str
 ) -> None:
-    own = {**settings, "TBLOOM_COUNT_KEY": name, "TBLOOM_COUNT_MAPPING": f"{name}:ids"}
+    own = {**settings, "TBLOOM_COUNT_KEY": name}
     crawl("pages", own, ["a"])
     assert refusal(crawl("pages", {**own, **other}, ["b"])).startswith(expected)
 
