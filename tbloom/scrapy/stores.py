@@ -338,8 +338,8 @@ def _in_turn(
     return answers
 
 
-class _Local(_Sliced, LocalBloom):
-    """A store without a server, which always answers."""
+class CrawlLocal(_Sliced, LocalBloom):
+    """A crawl's ``LocalBloom``, which always answers."""
 
     @property
     def place(self) -> str:
@@ -347,11 +347,7 @@ class _Local(_Sliced, LocalBloom):
         return self.path or "memory"
 
 
-class CrawlLocal(_Local):
-    """A crawl's ``LocalBloom``."""
-
-
-class CrawlLocalClaims(LocalClaims, _Local):
+class CrawlLocalClaims(LocalClaims, CrawlLocal):
     """A crawl's ``LocalBloom``, with claims."""
 
     @property
