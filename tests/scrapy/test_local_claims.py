@@ -203,7 +203,7 @@ def test_a_dead_process_has_not_died_of_earlier_failures(start: Any) -> None:
     in_another_process(die)
     fleet = LocalFleet(start(), "q")
     assert {"a": 0, "b": 1} == {page.note: page.deaths for page in fleet.kept()}
-    assert Pages(left=1, failed=1) == fleet.pages()
+    assert Pages(left=1, failed=1) == fleet.look().pages
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_counts_and_lists_agree_whatever_is_done_with_pages(start: Any, seed: in
             model.known = {url: (queue, None, False) for url, (queue, *_) in model.known.items()}
         fleet = LocalFleet(seen, "shop")
         assert model.shown(is_held=False) == {page.url: page.state for page in fleet.kept()}
-        assert model.numbers(is_held=False) == fleet.pages()
+        assert model.numbers(is_held=False) == fleet.look().pages
 
 
 def test_a_page_has_failed_by_the_clock_of_the_store(start: Any) -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 import click
 from click.core import ParameterSource
 
-from tbloom import TimeBloom
 from tbloom.claims.fleet import (
     CRAWLERS,
     DEAD,
@@ -172,21 +171,21 @@ def _queue_text(target: Target, views: list[View], done: int | None, *, everythi
     )
     ended = [one for one, _ in crawlers if one.state == ENDED and not everything]
     rows = [_crawler_row(*each) for each in crawlers if everything or each[0].state != ENDED]
-    progress = ""
+    done_so_far = ""
     if done:  # else nobody has told
         waiting = pages.claimed + pages.left + pages.orphaned
         rate = per_minute(one for one, _ in crawlers)
-        progress = f"{waiting:,} claimed or left, {rate:,} done a minute; {done:,} done in the whole filter"
+        done_so_far = f"{waiting:,} claimed or left, {rate:,} done a minute; {done:,} done in the whole filter"
     shown = [
-        *output.warnings(target.seen.warnings() if isinstance(target.seen, TimeBloom) else ()),
-        output.sentence(progress),
+        *output.warnings(() if target.is_local else target.seen.warnings()),
+        output.sentence(done_so_far),
         output.table(_page_rows(target, pages), left=("pages", ""), least=[""]),
         _sets_text(views, names, everything=everything),
         output.table(_said(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
     ]
     if ended:
-        errors = sum(not _WELL.fullmatch(one.record.ended) for one in ended)
-        by_errors = f", {errors:,} of them by errors" * bool(errors)
+        failing = sum(not _WELL.fullmatch(one.record.ended) for one in ended)
+        by_errors = f", {failing:,} of them by errors" * bool(failing)
         shown.append(f"{len(ended):,} ended{by_errors} (--all shows them)")
     if not (crawlers or any(pages)):
         shown.append(_NOTHING)
@@ -493,7 +492,13 @@ def drop(target: Target, chosen: _Chosen) -> None:
 
     Each is new to the next link. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
-    _move(target, chosen, ("Drop", "Dropped"), lambda fleet, pages: fleet.drop(pages))
+    _move(
+        target,
+        chosen,
+        ("Drop", "Dropped"),
+        lambda fleet, pages: fleet.drop(pages),
+        names_left=not chosen.is_narrow,
+    )
 
 
 def _move(
@@ -501,8 +506,10 @@ def _move(
     chosen: _Chosen,
     verbs: tuple[str, str],
     move: Callable[[KeptPages, Iterator[KeptPage]], Moved],
+    *,
+    names_left: bool = False,
 ) -> None:
-    """Move the pages, after a question that says how many they are; say what became of them."""
+    """Move the pages, after a question that says how many they are; say what became of them. ``names_left``: and how many are left."""
     ask, done = verbs
     fleets = target.fleets()
     if not output.is_on("yes"):
@@ -522,7 +529,7 @@ def _move(
         shown += f"; {gone:,} were no longer there: a link, or a crawl, came first"
     if not moved + gone:
         shown += f": {_none_found(chosen)}" * bool(chosen.where)
-    if done == "Dropped" and LEFT not in chosen.states and not chosen.is_narrow:
+    if names_left:
         left = sum(each.pages.left for each in target.look()[0])
         stay = "stay" if left != 1 else "stays"
         shown += f"; {formats.counted(left, 'left page')} {stay} (--left: those)" * bool(left)

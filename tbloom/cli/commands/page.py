@@ -29,7 +29,6 @@ from tbloom.claims.fleet import (
     GIVEN_UP,
     LIVING,
     Crawler,
-    Fleet,
     Group,
     KeptPage,
     Pages,
@@ -125,7 +124,7 @@ def look_at(watched: Target | Overview) -> Look | Fleets:
         pages = numbers.pages  # with claims of other programs
     kept, is_cut = list[tuple[str, KeptPage]](), False
     for view in views:
-        fleet = Fleet(seen, view.queue)
+        fleet = seen.fleet(view.queue)
         for state in LISTED if view.pages.failed or view.pages.given_up else ():
             room = min(MOST_PAGES - len(kept), MOST_PAGES // len(LISTED))
             found = [(fleet.queue, page) for page in fleet.kept([state], room + 1)]

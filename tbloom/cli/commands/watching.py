@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbloom import TimeBloom
 from tbloom.cli.commands.targets import Target, of_fleet
 from tbloom.cli.kit import options, output, streams
 from tbloom.cli.kit.command import Command
@@ -107,7 +106,7 @@ def watch(target: Target, **how: Any) -> None:
     all filters with crawlers. The page has no login: to see it from another machine, use ssh -L 8140:localhost:8140 HOST, or a proxy
     with a login.
     """
-    if not isinstance(target.seen, TimeBloom):
+    if target.is_local:
         expected = "expected a filter on a server ('tbloom failed' shows this one)"
         raise CommandError(f"{target.place}: {expected}")
     _show(target, **how)
