@@ -190,7 +190,6 @@ def naming_settings(table: Mapping[str, Setting]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        known = table.get(error.argument)
-        raise ConfigError(
-            known.name if known else error.argument, error.value, error.expected
-        ) from None
+        if error.argument not in table:
+            raise
+        raise ConfigError(table[error.argument].name, error.value, error.expected) from None

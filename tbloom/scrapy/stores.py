@@ -53,6 +53,20 @@ class CrawlStore:
     meta_keys: ClassVar[dict[str, str]] = {"within": WITHIN, "keep": KEEP}
     #: How long a call is tried, and what hears of the answers; None: the event loop waits for the server, for the usual time.
     outage: Outage | None = None
+    config: Any
+
+    @property
+    def kind(self) -> str:
+        """The store's kind, as the log has it."""
+        period = self.config.window.granularity
+        period = _PERIODS.get(str(period), period)
+        return f"{self.config.slices} {period} slices" if period else "no window"
+
+    def check_arguments(self, arguments: dict[str, Any]) -> None:
+        """Raise ConfigError that names an argument of ``meta_keys`` that can't be right."""
+        within, slices = arguments.get("within"), self.config.slices
+        check_keep(arguments.get("keep"), within, slices)
+        check_within(within, slices)
 
     @property
     def claims(self) -> ClaimStore | None:
@@ -75,25 +89,6 @@ class CrawlStore:
     def counts(self) -> dict[str, int]:
         """Return what the stats say of the store at the end of the crawl."""
         return {}
-
-
-class _Sliced(CrawlStore):
-    """A store with slices."""
-
-    config: Config
-
-    @property
-    def kind(self) -> str:
-        """The store's kind, as the log has it."""
-        period = self.config.window.granularity
-        period = _PERIODS.get(str(period), period)
-        return f"{self.config.slices} {period} slices" if period else "no window"
-
-    def check_arguments(self, arguments: dict[str, Any]) -> None:
-        """Raise ConfigError that names an argument of ``meta_keys`` that can't be right."""
-        within, slices = arguments.get("within"), self.config.slices
-        check_keep(arguments.get("keep"), within, slices)
-        check_within(within, slices)
 
 
 class _OnServer(CrawlStore, SyncDriver):
@@ -158,9 +153,10 @@ class CrawlExact(_OnServer, ExactFilter):
         return self.run(note(self.config.keys.fingerprinter(), ours, self._ttl, is_new=is_new))
 
 
-class CrawlBloom(_Sliced, _OnServer, TimeBloom):
+class CrawlBloom(_OnServer, TimeBloom):
     """A crawl's ``TimeBloom``."""
 
+    config: Config
     #: Claims can be kept with a note, from which another process takes the work over.
     keeps_notes = True
     _warns = False
@@ -338,8 +334,10 @@ def _in_turn(
     return answers
 
 
-class CrawlLocal(_Sliced, LocalBloom):
+class CrawlLocal(CrawlStore, LocalBloom):
     """A crawl's ``LocalBloom``, which always answers."""
+
+    config: Config
 
     @property
     def place(self) -> str:

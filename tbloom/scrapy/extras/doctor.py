@@ -30,11 +30,10 @@ from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.notes import notes_on, shares_queue
 from tbloom.scrapy.hooks.feeds import refused_feed
 from tbloom.scrapy.options import (
+    check_mark,
     error_line,
     make_store,
     naming_redis,
-    needs_add_on,
-    needs_no_shared_queue,
     server_settings,
     why,
 )
@@ -150,7 +149,13 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
             with closing(counter.client), naming_redis(settings):
                 counter.count()
     check_settings(settings)
-    _check_mark(settings, has_add_on=Addon in components)
+    is_shared = shares_queue(settings)
+    check_mark(settings, shares_queue=is_shared, has_add_on=Addon in components)
+    if is_shared and not settings.getbool(_PERSIST):
+        raise TBloomError(
+            f"{_PERSIST}: without it, scrapy-redis deletes the queue when a crawl is stopped, and its pages count as seen for "
+            f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
+        )
     is_local = STORE.value(settings) == "local"
     with _saying_as_a_crawl(settings, FILTER):
         warned = _read_file(settings, name) if is_local else _ask_filter(settings, name)
@@ -162,20 +167,6 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
             f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {refused}"
         )
     return warned
-
-
-def _check_mark(settings: BaseSettings, *, has_add_on: bool) -> None:
-    """Raise the fault of a queue, or of a missing add-on, that does not suit TBLOOM_MARK."""
-    is_done, is_shared = MARK.value(settings) == "done", shares_queue(settings)
-    if is_done and is_shared:
-        raise needs_no_shared_queue()
-    if is_done and not has_add_on:
-        raise needs_add_on()
-    if is_shared and not settings.getbool(_PERSIST):
-        raise TBloomError(
-            f"{_PERSIST}: without it, scrapy-redis deletes the queue when a crawl is stopped, and its pages count as seen for "
-            f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
-        )
 
 
 @contextmanager
