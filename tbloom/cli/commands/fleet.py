@@ -632,15 +632,20 @@ _AGAIN = "done", LEFT, FAILED, GIVEN_UP
 def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool, skip_wrong: bool) -> int:
     """Push the requests of lines, and return the exit code."""
     if not skip_wrong:
-        file = _seekable(file)
-        _check_lines(queue, file)
+        file, checked = _seekable(file), _Wrong()
+        number = sum(1 for _ in checked.read(queue, file))
         file.seek(0)
+        checked.say()
+        if checked.number:
+            raise CommandError(
+                f"wrong lines: {checked.number:,} of {number:,}, so nothing is pushed (--skip-wrong pushes the others)"
+            )
     total, found, wrong = 0, Counter[str](), _Wrong()
-    lines = _lines(file)
+    requests = wrong.read(queue, file)
     queue.bury()
     with progress.bar("lines", 0) as advance:
-        while batch := [*islice(lines, _BATCH)]:
-            given = [each for line in batch if (each := wrong.read(queue, line))]
+        while batch := [*islice(requests, _BATCH)]:
+            given = [*filter(None, batch)]
             try:
                 found += queue.push(given, again=again)
             except TBloomError as error:  # the server's memory is full, or it is away
@@ -657,19 +662,6 @@ def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool, skip_wrong: 
     return errors.FAILED if wrong.number else 0
 
 
-def _check_lines(queue: SpiderQueue, file: BinaryIO) -> None:
-    """Raise CommandError if a line is wrong, after the first wrong lines were named."""
-    wrong, number = _Wrong(), 0
-    for line in _lines(file):
-        wrong.read(queue, line)
-        number += 1
-    if wrong.number:
-        wrong.say()
-        raise CommandError(
-            f"wrong lines: {wrong.number:,} of {number:,}, so nothing is pushed (--skip-wrong pushes the others)"
-        )
-
-
 class _Wrong:
     """The lines that are neither a URL nor a request."""
 
@@ -677,15 +669,19 @@ class _Wrong:
         self.number = 0
         self._first: list[ConfigError] = []
 
-    def read(self, queue: SpiderQueue, line: tuple[int, str]) -> Given | None:
-        """Return what a line asks for, or None if it is wrong."""
-        try:
-            return queue.read(*line)
-        except ConfigError as error:
-            self.number += 1
-            if len(self._first) < _NAMED:
-                self._first.append(error)
-            return None
+    def read(self, queue: SpiderQueue, file: BinaryIO) -> Iterator[Given | None]:
+        """Yield what each line asks for that is not empty, or None if it is wrong. Raise CommandError if the file is not text."""
+        for number, line in enumerate(file, start=1):
+            streams.check_text(file, line)
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape")
+            try:
+                if stripped := text.strip():
+                    yield queue.read(number, stripped)
+            except ConfigError as error:
+                self.number += 1
+                if len(self._first) < _NAMED:
+                    self._first.append(error)
+                yield None
 
     def say(self) -> None:
         """Name the first wrong lines, and say how many more there are."""
@@ -703,15 +699,6 @@ def _seekable(file: BinaryIO) -> BinaryIO:
     shutil.copyfileobj(file, copied)
     copied.seek(0)
     return cast("BinaryIO", copied)
-
-
-def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty, each with its number. Raise CommandError if the file is not text."""
-    for number, line in enumerate(file, start=1):
-        streams.check_text(file, line)
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape")
-        if stripped := text.strip():
-            yield number, stripped
 
 
 def _pushed(total: int, found: Counter[str], *, again: bool) -> str:
