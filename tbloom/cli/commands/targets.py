@@ -302,7 +302,8 @@ def open_target(
         from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
 
         with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
-            yield Target(spider, queue.seen, queue.seen.place, queue.plain, arguments, given, queue)
+            plain = queue.queue.partition("\n")[0]
+            yield Target(spider, queue.seen, queue.seen.place, plain, arguments, given, queue)
     elif settings.get("TBLOOM_STORE") != "local":
         with _server_of(settings) as server:
             server.others = spiders
@@ -395,9 +396,9 @@ def _spiders_of(settings: Any) -> list[str]:
     """Return the names of the project's spiders."""
     if isinstance(settings, dict):
         return []
-    from tbloom.scrapy.extras.pushing import spider_names  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.extras.pushing import spiders_of  # noqa: PLC0415 - needs Scrapy
 
-    return spider_names(settings)
+    return [*spiders_of(settings)]
 
 
 @contextmanager

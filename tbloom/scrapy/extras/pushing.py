@@ -100,8 +100,6 @@ class SpiderQueue(NamedTuple):
     spider: Spider
     settings: BaseSettings
     queue: str
-    #: That of the crawl without arguments.
-    plain: str
     seen: ClaimStore
     fingerprinter: Any
     #: Those of URLs that the project's download handlers fetch.
@@ -161,12 +159,17 @@ class SpiderQueue(NamedTuple):
 
     def _ask(self, given: Mapping[bytes, Given], *, again: bool) -> dict[bytes, Claim]:
         """Leave the requests that are new, and return the answers by digest."""
+        groups = defaultdict[tuple[tuple[str, Any], ...], list[Given]](list)
+        for each in given.values():
+            groups[each.arguments].append(each)
         answers = dict[bytes, Claim]()
-        for arguments, group in _by_arguments(given.values()):
+        for arguments, group in groups.items():
             items, looks, notes = (
                 [getattr(each, name) for each in group] for name in ("item", "look", "note")
             )
-            answers |= self._bloom.push_answered(items, looks, notes, again=again, **arguments)
+            answers |= self._bloom.push_answered(
+                items, looks, notes, again=again, **dict(arguments)
+            )
         return answers
 
     def _kept(
@@ -181,13 +184,13 @@ class SpiderQueue(NamedTuple):
                 by_state[page.state].append(page)
             else:
                 found[CLAIMED] += 1
+
+        def new_note(page: KeptPage) -> str:
+            line = given[page.digest]
+            return line.note.text if line.has_callback else ""
+
         for state, pages in by_state.items():
             if again and state != ELSEWHERE:
-
-                def new_note(page: KeptPage) -> str:
-                    line = given[page.digest]
-                    return line.note.text if line.has_callback else ""
-
                 moved = fleet.retry(pages, new_note)
                 found += Counter({state: moved.moved, CLAIMED: moved.gone})
             else:
@@ -319,7 +322,7 @@ def open_queue(
     if STORE.value(known) == "local":
         with open_local(known, spider.name) as local:
             queue = queue_of(spider.name, arguments or {})
-            yield SpiderQueue(spider, known, queue, spider.name, local, fingerprinter, schemes)
+            yield SpiderQueue(spider, known, queue, local, fingerprinter, schemes)
         return
     with _naming_settings(known), closing(make_store(known, spider.name)) as store:
         seen = store.shared
@@ -327,9 +330,8 @@ def open_queue(
         with naming_redis(known):
             seen.contains_many([b"a"])  # raises if other parameters are stored
             ours, first = str(known["BOT_NAME"]), project_of(seen)
-        project = ours if first not in ("", ours) else ""
-        queue, plain = (queue_of(spider.name, each, project) for each in (arguments or {}, {}))
-        yield SpiderQueue(spider, known, queue, plain, seen, fingerprinter, schemes)
+        queue = queue_of(spider.name, arguments or {}, ours if first not in ("", ours) else "")
+        yield SpiderQueue(spider, known, queue, seen, fingerprinter, schemes)
 
 
 @contextmanager
@@ -349,11 +351,11 @@ def open_local(settings: BaseSettings, spider: str) -> Iterator[ClaimStore]:
         yield claims
 
 
-def spider_names(settings: Settings) -> list[str]:
-    """Return the names of the project's spiders. Raise TBloomError if one can't be imported."""
+def spiders_of(settings: Settings) -> dict[str, type[Spider]]:
+    """Return the project's spiders by name. Raise TBloomError if one can't be imported."""
     try:
         loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
-        return sorted(loader.list())
+        return {name: loader.load(name) for name in sorted(loader.list())}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
         raise TBloomError(f"a spider can't be imported: {why(error)}") from None
 
@@ -376,12 +378,11 @@ def _make_spider(
 
     ``is_asked``: only about its pages. Then it has no arguments if none are named (None), even if it needs some.
     """
-    if name not in (names := spider_names(settings)):
-        among = ", ".join(names) or "there is none in SPIDER_MODULES"
+    if name not in (spiders := spiders_of(settings)):
+        among = ", ".join(spiders) or "there is none in SPIDER_MODULES"
         raise ConfigError("SPIDER", name, f"the name of a spider of this project ({among})")
-    loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
     try:
-        crawler = Crawler(loader.load(name), settings)
+        crawler = Crawler(spiders[name], settings)
         # In the order of a crawl.
         crawler.spider = spider = _made(crawler, arguments, is_asked=is_asked)
         crawler.addons.load_settings(crawler.settings)
@@ -419,14 +420,6 @@ def _check(settings: BaseSettings, *, has_local: bool) -> None:
     key = FILTER["name"].value(settings)
     if key is not None and "%(timestamp)" in key:
         raise ConfigError(FILTER["name"].name, key, "the key of a filter that crawls share")
-
-
-def _by_arguments(given: Iterable[Given]) -> Iterator[tuple[dict[str, Any], list[Given]]]:
-    groups = defaultdict[tuple[tuple[str, Any], ...], list[Given]](list)
-    for each in given:
-        groups[each.arguments].append(each)
-    for arguments, group in groups.items():
-        yield dict(arguments), group
 
 
 @contextmanager

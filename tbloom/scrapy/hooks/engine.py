@@ -55,9 +55,7 @@ async def wait_until_closed(sender: Any) -> None:
     Without it, a signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
     """
     while sender.engine.spider is not None:
-        pause: Deferred[None] = Deferred()
-        call_later(0.01, pause.callback, None)
-        await maybe_deferred_to_future(pause)
+        await next_turn(0.01)
 
 
 def exit_with_failure(sender: Any) -> None:
@@ -101,10 +99,10 @@ def call_soon(call: Callable[..., object], *arguments: Any) -> None:
     call_later(0, call, *arguments)
 
 
-async def next_turn() -> None:
-    """Wait for the next turn of the event loop."""
+async def next_turn(after: float = 0.0) -> None:
+    """Wait for the next turn of the event loop after so many seconds."""
     turn: Deferred[None] = Deferred()
-    call_later(0, turn.callback, None)
+    call_later(after, turn.callback, None)
     await maybe_deferred_to_future(turn)
 
 
