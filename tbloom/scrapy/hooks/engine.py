@@ -257,43 +257,40 @@ def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
 _source = ContextVar[Any]("tbloom_source", default=None)
 
 
-class Output:
-    """Whose output the scraper processes, by its method ``_process_spidermw_output_async``.
+#: The response, or the failure of an errback, whose link the engine gives to its scheduler now; None: there is none.
+link_source = ContextVar[Any]("tbloom_link_source", default=None)
+
+
+def watch_output(
+    engine: Any, item_lost: Callable[[Any, BaseException], object] | None = None
+) -> None:
+    """Set ``link_source`` while a link is scheduled. ``item_lost`` is called if a pipeline was cancelled, of which no signal tells.
 
     Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
     although a link of it could not be scheduled, or a pipeline was cancelled.
     """
+    scraper = engine.scraper
+    process = getattr(scraper, "_process_spidermw_output_async", None)
+    if process is None:
+        return
 
-    def __init__(self) -> None:
-        #: The response, or the failure of an errback, whose link the engine gives to its scheduler now; None: there is none.
-        self.source: Any = None
-
-    def watch(
-        self, engine: Any, item_lost: Callable[[Any, BaseException], object] | None = None
-    ) -> None:
-        """Begin. ``item_lost`` is called if a pipeline was cancelled, for which Scrapy sends no signal."""
-        scraper = engine.scraper
-        process = getattr(scraper, "_process_spidermw_output_async", None)
-        if process is None:
-            return
-
-        async def watched(output: Any, response: Any) -> None:
-            if isinstance(output, Request):
-                self.source = response
-                try:
-                    await process(output, response)  # does not wait
-                finally:
-                    self.source = None
-                return
-            _source.set(response)
+    async def watched(output: Any, response: Any) -> None:
+        if isinstance(output, Request):
+            link_source.set(response)
             try:
-                await process(output, response)
-            except BaseException as error:
-                if item_lost:
-                    item_lost(response, error)
-                raise
+                await process(output, response)  # does not wait
+            finally:
+                link_source.set(None)
+            return
+        _source.set(response)
+        try:
+            await process(output, response)
+        except BaseException as error:
+            if item_lost:
+                item_lost(response, error)
+            raise
 
-        scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
+    scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as the docstring says
 
 
 def watch_files(engine: Any, failed: Callable[[Any, Request, Exception, int], object]) -> None:
