@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from itertools import repeat
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
@@ -71,12 +71,12 @@ class CrawlStore:
     @property
     def claims(self) -> ClaimStore | None:
         """The store itself, if it has claims."""
-        return None
+        return self if isinstance(self, CrawlBloom | CrawlLocalClaims) else None
 
     @property
     def shared(self) -> CrawlBloom | None:
         """The store itself, if other crawlers may have pages in it."""
-        return None
+        return self if isinstance(self, CrawlBloom) else None
 
     def known(self, item: bytes, look: bytes) -> Claim | None:  # noqa: ARG002 - few know
         """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for."""
@@ -160,16 +160,6 @@ class CrawlBloom(_OnServer, TimeBloom):
     #: Claims can be kept with a note, from which another process takes the work over.
     keeps_notes = True
     _warns = False
-
-    @property
-    def claims(self) -> Self:
-        """The store itself."""
-        return self
-
-    @property
-    def shared(self) -> Self:
-        """The store itself."""
-        return self
 
     def open_claims(self, look_of: Callable[[bytes, str], bytes]) -> None:
         """Do nothing: each session has claims of its own. See ``LocalClaims.open_claims``."""
@@ -347,11 +337,6 @@ class CrawlLocal(CrawlStore, LocalBloom):
 
 class CrawlLocalClaims(LocalClaims, CrawlLocal):
     """A crawl's ``LocalBloom``, with claims."""
-
-    @property
-    def claims(self) -> Self:
-        """The store itself."""
-        return self
 
 
 #: Any store of a crawl.
