@@ -286,11 +286,7 @@ def open_target(
     *,
     of_project: bool = False,
 ) -> Iterator[Target]:
-    """Yield what SPIDER names.
-
-    In a project with a spider of this name, it is that spider, with the project's settings and the ``given`` ones over them.
-    Otherwise it is a filter of this name, or with the default name of a spider's. ``arguments``: those of the crawls that are meant
-    (None: any). ``of_project``: see ``of_fleet``.
+    """Yield what SPIDER names: a spider of the project, or else a filter, of this name or with a spider's default name.
 
     Raise TBloomError or CommandError if there is none.
     """
