@@ -83,7 +83,6 @@ NEW, DONE, CLAIMED, REPEATED = "new", "done", "claimed", "repeated"
 class Given(NamedTuple):
     """A request that is to be left, with its item, its note, and further arguments of ``push_many``."""
 
-    request: Request
     item: bytes
     look: bytes
     note: Note
@@ -238,7 +237,7 @@ class SpiderQueue(NamedTuple):
         one_owner = SHARE.value(self.settings) == "hosts"
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
-        return Given(request, item, look, note, arguments, has_callback, stored)
+        return Given(item, look, note, arguments, has_callback, stored)
 
     def _check_url(self, url: str) -> None:
         """Raise ValueError if a download would fail: Scrapy's requests take nearly any text with "://" in it."""
