@@ -85,11 +85,8 @@ def command() -> None:
     """Show and clear exact counters of distinct members."""
 
 
-_name = click.argument("name", type=options.text_of)
-
-
 @command.command(example="tbloom count show urls")
-@_name
+@options.name
 @of_mapping
 @options.as_json
 def show(counters: Counters, name: str) -> None:

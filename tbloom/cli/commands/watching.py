@@ -29,13 +29,19 @@ _every = click.option(
 )
 
 
+def _listener(port: int) -> options.Decorator:
+    return options.all_of(
+        click.option(
+            "--port", type=click.IntRange(0, 65535), default=port, help=f"0: any free port ({port})"
+        ),
+        click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)"),
+    )
+
+
 @click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
 @options.names
 @options.server
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"0: any free port ({PORT})"
-)
-@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
+@_listener(PORT)
 @_every
 def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every: float) -> None:
     """Serve the metrics of filters, for Prometheus.
@@ -76,13 +82,7 @@ def _overview(server: Server, words: list[str], **how: Any) -> None:
 
 @click.command(cls=Command, extra="cli", example="tbloom watch shop --port 8140")
 @of_fleet(overview=_overview)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=WATCH_PORT,
-    help=f"0: any free port ({WATCH_PORT})",
-)
-@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
+@_listener(WATCH_PORT)
 @click.option(
     "--allow-host",
     "names",
