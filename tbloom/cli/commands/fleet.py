@@ -276,6 +276,7 @@ def _as_json(crawler: Crawler) -> dict[str, Any]:
 class _Chosen(NamedTuple):
     """The kept pages that a command is about."""
 
+    fleets: list[KeptPages]
     where: Where
     states: Sequence[str]
     #: The time (s since the epoch) by the clock by which they have failed.
@@ -306,7 +307,8 @@ def _choosing(function: Callable[..., Any]) -> Any:
         everything: bool = True,
         **more: Any,
     ) -> Any:
-        now = target.fleets()[0].now()
+        fleets = target.fleets()
+        now = fleets[0].now()
         where = Where(
             reason=more.pop("reason"),
             host=more.pop("host"),
@@ -318,7 +320,7 @@ def _choosing(function: Callable[..., Any]) -> Any:
         is_narrow = bool(where or states)
         if not (is_narrow or everything):
             raise CommandError("expected a choice, such as --reason status/503 or --host, or --all")
-        chosen = _Chosen(where, states or [FAILED, GIVEN_UP], now, is_narrow)
+        chosen = _Chosen(fleets, where, states or [FAILED, GIVEN_UP], now, is_narrow)
         return function(target, chosen, **more)
 
     return _filters(command)
@@ -364,7 +366,7 @@ def failed(target: Target, chosen: _Chosen, *, as_lines: bool) -> None:
     tbloom retry. SPIDER is as of tbloom queue. Without --json-lines, at most 10,000 pages of each state are shown.
     """
     if as_lines:
-        _print_lines(chain.from_iterable(map(chosen.of, target.fleets())))
+        _print_lines(chain.from_iterable(map(chosen.of, chosen.fleets)))
     else:
         _show_failed(target, chosen)
 
@@ -385,7 +387,7 @@ def _print_lines(pages: Iterator[KeptPage]) -> None:
 
 
 def _show_failed(target: Target, chosen: _Chosen) -> None:
-    fleets, more = target.fleets(), list[str]()
+    fleets, more = chosen.fleets, list[str]()
     names, pages = _names_of(fleets), {fleet.queue: list[KeptPage]() for fleet in fleets}
     for state in chosen.states:
         room = _MOST_READ
@@ -511,7 +513,7 @@ def _move(
 ) -> None:
     """Move the pages, after a question that says how many they are; say what became of them. ``names_left``: and how many are left."""
     ask, done = verbs
-    fleets = target.fleets()
+    fleets = chosen.fleets
     if not output.is_on("yes"):
         numbers, example = Counter[str](), ""
         for fleet in fleets:
