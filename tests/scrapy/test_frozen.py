@@ -45,21 +45,6 @@ class Begins(Part):
             file.write(f"{number}\n")
 
 
-class Hosts(crawls.Tree):
-    """Pages of nine hosts, each of which leads to other hosts."""
-
-    name = "hosts"
-
-    def parse(self, response: Any, **given: Any) -> Iterator[Any]:
-        for found in super().parse(response, **given):
-            if isinstance(found, scrapy.Request):
-                found.meta["download_slot"] = f"host{int(found.url.rpartition('/')[2]) % 9}.example"
-            yield found
-
-
-crawls.SPIDERS["hosts"] = Hosts
-
-
 class Fleet:
     """Crawlers of one tree, and which pages each has begun to fetch."""
 
@@ -182,6 +167,20 @@ def test_a_fleet_whose_redis_comes_back_empty_misses_nothing(fleet: Fleet) -> No
     assert any("tbloom/lost" in result["stats"] for result in results)
 
 
+async def lose_session(spider: Any, *, is_empty: bool) -> None:
+    """Let others bury the spider's session, or Redis lose all that it has of the filter. Return once the crawl is another session."""
+    seen: Any = crawl_of(spider.crawler).seen
+    before, sessions = seen.session, f"{{{seen.name}}}:sessions"
+    with TimeBloom.open(spider.settings["REDIS_URL"], seen.name) as other:
+        if is_empty:
+            other.client.delete(*other.client.keys(f"{{{seen.name}}}:*"))
+        while not is_empty and other.client.hexists(sessions, before):
+            other.client.hset(sessions, before, "1")  # alive until 1970
+            other.take(0, "another queue")  # buries it
+    while seen.session == before:  # noqa: ASYNC110 - a thread notices it
+        await asyncio.sleep(0.01)
+
+
 class LosesItsSession(crawls.Fetching, scrapy.Spider):
     """Its page 0 leads to others, and asks for itself again once the crawler is another session."""
 
@@ -201,14 +200,7 @@ class LosesItsSession(crawls.Fetching, scrapy.Spider):
         seen = crawl_of(self.crawler).seen
         while len(seen._claims.session.claimed) < 19:  # noqa: ASYNC110 - a thread claims them
             await asyncio.sleep(0.01)
-        before, settings = seen.session, self.crawler.settings
-        with TimeBloom.open(settings["REDIS_URL"], settings["TBLOOM_KEY"]) as other:
-            sessions = f"{{{other.name}}}:sessions"
-            while other.client.hexists(sessions, before):  # a heartbeat may come in between
-                other.client.hset(sessions, before, "1")  # alive until 1970
-                other.take(0, "another queue")  # buries it
-        while seen.session == before:  # noqa: ASYNC110 - a thread notices it
-            await asyncio.sleep(0.01)
+        await lose_session(self, is_empty=False)
         self.was_lost = True
         self.crawler.engine.unpause()
         yield response.request.replace(dont_filter=True)
@@ -230,20 +222,6 @@ def test_what_was_queued_is_fetched_though_its_session_was_lost(
     assert ("finished", len(pages)) == (result["finish_reason"], result["stats"]["tbloom/done"])
     assert 1 == result["log"].count("goes on in place of session")
     assert not client.exists(f"{{{name}}}:claims", f"{{{name}}}:sessions")
-
-
-async def lose_session(spider: Any, *, is_empty: bool) -> None:
-    """Let others bury the spider's session, or Redis lose all that it has of the filter. Return once the crawl is another session."""
-    seen: Any = crawl_of(spider.crawler).seen
-    before, sessions = seen.session, f"{{{seen.name}}}:sessions"
-    with TimeBloom.open(spider.settings["REDIS_URL"], seen.name) as other:
-        if is_empty:
-            other.client.delete(*other.client.keys(f"{{{seen.name}}}:*"))
-        while not is_empty and other.client.hexists(sessions, before):
-            other.client.hset(sessions, before, "1")  # alive until 1970
-            other.take(0, "another queue")  # buries it
-    while seen.session == before:  # noqa: ASYNC110 - a thread notices it
-        await asyncio.sleep(0.01)
 
 
 class FailsThenLoses(Project):

@@ -12,10 +12,8 @@ import scrapy
 from scrapy.core.scheduler import Scheduler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
-from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 
-from tests.helpers import schedulers
 from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import SCHEDULED
@@ -31,9 +29,10 @@ DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 
 
 class AtIdle(Project):
-    """Hands in requests whenever it is idle."""
+    """Hands in a request whenever it is idle, of which most are seen.
 
-    idles = 0
+    As Scrapy's documentation has it, the handler raises `DontCloseSpider` while it has more.
+    """
 
     @classmethod
     def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -45,38 +44,22 @@ class AtIdle(Project):
         yield self.request("start", dont_filter=True)
 
     def idle(self) -> None:
-        self.idles += 1
-        self.said.append(self.idles)
-        self.crawler.engine.crawl(self.request("seen"))
-
-
-class OneByOne(AtIdle):
-    """Three requests, one at a time; the second one is a duplicate of the first one.
-
-    As Scrapy's documentation has it, the handler raises `DontCloseSpider` while it has more.
-    """
-
-    def idle(self) -> None:
-        pages = ["a", "a", "b"]
-        self.idles += 1
-        self.said.append(self.idles)
-        if self.idles <= len(pages):
-            self.crawler.engine.crawl(self.request(pages[self.idles - 1]))
+        page = "aab"[len(self.said) :][:1]
+        self.said.append(page)
+        self.crawler.engine.crawl(self.request(page or "b"))
+        if page:
             raise DontCloseSpider
 
 
 @by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
-@pytest.mark.parametrize("spider", [AtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends(
-    project: Any, mark: str, queue: str, spider: Any
+    project: Any, mark: str, queue: str
 ) -> None:
     """scrapy#225, #2709: a signal for each time that it is idle, and no more."""
     module = "scrapy_redis.dupefilter" if queue == "scrapy-redis" else "scrapy.dupefilters"
     own = {"DUPEFILTER_CLASS": f"{module}.RFPDupeFilter"}
-    [end] = project(spider, **(own if mark == "own" else {}))
-    assert "finished" == end.reason
-    expected = ["/seen"] if spider is AtIdle else ["/a", "/b"]
-    assert ["/start", *expected] == end.fetched
+    [end] = project(AtIdle, **(own if mark == "own" else {}))
+    assert ("finished", ["/start", "/a", "/b"]) == (end.reason, end.fetched)
     assert len(end.said) < 10
 
 
@@ -156,18 +139,8 @@ def test_no_page_is_fetched_while_thousands_of_links_wait(project: Any, own_url:
 # The crawl closes
 
 
-class ClosesAtStart(Project):
-    """Its first crawl asks for two pages, and ends at once. The others ask for nothing."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        if not self.number:
-            yield self.request("a")
-            yield self.request("b")
-            raise CloseSpider("at once")
-
-
 class ClosesInCallback(Project):
-    """The same in the callback of its first page; the others ask again."""
+    """The callback of its first page asks for two pages, and ends the crawl at once. The others ask again."""
 
     def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
@@ -182,9 +155,8 @@ class ClosesInCallback(Project):
 
 
 @by_mark_and_queue(DONE)
-@pytest.mark.parametrize("spider", [ClosesAtStart, ClosesInCallback])
-def test_a_request_before_close_spider_is_fetched_later(project: Any, spider: Any) -> None:
-    counted = times(project(*[spider] * 3))
+def test_a_request_before_close_spider_is_fetched_later(project: Any) -> None:
+    counted = times(project(*[ClosesInCallback] * 3))
     assert {"a": 1, "b": 1} == {page: sum(counted[page]) for page in "ab"}
 
 
@@ -361,29 +333,3 @@ def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
     crawls = project(*[Retried] * 3, answers=answers, SCHEDULER=scheduler, RETRY_ENABLED=True)
     assert [1, 1, 0] == times(crawls)["page"]
     assert [1, 0, 0] == [crawl.stats.get("tbloom/failed", 0) for crawl in crawls]
-
-
-# A scheduler that asks no dupefilter
-
-
-class HasOne(schedulers.Plain):
-    """It even makes the dupefilter."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Any:
-        scheduler = cls()
-        kind = load_object(crawler.settings["DUPEFILTER_CLASS"])
-        scheduler.df = build_from_crawler(kind, crawler)  # type: ignore[attr-defined]
-        return scheduler
-
-
-@pytest.mark.parametrize("scheduler", [schedulers.Plain, HasOne])
-@pytest.mark.parametrize("settings", [SCHEDULED, schedulers.DONE], ids=["scheduled", "done"])
-def test_a_scheduler_that_asks_no_dupefilter_is_refused(
-    project: Any, scheduler: Any, settings: dict[str, Any]
-) -> None:
-    """Before the first request: it would filter nothing, in silence."""
-    [end] = project(Project, **settings, PAGES="aa", SCHEDULER=scheduler)
-    assert ([], "tbloom_error") == (end.fetched, end.reason)
-    assert 1 == len(end.warnings(scheduler.__name__))
-    assert end.warnings(scheduler.__name__)[0].startswith("ERROR")
