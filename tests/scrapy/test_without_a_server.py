@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from scrapy import Request
 from scrapy.http import Response
-from scrapy.settings import Settings
 from scrapy.utils.asyncio import call_later
 
 from tbloom import LocalBloom
 from tbloom.local.claims import LocalClaims
 from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.extras.doctor import examine
+from tests.helpers.folders import Folder
 from tests.helpers.projects import Project, marked, queued, times
 from tests.helpers.schedulers import UNREACHABLE
 from tests.scrapy.test_later_crawls import CASES, crawl_case
@@ -123,11 +122,16 @@ def test_a_second_process_is_told_of_the_first(project: Any, tmp_path: Path) -> 
     assert "another TBLOOM_PATH" in line
 
 
-def test_doctor_does_not_lock(tmp_path: Path) -> None:
-    held = LocalClaims(path=tmp_path / "seen")
-    with held:
+def test_doctor_reads_a_file_that_a_crawl_has_locked(tmp_path: Path) -> None:
+    """From another process."""
+    folder = Folder(tmp_path, **marked("done, local", tmp_path))
+    with LocalClaims(path=tmp_path / "seen") as held:
         held.open_claims()
-        assert [] == examine(Settings(marked("done, local", tmp_path)))[0]
+        held.claim_many([b"x"], notes=["x"])
+        held.commit_many([b"x"])
+        assert 0 == folder.doctor()[0]
+        folder.write(TBLOOM_SLICES=3)
+        assert folder.doctor()[1][0].startswith("✗ TBLOOM_SLICES is 3, the stored filter has 7")
 
 
 class Deletes(Links):
