@@ -301,39 +301,26 @@ def test_tbloom_done_does_not_overrule_what_was_lost(
 class HasOneOdd(Eight):
     """The item of one page is none that a feed can write."""
 
-    odd: Any = None
-
     def parse(self, response: Response) -> Any:
-        page = path_of(response)
-        yield self.odd if page == "c" and self.number == 0 else {"page": page}
-
-
-class NotSerialisable(HasOneOdd):
-    odd = {"page": object()}  # noqa: RUF012 - as Scrapy has it
-
-
-class HalfASurrogatePair(HasOneOdd):
-    odd = {"page": "\ud800"}  # noqa: RUF012
-
-
-class NoItem(HasOneOdd):
-    odd = "c"
+        page, [odd] = path_of(response), self.settings["ODD"]
+        yield odd if page == "c" and self.number == 0 else {"page": page}
 
 
 @MARKS
 @pytest.mark.parametrize(
-    ("spider", "kind"),
-    [(NotSerialisable, "jsonlines"), (HalfASurrogatePair, "csv"), (NoItem, "jsonlines")],
+    ("odd", "kind"),
+    [({"page": object()}, "jsonlines"), ({"page": "\ud800"}, "csv"), ("c", "jsonlines")],
+    ids=["not serialisable", "half a surrogate pair", "no item"],
 )
 def test_a_page_whose_item_an_exporter_refuses_is_refetched(
-    project: Any, tmp_path: Path, spider: Any, kind: str
+    project: Any, tmp_path: Path, odd: Any, kind: str
 ) -> None:
     """Scrapy logs that only. A feed whose filter does not want the item is not asked."""
     feeds = {
         str(tmp_path / "pages"): {"format": kind, "overwrite": False},
         str(tmp_path / "shops"): {"format": kind, "item_classes": [Shop]},
     }
-    crawls = project(spider, Project, FEEDS=feeds)
+    crawls = project(HasOneOdd, Project, FEEDS=feeds, ODD=[odd])
     assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/failed/items"])
     assert ["/c"] == crawls[1].fetched
     lines = (tmp_path / "pages").read_text(encoding="utf-8").splitlines()

@@ -6,8 +6,6 @@ docs/reports.md has all reports that tests name.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -29,64 +27,33 @@ DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 
 
 class Captcha(Project):
-    """Asks for its page again until there is no captcha, or three times."""
+    """Asks for its page again until there is no captcha, or three times: by a request of its own, and by a copy for another callback."""
 
     pages = ("solved", "never", "other")
 
     def parse(self, response: Response, visit: int = 1) -> Any:
-        page = path_of(response)
-        if page == "other" or (page == "solved" and visit == 3):
+        page, more = path_of(response), {"cb_kwargs": {"visit": visit + 1}, "dont_filter": True}
+        if page == "other":
             yield {"page": page}
-        elif visit < 3:
-            yield self.again(response, {"visit": visit + 1})
+        elif visit == 1:
+            yield self.request(page, callback=self.parse, **more)
         else:
-            raise ValueError("still a captcha")
+            yield response.request.replace(callback=self.parse_last, **more)
 
-    def again(self, response: Response, kwargs: dict[str, Any]) -> Any:
-        """By a request of its own."""
-        page = path_of(response)
-        return self.request(page, callback=self.parse, cb_kwargs=kwargs, dont_filter=True)
-
-
-class CaptchaByReplace(Captcha):
-    def again(self, response: Response, kwargs: dict[str, Any]) -> Any:
-        return response.request.replace(cb_kwargs=kwargs, dont_filter=True)
+    def parse_last(self, response: Response, visit: int) -> Any:
+        if path_of(response) == "never":
+            raise ValueError(f"still a captcha at visit {visit}")
+        yield {"page": path_of(response)}
 
 
 @by_mark_and_queue(MARKS)
-@pytest.mark.parametrize("spider", [Captcha, CaptchaByReplace])
-def test_a_callback_asks_for_its_page_again_past_the_filter(
-    project: Any, *, mark: str, spider: Any
-) -> None:
-    """scrapy-redis#78; and if the last answer is no better, the next crawl asks again."""
-    first, second = project(spider, spider)
+def test_a_callback_asks_for_its_page_again_past_the_filter(project: Any, mark: str) -> None:
+    """scrapy-redis#78; it is done after its last callback (scrapy#2662), and if that fails, the next crawl asks again."""
+    first, second = project(Captcha, Captcha)
     assert {"solved": [3], "never": [3], "other": [1]} == times([first])
     assert ["other", "solved"] == sorted(item["page"] for item in first.items)
     again = [] if mark == "scheduled" else ["/never"]
     assert again == sorted({*second.fetched})
-
-
-class TwoCallbacks(Project):
-    """Reads its page twice, the second time by another callback."""
-
-    pages = ("page",)
-
-    def parse(self, response: Response) -> Any:
-        yield self.request(path_of(response), callback=self.parse_again, dont_filter=True)
-
-    def parse_again(self, response: Response) -> Any:
-        if not self.number:
-            raise ValueError
-        yield {"page": path_of(response)}
-
-
-@DONE_MARKS
-def test_a_page_is_done_after_its_second_callback(project: Any) -> None:
-    """scrapy#2662"""
-    first, second, third = project(*[TwoCallbacks] * 3)
-    assert (2, 0) == (len(first.fetched), len(first.items))
-    assert [{"page": "page"}] == second.items
-    assert [] == third.fetched
 
 
 class DatabaseIsDown(Part):
@@ -172,49 +139,7 @@ def test_a_page_is_marked_once_its_items_are_stored(
     assert ([int(bool(file))], ["/first", "/second"]) == (end.said, end.fetched)
 
 
-# A page that kills its crawler
-
-
-class Deadly(Project):
-    """Notes each page in a file, because its process does not live to tell of it. Only the first crawl has the links."""
-
-    def links(self) -> Iterator[Any]:
-        if self.settings.getbool("FIRST"):
-            yield self.request("good")
-            yield self.request("deadly", priority=-1)
-
-    async def parse(self, response: Response) -> Any:
-        self.note(path_of(response))
-        if path_of(response) == "deadly":
-            stat = self.crawler.stats.get_value
-            while stat("tbloom/done", 0) < stat("response_received_count") - 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)  # until the other page is marked
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield {"page": path_of(response)}
-
-    def note(self, page: str) -> None:
-        with Path(self.settings["NOTES"]).open("a", encoding="utf-8") as notes:
-            notes.write(f"{page}\n")
-
-
-@pytest.mark.check
-@DONE_MARKS
-@pytest.mark.parametrize("linked", [False, True])
-def test_a_deadly_page_is_taken_over_three_times(
-    project: Any, tmp_path: Path, *, mark: str, linked: bool
-) -> None:
-    """By the crawls that come next; then one line names it. A link to it does not begin its count again (activepieces#15130)."""
-    notes = tmp_path / "notes"
-    more = {"NOTES": str(notes), "CONCURRENT_REQUESTS": 1}
-    more |= {"TBLOOM_SESSION_TTL": None if mark == "done, local" else 1}
-    ends = []
-    for number in range(6):
-        ends.append(project(Deadly, **more, FIRST=not number or (linked and number < 5)))
-        time.sleep(1.2)  # until the session has ended
-    fetched = notes.read_text(encoding="utf-8").split()
-    assert (1, 4) == (fetched.count("good"), fetched.count("deadly"))
-    assert [True] * 4 + [False] * 2 == [end is None for end in ends]
-    assert [1, 0] == [len(end[0].warnings("/deadly")) for end in ends[4:]]
+# Crawlers that live
 
 
 class Blocking(Project):

@@ -267,20 +267,16 @@ def test_a_redirect_keeps_the_version(project: Any) -> None:
 
 
 class Wall(Project):
-    """All its pages lead to a login, each in a version of its own, or without one."""
+    """All its pages lead to a login, each in a version of its own."""
 
     def links(self) -> Iterator[Any]:
         for number in range(8):
-            meta = {"tbloom_version": number} if self.settings["HAS_VERSIONS"] else {}
-            yield self.request(f"{number}", meta=meta)
+            yield self.request(f"{number}", meta={"tbloom_version": number})
 
 
-@pytest.mark.parametrize("has_versions", [True, False])
-def test_pages_redirected_to_a_login_fail_in_any_version(
-    project: Any, *, has_versions: bool
-) -> None:
+def test_pages_redirected_to_a_login_fail_in_any_version(project: Any) -> None:
     answers = {f"/{number}": ["/login"] for number in range(8)}
-    [end] = project(Wall, answers=answers, HAS_VERSIONS=has_versions)
+    [end] = project(Wall, answers=answers)
     assert (3, 5) == (end.stats["tbloom/done"], end.stats["tbloom/failed/redirect"])
     assert end.warnings("5 pages that were redirected", "login")
 
