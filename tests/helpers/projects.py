@@ -117,6 +117,20 @@ class Project(scrapy.Spider):
         yield {"page": path_of(response)}
 
 
+class Versions(Project):
+    """Asks for pages in what VERSIONS has for the crawl: a version of "a", or a list of such, or of pairs of pages and versions (None:
+    without one). Each item has the version of its page."""
+
+    def links(self) -> Iterator[Any]:
+        asked = self.settings["VERSIONS"][self.number]
+        for each in asked if isinstance(asked, list) else [asked]:
+            path, version = each if isinstance(each, tuple) else ("a", each)
+            yield self.request(path, meta={} if version is None else {"tbloom_version": version})
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response), "version": response.meta.get("tbloom_version")}
+
+
 @dataclass
 class End:
     """What has become of a crawl."""

@@ -283,45 +283,37 @@ def test_doctor_names_a_spider_that_cannot_be_imported(
     assert (1, 3, f"  spiders.py:{line}") == (code, len(lines), lines[1])
 
 
-def test_doctor_asks_a_server_that_is_away_once(tmp_path: Path) -> None:
-    """Whatever the number of spiders, and never shows a password."""
-    kinds = [f"class A{n}(scrapy.Spider): name = 'a{n}'" for n in range(50)]
+def test_doctor_names_the_first_fault_of_each_spider(tmp_path: Path) -> None:
+    """The one that its crawl names, once for all spiders that have it. A server that is away is asked once, and no password is shown."""
+    spiders = f"""{SPIDER}
+class B(A): name = 'b'
+class C(A): name = 'c'; custom_settings = {{'TBLOOM_TIMEZONE': 'UTC'}}
+class D(C): name = 'd'; custom_settings = {{'TBLOOM_CAPACITY': 9, 'TBLOOM_TIMEZONE': 'UTC'}}
+"""
+    spiders += "".join(f"class D{n}(D): name = 'd{n}'\n" for n in range(50))
     asked = list[object]()
 
     class HangsUp(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             asked.append(self.client_address)
 
+    wrong: dict[str, Any] = {"TBLOOM_CAPACITY": -1, "TBLOOM_TIMEZONE": "Mars/Olympus"}
     with socketserver.TCPServer(("127.0.0.1", 0), HangsUp) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         host = f"127.0.0.1:{server.server_address[1]}"
-        spiders = "\n".join(["import scrapy", *kinds])
-        code, lines = doctor_of(tmp_path, f"redis://:secret@{host}/0", spiders)
+        code, lines = doctor_of(tmp_path, f"redis://:secret@{host}/0", spiders, **wrong)
         server.shutdown()
-    assert 1 == len(asked)
-    assert lines[0].startswith(f"✗ REDIS_URL is redis://***@{host}/0: ")
-    assert (1, 3, "  settings.py: REDIS_URL") == (code, len(lines), lines[1])
-
-
-def test_doctor_names_the_first_fault_of_each_spider(tmp_path: Path) -> None:
-    """The one that its crawl names, once for all spiders that have it."""
-    spiders = f"""{SPIDER}
-class B(A): name = 'b'
-class C(A): name = 'c'; custom_settings = {{'TBLOOM_TIMEZONE': 'UTC'}}
-class D(C): name = 'd'; custom_settings = {{'TBLOOM_CAPACITY': 9, 'TBLOOM_TIMEZONE': 'UTC'}}
-"""
-    wrong: dict[str, Any] = {"TBLOOM_CAPACITY": -1, "TBLOOM_TIMEZONE": "Mars/Olympus"}
-    code, lines = doctor_of(tmp_path, UNREACHABLE, spiders, **wrong)
     starts = (
         "✗ spider a, b: TBLOOM_TIMEZONE: expected an IANA time zone",
         "  settings.py: TBLOOM_TIMEZONE",
         "✗ spider c: TBLOOM_CAPACITY: expected a whole number from 1",
         "  settings.py: TBLOOM_CAPACITY",
-        f"✗ REDIS_URL is {UNREACHABLE}: ",
+        f"✗ REDIS_URL is redis://***@{host}/0: ",
         "  settings.py: REDIS_URL",
         "3 faults: change what the ✗ says",
     )
     assert (1, [*starts]) == (code, begins(lines, starts))
+    assert 1 == len(asked)
 
 
 HOSTS = {"TBLOOM_SHARE": "hosts"}

@@ -17,7 +17,7 @@ import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tbloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers import crawl as crawls
@@ -257,30 +257,3 @@ def test_failed_pages_that_redis_has_lost_need_a_link(project: Any) -> None:
     assert ["ab", "", "ab"] == [end.pages for end in ends]
     [line] = ends[0].warnings("pages have failed")
     assert "2 pages have failed, and only a link leads to them again: Redis has lost" in line
-
-
-class FollowsAgain(Project):
-    """Links to a page that has failed: while another crawler has it, and when that one has released it."""
-
-    async def start(self) -> AsyncIterator[scrapy.Request]:
-        stats, crawl = self.crawler.stats, crawl_of(self.crawler)
-        pages: Any = crawl.scheduler
-        pages.requests.failures.pause = 0.01
-        page = self.request("a")
-        yield page
-        while not stats.get_value("tbloom/failed"):  # noqa: ASYNC110 - a stat
-            await asyncio.sleep(0.01)
-        await lose_session(self, is_empty=False)
-        with TimeBloom.open(self.settings["REDIS_URL"], crawl.seen.name) as other:
-            item = self.crawler.request_fingerprinter.fingerprint(page)
-            assert Claim.NEW is other.claim(item)
-            yield self.request("a")
-            while not stats.get_value("tbloom/busy"):  # noqa: ASYNC110 - a stat
-                await asyncio.sleep(0.01)
-            other.release(item)
-        yield self.request("a")
-
-
-def test_a_failed_page_that_another_crawler_had_is_followed_again(project: Any) -> None:
-    [end] = project(FollowsAgain, answers={"/a": [503, 200]}, TBLOOM_SESSION_TTL=1)
-    assert ([{"page": "a"}], 1) == (end.items, end.stats["tbloom/busy"])

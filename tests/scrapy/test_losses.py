@@ -12,7 +12,6 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
-from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, DONE, end
 
 ITEMS = {"request": {"cb_kwargs": {"fates": ["stored", "stored"]}}}
@@ -105,19 +104,6 @@ def test_a_page_is_done_though_a_signal_interrupts_its_feed(crawl: Any) -> None:
 
 
 # Links wait in the scheduler, are asked about together, and are settled in order
-
-
-@MARKS
-def test_a_page_costs_few_round_trips(crawl: Any, url: str, mark: str) -> None:
-    """110 links on 11 pages, and 100 pages to commit: most calls are about many of them."""
-    calls: list[int] = []
-    with Proxy(url, calls.append) as proxy:
-        settings = {**ADDON, "TBLOOM_MARK": mark, "REDIS_URL": proxy.url}
-        result = crawl("ten_and_hundred", settings)
-    assert sorted(map(str, range(100))) == sorted(result["fetched"])
-    assert 10 == result["stats"]["dupefilter/filtered"]
-    print(len(calls), "script calls")
-    assert len(calls) < 50
 
 
 @MARKS

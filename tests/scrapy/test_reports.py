@@ -5,15 +5,11 @@ docs/reports.md has all reports that tests name.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-import scrapy
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from scrapy.utils.request import fingerprint
@@ -73,70 +69,6 @@ def test_a_pipeline_that_raises_close_spider_has_stored_nothing(project: Any) ->
     assert [] == first.items
     assert ["a", "b", "c"] == sorted(item["page"] for item in second.items)
     assert [] == third.fetched
-
-
-class Chain(Project):
-    """Each page leads to the next one."""
-
-    def links(self) -> Iterator[Any]:
-        yield self.request("0")
-
-    def parse(self, response: Response) -> Any:
-        number = int(path_of(response))
-        yield {"page": number}
-        if number < 9:
-            yield self.request(str(number + 1))
-
-
-@by_mark_and_queue(MARKS, ["JOBDIR", "scrapy-redis"], long=["done, local"])
-def test_a_chain_of_pages_goes_on_where_it_was_stopped(project: Any) -> None:
-    """scrapy#5312: a crawl that is resumed fetches more than one page."""
-    crawls = project(*[Chain] * 6, CLOSESPIDER_PAGECOUNT=3, CONCURRENT_REQUESTS=1)
-    assert [str(number) for number in range(10)] == [
-        path.strip("/") for crawl in crawls for path in crawl.fetched
-    ]
-
-
-class WaitsForTheFirst(Project):
-    """Asks for its second page once the first one is marked, and notes how many items are in the files then."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        first = self.request("first")
-        yield first
-        fingerprint = self.crawler.request_fingerprinter.fingerprint(first)
-        while not await asyncio.to_thread(self.is_marked, fingerprint):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        files = Path(self.settings["ITEMS"]).parent.glob("items*")
-        self.said.append(sum(file.read_text(encoding="utf-8").count("first") for file in files))
-        yield self.request("second")
-
-    def is_marked(self, fingerprint: bytes) -> bool:
-        place = self.settings["REDIS_URL"], self.settings["TBLOOM_KEY"]
-        with TimeBloom.from_url(*place, error_rate=1e-9) as seen:
-            return fingerprint in seen
-
-
-LATE = pytest.mark.skipif(scrapy.version_info < (2, 18), reason="stores batches at the crawl's end")
-
-
-@pytest.mark.parametrize(
-    ("file", "options"),
-    [
-        ("", {}),
-        ("items", {"format": "jsonlines"}),
-        ("items", {"format": "json"}),
-        pytest.param("items-%(batch_id)d", {"format": "csv", "batch_item_count": 1}, marks=LATE),
-    ],
-    ids=["no feed", "jsonlines", "json", "batches"],
-)
-def test_a_page_is_marked_once_its_items_are_stored(
-    project: Any, tmp_path: Path, file: str, options: dict[str, Any]
-) -> None:
-    """scrapy#7730: some versions stored a batch only at the crawl's end. Nothing of the page is in the memory of the crawler, which may
-    be killed, though no request leaves the queue."""
-    feeds = {"FEEDS": {str(tmp_path / file): options}} if file else {}
-    [end] = project(WaitsForTheFirst, ITEMS=str(tmp_path / "items"), **feeds)
-    assert ([int(bool(file))], ["/first", "/second"]) == (end.said, end.fetched)
 
 
 # Crawlers that live
