@@ -22,7 +22,7 @@ from scrapy.http import Response
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.settings import Settings
 
-from tbloom import ExactFilter, LocalBloom, TimeBloom
+from tbloom import ExactFilter, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.scrapy.extras.doctor import examine
 from tbloom.version import NEWEST_TESTED
@@ -241,27 +241,6 @@ class J(A):
         "7 faults: change what the ✗ says",
     )
     assert (1, [*starts]) == (code, begins(lines, starts))
-
-
-@pytest.mark.parametrize("mark", ["scheduled", "done"])
-def test_doctor_compares_the_settings_with_a_file(tmp_path: Path, mark: str) -> None:
-    """And makes none: a crawl does."""
-    local = {"TBLOOM_STORE": "local", "TBLOOM_MARK": mark, "TBLOOM_PATH": "%(spider)s.bloom"}
-    folder = Folder(tmp_path, SPIDER, **local)
-    assert (0, []) == (folder.doctor()[0], [*tmp_path.glob("*.bloom*")])
-    with LocalBloom(path=tmp_path / "a.bloom") as stored:
-        stored.add("a")
-    before = (tmp_path / "a.bloom").read_bytes()
-    folder.write(TBLOOM_SLICES=3)
-    code, lines = folder.doctor()
-    assert lines[:2] == [
-        "✗ TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_PATH, or TBLOOM_SLICES = 7",
-        "  settings.py: TBLOOM_SLICES",
-    ]
-    assert (1, before) == (code, (tmp_path / "a.bloom").read_bytes())
-    folder.write(TBLOOM_PATH="gone/a")
-    code, lines = folder.doctor()
-    assert (1, True) == (code, "No such file or directory" in lines[0])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 
+from tbloom.scrapy.crawl import crawl_of
+from tbloom.scrapy.done import pages
 from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import SCHEDULED
@@ -176,16 +178,24 @@ class Parent(Project):
 
 
 def fails(request: Any, crawler: Any) -> bool:
-    return path_of(request) == "fails" and crawler.spider.number == 0
+    """Whether a component does, in the first crawl: for one page, and for the requests that downloader middlewares return."""
+    is_returned = "retry_times" in request.meta or "redirect_times" in request.meta
+    return (path_of(request) == "fails" or is_returned) and crawler.spider.number == 0
 
 
 class FailsToQueue(Scheduler):
     """A project's scheduler."""
 
     def enqueue_request(self, request: scrapy.Request) -> bool:
-        if fails(request, self.crawler):
-            raise ValueError("the disk is full")
-        return super().enqueue_request(request)
+        return self.refuse() if fails(request, self.crawler) else super().enqueue_request(request)
+
+    def refuse(self) -> bool:
+        raise ValueError("the disk is full")
+
+
+class Refuses(FailsToQueue):
+    def refuse(self) -> bool:
+        return False
 
 
 class FailsToFingerprint(RequestFingerprinter):
@@ -240,48 +250,33 @@ class Waiting(scrapy.Request):
 
 
 class Waits(Project):
-    """A page whose links have its meta, and wait."""
+    """A page whose links have its meta, and wait. Callbacks empty the meta, before or after they have an item."""
 
     pages = ("parent",)
 
     def parse(self, response: Response) -> Any:
         wait_time = getattr(response.request, "wait_time", 0)
+        if path_of(response) == "b":
+            response.meta.clear()
         yield {"page": path_of(response)}
         self.said.append((path_of(response), wait_time))
         if path_of(response) == "parent":
             for page in ("a", "b"):
                 url = response.urljoin(page)
                 yield Waiting(10, url, meta=response.meta, headers={"Accept": "text/plain"})
+        response.meta.clear()
         if path_of(response) == "a" and self.number == 0:
             raise ZeroDivisionError
 
 
 @DONE_MARKS
 def test_a_request_keeps_what_only_its_class_knows(project: Any) -> None:
-    """Copied meta has the token of another page, which the request must not keep."""
+    """Copied meta has the token of another page, which the request must not keep. A page is done whatever its callback does to its meta."""
     crawls = project(Waits, Waits)
     counted = times(crawls)
     assert {"parent": [1, 0], "b": [1, 0]} == {page: counted[page] for page in ("parent", "b")}
     assert [("a", 10), ("b", 10), ("parent", 0)] == sorted(crawls[0].said)
     assert not any("could not be scheduled" in line for crawl in crawls for line in crawl.log)
-
-
-class Clears(Project):
-    """Empties its meta, before or after it has an item."""
-
-    pages = ("early", "late")
-
-    def parse(self, response: Response) -> Any:
-        if path_of(response) == "early":
-            response.meta.clear()
-        yield {"page": path_of(response)}
-        response.meta.clear()
-
-
-@DONE_MARKS
-def test_a_page_whose_callback_empties_the_meta_is_done(project: Any) -> None:
-    crawls = project(Clears, Clears)
-    assert [2, 0] == [crawl.stats.get("tbloom/done", 0) for crawl in crawls]
 
 
 @ALL_MARKS
@@ -304,27 +299,9 @@ class Retried(Project):
             yield self.request("page")
 
 
-class RefusesRetries(Scheduler):
-    """A project's scheduler that does not want the requests that downloader middlewares return."""
-
-    def enqueue_request(self, request: scrapy.Request) -> bool:
-        is_returned = "retry_times" in request.meta or "redirect_times" in request.meta
-        if is_returned and self.crawler.spider.number == 0:
-            return self.refuse()
-        return super().enqueue_request(request)
-
-    def refuse(self) -> bool:
-        return False
-
-
-class FailsToQueueRetries(RefusesRetries):
-    def refuse(self) -> bool:
-        raise ValueError("the disk is full")
-
-
 @DONE_MARKS
 @pytest.mark.parametrize("answer", [503, "/other"], ids=["retry", "redirect"])
-@pytest.mark.parametrize("scheduler", [RefusesRetries, FailsToQueueRetries])
+@pytest.mark.parametrize("scheduler", [Refuses, FailsToQueue])
 def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
     project: Any, answer: Any, scheduler: Any
 ) -> None:
@@ -333,3 +310,56 @@ def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
     crawls = project(*[Retried] * 3, answers=answers, SCHEDULER=scheduler, RETRY_ENABLED=True)
     assert [1, 1, 0] == times(crawls)["page"]
     assert [1, 0, 0] == [crawl.stats.get("tbloom/failed", 0) for crawl in crawls]
+
+
+# Links that were seen
+
+
+class ManyLinks(Project):
+    """A start page with the links of LINKS. It counts the notes that are written, and the calls that look for links or claim them."""
+
+    def links(self) -> Iterator[Any]:
+        self.said += [0, [], []]
+        yield self.request("start", dont_filter=True)
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) != "start":
+            yield {"page": path_of(response)}
+            return
+        self._count()
+        for number in self.settings["LINKS"][self.number]:
+            yield self.request(f"page-{number}", meta={"nested": {"page": number}})
+
+    def _count(self) -> None:
+        seen: Any = crawl_of(self.crawler).seen
+        write, look, claim = self._writes, seen.contains_many, seen.claim_many
+
+        def write_note(request: scrapy.Request, *more: Any, **named: Any) -> Any:
+            self.said[0] += 1
+            return write(request, *more, **named)
+
+        def contains_many(items: Any, *more: Any, **named: Any) -> Any:
+            items = [*items]
+            self.said[1].append(len(items))
+            return look(items, *more, **named)
+
+        def claim_many(items: Any, **named: Any) -> Any:
+            items = [*items]
+            self.said[2].append(len(items))
+            return claim(items, **named)
+
+        pages.write_note = write_note
+        seen.contains_many, seen.claim_many = contains_many, claim_many
+
+    _writes = staticmethod(pages.write_note)
+
+
+@DONE_MARKS
+def test_seen_links_cost_a_look_and_new_ones_a_note(project: Any) -> None:
+    """They cost no claims; new ones are claimed together."""
+    links = [range(300), range(300), range(100, 350)]
+    first, seen, some = project(*[ManyLinks] * 3, LINKS=links)
+    assert (300, 300) == (first.said[0], len(first.items))
+    assert ([0, []], ["/start"]) == ([seen.said[0], seen.said[2]], seen.fetched)
+    assert (50, 50) == (some.said[0], sum(some.said[2]))
+    assert {f"/page-{number}" for number in range(300, 350)} == {*some.fetched} - {"/start"}

@@ -122,16 +122,27 @@ def test_a_second_process_is_told_of_the_first(project: Any, tmp_path: Path) -> 
     assert "another TBLOOM_PATH" in line
 
 
-def test_doctor_reads_a_file_that_a_crawl_has_locked(tmp_path: Path) -> None:
-    """From another process."""
+def test_doctor_compares_the_settings_with_a_locked_file(tmp_path: Path) -> None:
+    """From another process than the crawl's. It makes no file, and changes none."""
+    path = tmp_path / "seen"
     folder = Folder(tmp_path, **marked("done, local", tmp_path))
-    with LocalClaims(path=tmp_path / "seen") as held:
+    assert (0, []) == (folder.doctor()[0], [*tmp_path.glob("seen*")])
+    with LocalClaims(path=path) as held:
         held.open_claims()
         held.claim_many([b"x"], notes=["x"])
         held.commit_many([b"x"])
+        before = path.read_bytes()
         assert 0 == folder.doctor()[0]
         folder.write(TBLOOM_SLICES=3)
-        assert folder.doctor()[1][0].startswith("✗ TBLOOM_SLICES is 3, the stored filter has 7")
+        code, lines = folder.doctor()
+        assert (1, before) == (code, path.read_bytes())
+    assert lines[:2] == [
+        "✗ TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_PATH, or TBLOOM_SLICES = 7",
+        "  settings.py: TBLOOM_SLICES",
+    ]
+    folder.write(TBLOOM_PATH="gone/a")
+    code, lines = folder.doctor()
+    assert (1, True) == (code, "No such file or directory" in lines[0])
 
 
 class Deletes(Links):
