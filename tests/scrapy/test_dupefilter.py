@@ -83,9 +83,9 @@ def test_requests_may_be_kept_and_looked_for_more_briefly(
 
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])
 def test_a_crawl_that_redis_refuses_stops_at_the_start(
-    crawl: Any, own: redis.Redis, rights: str
+    crawl: Any, own: redis.Redis, own_url: str, name: str, rights: str
 ) -> None:
-    """Also where only scrapy-redis' queue is refused."""
+    """Also where only scrapy-redis' queue is refused; or is of another type (scrapy-redis#63, #192)."""
     own.execute_command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+ping", *rights.split())
     port = own.connection_pool.connection_kwargs["port"]
     refused = {"REDIS_URL": f"redis://reader:right@127.0.0.1:{port}/0"}
@@ -94,6 +94,13 @@ def test_a_crawl_that_redis_refuses_stops_at_the_start(
     finally:
         own.acl_deluser("reader")
     assert "permissions" in refusal(result)
+    own.rpush(f"{name}:requests", "what a FIFO queue has")
+    result = crawl("pages", {**SHARED, "SCHEDULER_PERSIST": True, "REDIS_URL": own_url}, ["a"])
+    assert [] == result["fetched"]
+    wrong = (
+        "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads"
+    )
+    assert 1 == result["log"].count(f"ERROR:tbloom.scrapy.crawl:{wrong}")
 
 
 @pytest.mark.parametrize("own_settings", [ADDON, DONE, {**ADDON, **STORES["exact"]}])

@@ -471,25 +471,21 @@ def test_a_third_failure_is_fetched_again_after_a_pause(done_project: Any, failu
 class YieldsCollections(Project):
     """In the first crawl: lists of items or requests in place of these, as one that calls another one and forgets "from"."""
 
-    pages = ("items", "requests", "generator", "tuple", "returned", "coroutine", "fine", "stored")
+    pages = ("items", "requests", "generator", "tuple", "coroutine", "fine", "stored")
 
     def parse(self, response: Response) -> Any:
-        page = path_of(response)
-        items, requests = [{"page": page}], [response.follow(f"/{page}-link", self.link)]
-        output: Any = {
-            "items": items,
-            "requests": requests,
+        page, item = path_of(response), {"page": path_of(response)}
+        request = response.follow(f"/{page}-link", self.link)
+        response.meta["tbloom_done"] = True if page == "stored" else None
+        if self.number or page == "fine":
+            return [request] if page in ("requests", "generator", "tuple") else [item]
+        output: dict[str, Any] = {
+            "requests": [request],
             "generator": response.follow_all([f"/{page}-link"], self.link),
-            "tuple": (items[0], requests[0]),
-            "returned": items,
-            "coroutine": self.later(page) if page == "coroutine" and not self.number else items[0],
-        }.get(page, items[0])
-        if page == "stored":
-            response.meta["tbloom_done"] = True
-            return [items]
-        if page == "fine" or not self.number:
-            return [output]
-        return output
+            "tuple": (item, request),
+            "coroutine": self.later(page) if page == "coroutine" else None,
+        }
+        return [output.get(page, [item])]
 
     def link(self, response: Response) -> Any:
         yield {"page": path_of(response)}
@@ -523,7 +519,7 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
     }[stores]
     first, second = done_project(*[YieldsCollections] * 2, **more)
     assert names(YieldsCollections.pages) == names(first.fetched)
-    failed = ["coroutine", "generator", "items", "requests", "returned", "tuple"]
+    failed = ["coroutine", "generator", "items", "requests", "tuple"]
     links = ["generator-link", "requests-link", "tuple-link"]
     if stores == "pipeline":  # of which Scrapy awaits the result
         failed.remove("coroutine")
@@ -532,7 +528,7 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
     assert sorted(failed + links) == names(second.fetched)
     left = {stat: n for stat, n in first.stats.items() if stat.startswith("tbloom/failed/output/")}
     coroutine = {} if stores == "pipeline" else {"coroutine": 1}
-    assert {"list": 3, "generator": 1, "tuple": 1, **coroutine} == {
+    assert {"list": 2, "generator": 1, "tuple": 1, **coroutine} == {
         s.rpartition("/")[2]: n for s, n in left.items()
     }
     [warning] = first.warnings("which Scrapy takes for one item")
