@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -115,6 +115,16 @@ class Project(scrapy.Spider):
 
     def parse(self, response: Response) -> Any:
         yield {"page": path_of(response)}
+
+
+class InOrder(Project):
+    """Fetches its pages one after the other, in the order in which they are linked."""
+
+    custom_settings: ClassVar[Any] = {
+        "CONCURRENT_REQUESTS": 1,
+        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
+    }
+    pages = tuple("abcdefgh")
 
 
 class Versions(Project):

@@ -17,11 +17,7 @@ from scrapy.selector import Selector
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import words_of
 from tests.helpers.crawl import Part
-from tests.helpers.projects import (
-    Project,
-    path_of,
-    times,
-)
+from tests.helpers.projects import Project, path_of, times
 
 STATUSES = [302, 400, 401, 403, 404, 410, 418, 429, 451, 500, 503]
 WITH_STATUS = {f"/{status}": [status] for status in STATUSES}

@@ -22,24 +22,18 @@ from scrapy.exporters import BaseItemExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 
 from tbloom.scrapy.done import stored as stored_items
-from tests.helpers.projects import Project, marked, path_of, times
+from tests.helpers.projects import InOrder, Project, marked, path_of, times
 from tests.helpers.schedulers import SCRAPY
 
-PAGES = tuple("abcdefgh")
+PAGES = InOrder.pages
 MARKS = pytest.mark.parametrize(
     "mark", ["done, local", pytest.param("done", marks=pytest.mark.check)]
 )
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
-class Eight(Project):
-    """One after the other. A crawl with KILLED is killed in the callback of "f", once so many other pages are done."""
-
-    pages = PAGES
-    custom_settings: ClassVar[dict[str, Any]] = {
-        "CONCURRENT_REQUESTS": 1,
-        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
-    }
+class Eight(InOrder):
+    """A crawl with KILLED is killed in the callback of "f", once so many other pages are done."""
 
     async def parse(self, response: Any) -> Any:  # type: ignore[override]
         page, done = path_of(response), self.settings.get("KILLED")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import pytest
 from scrapy.exceptions import DropItem
@@ -15,7 +15,7 @@ from scrapy.http import Response
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.crawl import Part
-from tests.helpers.projects import LOCAL, Project, path_of, times
+from tests.helpers.projects import LOCAL, InOrder, Project, path_of, times
 
 MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = tuple("abcdefgh")
@@ -23,15 +23,6 @@ PAGES = tuple("abcdefgh")
 
 class Eight(Project):
     pages = PAGES
-
-
-class InOrder(Eight):
-    """One after the other, in the order in which they are linked."""
-
-    custom_settings: ClassVar[dict[str, Any]] = {
-        "CONCURRENT_REQUESTS": 1,
-        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
-    }
 
 
 # Pipelines that buffer

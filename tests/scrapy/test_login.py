@@ -23,31 +23,25 @@ DROPPED = "If it logs this crawler in, give it dont_filter=True"
 
 
 class LogsIn(Project):
-    """Logs in by a form that its start page has twice; a page behind it has a search form."""
-
-    #: How the login is requested.
-    is_filtered, method = True, "POST"
+    """Logs in by a form that its start page has twice; a page behind it has a search form. LOGIN: how the login is requested."""
 
     def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
 
     def parse(self, _: Response) -> Any:
         for _ in range(2):
-            yield self.form("login", not self.is_filtered, self.method)
+            yield self.login()
         yield self.request("deep", dont_filter=True, callback=self.parse_deep)
 
     def parse_deep(self, _: Response) -> Any:
         yield self.form("search")
 
-    def form(self, path: str, dont_filter: bool = False, method: str = "POST") -> scrapy.Request:
-        form = {"user": "me"}
-        return FormRequest(
-            f"{self.site}{path}",
-            formdata=form,
-            method=method,
-            dont_filter=dont_filter,
-            callback=self.parse_result,
-        )
+    def login(self) -> scrapy.Request:
+        return self.form("login", **self.settings.get("LOGIN", {}))
+
+    def form(self, path: str, **more: Any) -> scrapy.Request:
+        given = {"formdata": {"user": "me"}, "callback": self.parse_result, **more}
+        return FormRequest(f"{self.site}{path}", **given)
 
     def parse_result(self, response: Response) -> Any:
         yield {"page": path_of(response)}
@@ -57,15 +51,7 @@ class LogsInAtOnce(LogsIn):
     """Without a start page."""
 
     def links(self) -> Iterator[Any]:
-        yield self.form("login", not self.is_filtered, self.method)
-
-
-class LogsInUnfiltered(LogsIn):
-    is_filtered = False
-
-
-class LogsInByLink(LogsIn):
-    method = "GET"
+        yield self.login()
 
 
 CHECK = pytest.mark.check
@@ -88,9 +74,9 @@ def test_a_crawl_says_once_that_its_login_was_dropped(
     assert "/login" in line
 
 
-@pytest.mark.parametrize("spider", [LogsInUnfiltered, LogsInByLink])
-def test_other_requests_are_dropped_in_silence(project: Any, spider: Any) -> None:
-    crawls = project(spider, spider)
+@pytest.mark.parametrize("login", [{"dont_filter": True}, {"method": "GET"}], ids=str)
+def test_other_requests_are_dropped_in_silence(project: Any, login: Any) -> None:
+    crawls = project(LogsIn, LogsIn, LOGIN=login)
     assert [[], []] == [crawl.warnings("dont_filter=True") for crawl in crawls]
 
 
