@@ -113,11 +113,19 @@ DEAD = {"REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}
 _DEAD = f"REDIS_URL is {UNREACHABLE}: "
 
 
-#: `make test` has the first three: one without the add-on, one of scrapy-redis', one of both.
+_ASKS = "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.schedulers."
+
+
+def schedulers(kind: str) -> dict[str, str]:
+    return {"SCHEDULER": f"tests.helpers.schedulers.{kind}"}
+
+
+#: `make test` has the first four: one without the add-on, one of scrapy-redis', one of both, one that would filter nothing.
 STOPS: list[tuple[dict[str, Any], str]] = [
     ({**SCRAPY, "TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number from 1 to 1024, got 'many'"),
     ({**SHARED, "SCHEDULER_FLUSH_ON_START": "s3"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
     ({**SHARED, "TBLOOM_MARK": None}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers"),
+    ({**DONE, **schedulers("HasOne")}, f"{_ASKS}HasOne'"),
     ({**SCRAPY, "REDIS_PARAMS": {"socket_timeout": "soon"}}, f"REDIS_PARAMS: {TAKES}"),
     ({**SCRAPY, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
     # It needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs.
@@ -125,15 +133,13 @@ STOPS: list[tuple[dict[str, Any], str]] = [
     ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on"),
     ({**ADDON, **EXACT}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'exact' (the add-on's default is 'done')"),
     ({**SCRAPY_REDIS, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove"),
-    *(({**DONE, "SCHEDULER": f"tests.helpers.schedulers.{kind}"},
-       "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s")
-      for kind in ("Plain", "Bare")),
+    ({**SCHEDULED, **schedulers("Plain")}, f"{_ASKS}Plain'"), ({**DONE, **schedulers("Bare")}, f"{_ASKS}Bare'"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("wrong", "expected"),
-    [*STOPS[:3], *(pytest.param(*stop, marks=pytest.mark.check) for stop in STOPS[3:])],
+    [*STOPS[:4], *(pytest.param(*stop, marks=pytest.mark.check) for stop in STOPS[4:])],
 )
 def test_a_wrong_setting_stops_the_crawl_at_the_start(
     crawl: Any, wrong: dict[str, Any], expected: str
