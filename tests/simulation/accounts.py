@@ -33,6 +33,10 @@ class Account:
 
     #: What is remembered of an item at first.
     NOTHING: Any
+    #: Until when an answer "new" of a moment is pending (ms, by the server's clock), with these arguments of the call.
+    lasts: Callable[[int, Any], int]
+    #: What may be remembered of a state at another time.
+    at_another_time: Callable[[Any], Iterable[Any]]
 
     def __init__(self, clock: Clock, items: Iterable[str]) -> None:
         self.clock = clock
@@ -119,10 +123,6 @@ class Account:
         for history in self.histories.values():
             history.change(self.at_another_time)
 
-    def at_another_time(self, state: Any) -> Iterable[Any]:
-        """What may be remembered then."""
-        return [state]
-
     def is_saved(self) -> None:
         """The server saves what it holds."""
         for history in self.histories.values():
@@ -158,10 +158,6 @@ class Account:
             since = _NEVER if op.is_cleared else op.failed
             return state._replace(pending=state.pending | {(op.store, since, until)})
         return state
-
-    def lasts(self, since: int, arguments: Any) -> int:  # noqa: ARG002
-        """Until when an answer "new" of then is pending (ms, by the server's clock)."""
-        return _NEVER
 
     def _added(self, op: Op, state: Any, added: Any, *, is_new: bool) -> Outcomes:
         """What an ``add`` answers, and what is remembered then: ``added``, but for the pending answers."""
