@@ -50,7 +50,8 @@ oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, 
 	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
 newest: | $(BIN)/uv ## All fast tests, of many examples, with the newest supported Python that uv finds; python-3.12: with that one.
-	$(MAKE) --no-print-directory $(if $(NEWEST),python-$(NEWEST),test) ARGS="--hypothesis-profile many $(ARGS)"
+	TBLOOM_SIMULATION_SCHEDULES=200 \
+	    $(MAKE) --no-print-directory $(if $(NEWEST),python-$(NEWEST),test) ARGS="--hypothesis-profile many $(ARGS)"
 
 $(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
 	$(VENV)-$*/bin/python -m pytest $(FORKS) -m "not check" $(ARGS)

@@ -46,8 +46,6 @@ class World:
         self.saved: Any = None
         #: The objects that callers use, and others.
         self.stores: list[Any] = []
-        #: The number of the other client's that events are about.
-        self.other: int | None = None
         #: The numbers of those whose processes are gone.
         self.gone = set[int]()
         #: What a living session sends from time to time.
@@ -320,8 +318,6 @@ class Case:
     has_sessions: bool = False
     #: False: only schedules in found.txt are played of it.
     is_played: bool = True
-    #: All schedules are played, if there is time.
-    exhaustive: bool = False
     #: So many items fill a bucket of a store that has some.
     in_bucket: int = 80
     #: What is in the store at the beginning.
