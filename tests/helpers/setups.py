@@ -82,14 +82,10 @@ class Setup:
 
     def answers(self) -> Answers:
         """Those of its site: page 0 has links to all pages, and each other page to the first 12."""
-
-        def links(paths: Iterable[str]) -> bytes:
-            return "".join(f"<a href='{path}'>a page</a>\n" for path in paths).encode()
-
-        usual, all_ = links(self.paths()[:12]), links(self.paths())
-        answers = {"": [200], "/p/0": [all_], **self.surprises}
+        links = [f"<a href='{path}'>a page</a>\n".encode() for path in self.paths()]
+        answers = {"": [200], "/p/0": [b"".join(links)], **self.surprises}
         return {
-            path: [(self.seconds, usual if answer == 200 else answer) for answer in some]
+            path: [(self.seconds, b"".join(links[:12]) if it == 200 else it) for it in some]
             for path, some in answers.items()
         }
 
@@ -98,10 +94,6 @@ class Setup:
         if mark == "done, local" and self.crawlers > 1:
             return False
         return mark == "scheduled" or self.settings.get("SCHEDULER") != SHARED
-
-    def not_marked(self, mark: str) -> set[str]:
-        """The pages that are not marked, because they or their items failed."""
-        return set() if mark == "scheduled" else {*self.left}
 
 
 async def download(crawler: Crawler, request: scrapy.Request) -> Any:
@@ -123,9 +115,8 @@ def part(**methods: Any) -> type[Part]:
     return type("OfProject", (Part,), methods)
 
 
-def downloader(at: int = 543, **methods: Any) -> dict[str, Any]:
-    """A downloader middleware; 1,000 is at the downloader."""
-    return {"DOWNLOADER_MIDDLEWARES": {part(**methods): at}}
+def downloader(**methods: Any) -> dict[str, Any]:
+    return {"DOWNLOADER_MIDDLEWARES": {part(**methods): 543}}
 
 
 def around_spider(at: int = 500, **methods: Any) -> dict[str, Any]:
@@ -162,16 +153,6 @@ def gives_another(hook: str, make: Callable[[scrapy.Request, str], scrapy.Reques
     return Setup(downloader(**{**methods, hook: give}))
 
 
-async def downloads_by_itself(part: Part, request: Any) -> Response | None:
-    """As rendering services are called."""
-    if not is_page(request):
-        return None
-    await asyncio.sleep(0.01)
-    other = scrapy.Request(request.url.replace("/p/", "/api/"))
-    response = await download(part.crawler, other)
-    return response.replace(url=request.url)
-
-
 async def injects(part: Part, request: Any, response: Any) -> Response:
     """As scrapy-poet does: a provider downloads what the callback wants besides the response."""
     if is_page(request):
@@ -195,12 +176,6 @@ def asks_again(_: Part, request: Any, response: Any) -> Any:
     request.meta["again"] = True
     request.dont_filter = True
     return request
-
-
-def fails_at_target(_: Part, request: Any, response: Any) -> Any:
-    if is_target(request):
-        raise ValueError
-    return response
 
 
 class Browser:
@@ -288,25 +263,12 @@ def retries_with_item(of: Follows, response: Response) -> Output:
         yield from of.page(response)
 
 
-# What spiders do with every page.
-async def parses_later(of: Follows, response: Response) -> AsyncIterator[Any]:
-    await asyncio.sleep(0.01)
-    for output in of.page(response):
-        yield output
-
-
-async def raises_later(of: Follows, response: Response) -> AsyncIterator[Any]:
-    async for output in parses_later(of, response):
-        yield output
-    if is_target(response):
-        raise ValueError
-
-
+# What a spider does with every page.
 async def downloads_inline(of: Follows, response: Response) -> AsyncIterator[Any]:
     """By the page's own request, whose meta is copied."""
     inline = response.request.replace(url=f"{response.url}?inline")
     await download(of.crawler, inline)
-    async for output in parses_later(of, response):
+    for output in of.page(response):
         yield output
 
 
@@ -315,10 +277,6 @@ async def yields_later(of: Follows, failure: Any) -> AsyncIterator[Any]:
     await asyncio.sleep(0.01)
     yield {"page": "errback"}
     yield of.request("/r", meta=failure.request.meta)
-
-
-def retries_failed(of: Follows, failure: Any) -> Any:
-    return get_retry_request(failure.request, spider=of, reason="errback", max_retry_times=5)
 
 
 # Pipelines.
@@ -357,49 +315,41 @@ GATES = {"SCHEDULER": OwnScheduler, "DOWNLOADER": OwnDownloader}
 REDIS_QUEUE = {"SCHEDULER": SHARED, "SCHEDULER_PERSIST": True}
 T = (TARGET,)
 
-HTTP = {
+SETUPS = {
+    # Answers.
     "connection lost, async errback yields": Setup(spider=spider(failed=yields_later), surprises={TARGET: [None]}, left=T),
-    "connection lost, errback retries": Setup(spider=spider(failed=retries_failed), surprises={TARGET: [None, None, 200]}),
     # The start page is marked by the time that the answer of the target comes.
     "redirect to the start": Setup(surprises={TARGET: ["/p/0"]}, seconds=0.3),
     "redirect to a page in work": Setup(surprises={TARGET: ["/p/4"]}, seconds=0.05),
     "redirect to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"]), surprises={TARGET: ["http://localhost:PORT/q"]}),
     "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=("/p/4",)),
     "AutoThrottle": Setup(THROTTLED),
-}  # fmt: skip
-MIDDLEWARES = {
+    # Middlewares and components.
     **{
         f"{name}, {hook}": gives_another(hook, make)
         for name, make in ANOTHER.items()
         for hook in ("process_request", "process_response", "process_exception")
     },
-    "a middleware downloads": Setup(downloader(process_request=downloads_by_itself)),
     "a provider downloads": Setup(downloader(process_response=injects)),
     "a response of another URL": Setup(downloader(process_request=own_response)),
     "the same request again": Setup(downloader(process_response=asks_again)),
-    "process_response raises": Setup(downloader(process_response=fails_at_target), left=T),
     "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": Browser}}),
     "a scheduler and a downloader": Setup(GATES),
     "process_start_requests": Setup(around_spider(process_start_requests=starts_of_old), spider(start_requests=old_start)),
     "items dropped near the engine": Setup(around_spider(-2_000_000, process_spider_output=drops_items)),
     "a middleware recovers": Setup({"SPIDER_MIDDLEWARES": {RAISES: 500, RECOVERS: 400}}),
-}  # fmt: skip
-SPIDERS = {
+    # Spiders.
     "raises, recovered": Setup({"SPIDER_MIDDLEWARES": {RECOVERS: 400}}, spider(target=raises_midway), left=T),
     "asks again and yields an item, which fails": Setup(pipeline(raises_for_target), spider(target=retries_with_item), left=T),
-    "async callback raises": Setup(spider=spider(parse=raises_later), left=T),
     "async callback downloads": Setup(spider=spider(parse=downloads_inline)),
-}  # fmt: skip
-PIPELINES = {
+    # Pipelines.
     "a pipeline raises once": Setup(pipeline(raises_for_target), left=T),
     "a pipeline hands on an item of its own": Setup(pipeline(hands_on_another), spider(page=with_response), left=T),
     "a pipeline is cancelled": Setup(pipeline(is_cancelled), left=T),
-}  # fmt: skip
-QUEUES = {
+    # Queues.
     "scrapy-redis": Setup(REDIS_QUEUE),
     "scrapy-redis, two crawlers": Setup(REDIS_QUEUE, crawlers=2, pages=150, seconds=0.02),
-}
-SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
+}  # fmt: skip
 
 
 _SETTINGS = {
