@@ -261,24 +261,13 @@ def _of_hours(world: World, case: Case) -> None:
     ends.ask_for_pending_answers(world)
     observer = case.store(world, len(world.stores))
     world.stores.append(observer)
-    for age in (0, 1):
-        histories = [h for item, h in world.account.histories.items() if item.endswith(str(age))]
-        least, most = ends.at_least_and_most(
-            {state.until is not None for state in history.states} for history in histories
-        )
-        counted = world.undisturbed(observer.slice(_label(age)), lambda members: members.count())
-        assert least <= counted <= most, f"{counted} members"
+    for age in "01":
+        hour = observer.slice(_label(int(age)))
+        ends.check_count(world, hour, lambda hour: hour.count(), of=lambda item: item[-1] == age)  # noqa: B023
 
 
-_HOURLY = Kind(
-    _ByHour,
-    AsyncDistinctCounter,
-    ExactAccount,
-    _of_hours,
-    has_mapping=True,
-    granularity="1h",
-    slices=4,
-)
+_BY_HOUR: dict[str, Any] = {"granularity": "1h", "slices": 4}
+_HOURLY = Kind(_ByHour, AsyncDistinctCounter, ExactAccount, _of_hours, has_mapping=True, **_BY_HOUR)
 _KINDS = {"exact": EXACT, "distinct": DISTINCT}
 _X_FOR_LONG = (0, add("x", ttl=1000))
 OTHERS = [
