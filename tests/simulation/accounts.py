@@ -95,14 +95,6 @@ class Account:
     def echo(self, op: Op) -> None:
         """A copy of a call is late: where it may take effect once more, whatever its caller is answered, that is allowed."""
 
-    def _begin_copy(self, op: Op, store: int, verb: str) -> None:
-        self._calls += 1
-        copy = Op(
-            self._calls, store, verb, op.arguments, self.moves, self.now, self.moves, is_copy=True
-        )
-        for history in self._of(op):
-            history.begin(copy)
-
     def nothing_is_late(self) -> None:
         """No request is on its way that its caller does not wait for."""
         for history in self.histories.values():
@@ -234,7 +226,13 @@ class ExactAccount(Account):
 
     def echo(self, op: Op) -> None:
         if op.verb != "clear":  # a late one forgets nothing that was added since
-            self._begin_copy(op, NOBODY, op.verb)
+            self._calls += 1
+            copy = Op(
+                self._calls, NOBODY, op.verb, op.arguments, self.moves, self.now, is_copy=True
+            )
+            copy.failed = self.moves
+            for history in self._of(op):
+                history.begin(copy)
 
     def lose(self, op: Op, item: str, state: Entry, answer: Any) -> Entry:
         return state if op.is_copy else super().lose(op, item, state, answer)
