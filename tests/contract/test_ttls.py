@@ -70,7 +70,7 @@ def test_each_key_of_a_filter_has_a_ttl_again(
             assert [] == without_ttl(client, name)
             assert all(seen.contains_many(new))
         seen.clear()
-        assert [] == without_ttl(client, name)
+        assert [] == keys_of(client, name)
 
 
 def test_each_part_of_a_slice_has_a_ttl_again(url: str, client: redis.Redis, name: str) -> None:
