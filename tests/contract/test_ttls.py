@@ -69,6 +69,7 @@ def test_each_key_of_a_filter_has_a_ttl_again(
                 other.add_many(f"{turn} {i} of another client" for i in range(30))
             assert [] == without_ttl(client, name)
             assert all(seen.contains_many(new))
+        assert seen.push("left at last", "its note")
         seen.clear()
         assert [] == keys_of(client, name)
 
