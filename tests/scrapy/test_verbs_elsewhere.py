@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import redis
 from tbloom import Claim, Note, TimeBloom
 from tbloom.claims.fleet import KeptPages, failed_queue_of
 from tbloom.cli.commands import fleet as commands
+from tests.helpers.clock import Clockwork
 from tests.helpers.commands import refused, tbloom, tbloom_asking, tbloom_in
 from tests.helpers.folders import Shop
 from tests.helpers.keptpages import claimed, failed, note_of, told
@@ -164,6 +166,25 @@ def test_failed_pages_are_grouped_and_the_newest_are_shown(
     assert "there are more than 5 failed pages; --json-lines has all\n" == done.stderr
     expected = "expected a time such as 45s, 30min, 2h or 30d, got '2'"
     refused(tbloom("failed", name, "--since", "2"), expected)
+
+
+def test_the_times_of_failed_pages_are_the_server_s(clockwork: Clockwork) -> None:
+    """Here the clock of programs and operators is years ahead."""
+    words = "news", "--url", clockwork.server.url
+    with TimeBloom.from_url(clockwork.server.url, "news") as seen:
+        seen.take(0, "news")
+        claimed(seen, "http://a/", queue="news")
+        seen.fail("http://a/", "status/503")
+        seen.leave_many(["http://a/"])
+        failed_at = int(clockwork.client.time()[0])
+        clockwork.go_on(3 * 3600)
+        [line] = tbloom("failed", *words, "--json-lines", "--since", "4h").stdout.splitlines()
+        assert failed_at == json.loads(line)["_failed_at"]
+        for shown in tbloom("failed", *words).stdout, tbloom("watch", *words, "--once", "-").stdout:
+            assert re.search(r"\b3 h\b", re.sub("<[^>]*>", " ", shown))
+        dropped = tbloom("drop", *words, "--before", "4h", "--yes").stdout
+        assert dropped.startswith("Dropped 0 pages of 'news': no pages")
+        assert "Dropped 1 page" in tbloom("drop", *words, "--before", "2h", "--yes").stdout
 
 
 def test_without_a_filter_or_a_yes_nothing_is_changed(
