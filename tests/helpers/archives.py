@@ -77,12 +77,7 @@ def digest(data: bytes) -> str:
     return f"sha1:{hashlib.sha1(data, usedforsecurity=False).hexdigest()}"
 
 
-def random_body(number: int) -> bytes:
-    """The body of one of PAGES."""
-    return random.Random(number).randbytes(700)
-
-
-PAGES = [response(url(number), random_body(number)) for number in range(6)]
+PAGES = [response(url(n), random.Random(n).randbytes(700)) for n in range(6)]
 
 
 def in_zip(files: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
