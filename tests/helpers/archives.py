@@ -102,14 +102,14 @@ SKIPPED = bytes.fromhex("502a4d18 03000000 616263")
 
 
 def _in_pieces(records: Iterable[bytes]) -> bytes:
-    """Members of any length, as bgzip makes them, with empty ones between (warctools#21, CDX-Writer#27)."""
+    """Members of any length, as bgzip makes them, with empty ones between."""
     whole, empty = b"".join(records), b"".join(EMPTY)
     pieces = [whole[at : at + 1_000] for at in range(0, len(whole), 1_000)]
     return empty * 200 + b"".join(gzip.compress(piece) + empty for piece in pieces)
 
 
 def _in_other_letters(records: Iterable[bytes]) -> bytes:
-    """Small or large ones in the names of the fields (CDX-Writer#3, warc#12)."""
+    """Small or large ones in the names of the fields."""
     changes = cycle([bytes.lower, bytes.upper, bytes.title, bytes])
 
     def changed(one: bytes, change: Callable[[bytes], bytes]) -> bytes:
@@ -131,7 +131,7 @@ FORMS: dict[str, Form] = {
     "WACZ": lambda records: in_zip({"archive/data.warc.gz": MEMBERS(records)}),
     "pzstd": lambda records: b"".join(zstd.compress(one) + SKIPPED for one in [b"", *records]),
     "other letters": _in_other_letters,
-    # Zeros are padding, between records (stormcrawler#652) and behind the last one (dfvfs#570).
+    # Zeros are padding, between records and behind the last one.
     "zeros": lambda records: b"".join(one + b"\0" for one in records) + bytes(1 << 20),
     "zeros behind gzip": lambda records: MEMBERS(records) + bytes(9),
     "zeros in WACZ": lambda records: in_zip({"a.warc.gz": MEMBERS(records) + bytes(1)}),

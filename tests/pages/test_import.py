@@ -125,6 +125,7 @@ def test_pages_that_wget_fetched_are_as_the_server_sent_them(
 
 @in_forms(*FORMS)
 def test_every_form_has_the_same_pages(store: PageStore, form: Form) -> None:
+    """Empty members (warctools#21, CDX-Writer#27), letters of names (CDX-Writer#3, warc#12), zeros (stormcrawler#652, dfvfs#570)."""
     chance = random.Random(3)
     pages = {url(n): chance.randbytes(n * n) for n in range(60)}
     done = taken(store, *(response(url, body) for url, body in pages.items()), form=form)

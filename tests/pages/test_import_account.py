@@ -336,8 +336,7 @@ def interim(status: str, then: bytes = b"") -> bytes:
 
 
 def pieces_of(body: bytes, missing: int) -> dict[str, tuple[bytes, str]]:
-    """What tools store of a page of which they did not get all, and the kind that is counted (webarchive-discovery#212,
-    openwayback#254)."""
+    """What tools store of a page of which they did not get all, and the kind that is counted."""
 
     def but(body: bytes) -> bytes:
         return body[: max(0, len(body) - missing)]
@@ -429,7 +428,8 @@ ONCE = 1, "plain", random.Random(1), True
 def test_no_piece_or_older_version_replaces_a_page(
     made: list[Made], count: int, form: str, chance: random.Random, is_at_once: bool
 ) -> None:
-    """Random archives of such records, in any order, in several files, twice: each page is the newest whole one."""
+    """Random archives of such records, in any order, in several files, twice: each page is the newest whole one.
+    webarchive-discovery#212, openwayback#254: other tools store pieces."""
     chance.shuffle(made)
     files = [made[number::count] for number in range(count)]
     data = [FORMS[form](written(one, made) for one in part) for part in files if part]
