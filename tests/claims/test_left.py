@@ -43,8 +43,8 @@ def sessions_of(seen: TimeBloom, client: redis.Redis) -> set[str]:
     return {field for field in fields if len(field) == 16}
 
 
-@pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients send no heartbeats but the test's."""
     monkeypatch.setattr(TimeBloom, "_keep_session", lambda _: None)
 
@@ -198,7 +198,6 @@ def test_those_come_first_of_which_fewest_sessions_have_died(
     assert [] == texts(ours.take(10))
 
 
-@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("buried", [False, True])
 def test_a_claim_does_not_get_what_killed_a_session(
     clockwork: Clockwork, open_one: Any, *, buried: bool
@@ -217,7 +216,6 @@ def test_a_claim_does_not_get_what_killed_a_session(
     assert [Note("a", "q", deaths=1)] == ours.take(queue="q").notes
 
 
-@pytest.mark.usefixtures("silent")
 def test_a_claim_does_not_get_what_killed_earlier_sessions(open_one: Any) -> None:
     """It has ended, but not yet left what it had. That says nothing against its other items."""
     first, ours = open_one(), open_one()
@@ -246,7 +244,6 @@ def test_a_suspect_is_taken_alone_though_several_shards_give_items(
         assert 1 == len(notes) or not any(note.deaths for note in notes)
 
 
-@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_suspect_stays_one_until_its_work_has_begun(
     clockwork: Clockwork, open_one: Any, shards: int
@@ -349,7 +346,6 @@ def test_a_commit_says_how_many_sessions_wait(
         assert 1 == waiting_after_commit(ours, "one waits")
 
 
-@pytest.mark.usefixtures("silent")
 def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> None:
     """Nor does one that has said that it waits, and has died since; no commit counts it."""
     ours, waits, dies = (open_one(session_ttl=life) for life in (86_400.0, LIFE, LIFE))
@@ -363,7 +359,6 @@ def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> 
     assert (True, 1, 0) == said(ours.take(10, "q"))
 
 
-@pytest.mark.usefixtures("silent")
 def test_many_claims_of_the_dead_are_left_in_steps(clockwork: Clockwork, open_one: Any) -> None:
     """By several clients in turn. Each call looks at some claims only, and none is left out, or left twice."""
     items = [f"item {i}" for i in range(3000)]
@@ -400,7 +395,6 @@ def test_many_claims_of_the_dead_are_left_in_steps(clockwork: Clockwork, open_on
     assert {BUSY} == {*clients[1].claim_many(living)}
 
 
-@pytest.mark.usefixtures("silent")
 def test_a_dead_session_does_not_come_back_during_its_burial(
     clockwork: Clockwork, open_one: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -428,7 +422,6 @@ def test_a_dead_session_does_not_come_back_during_its_burial(
     assert not any(late.commit_many(items))
 
 
-@pytest.mark.usefixtures("silent")
 def test_a_session_that_dies_during_a_burial_stays_dead(
     clockwork: Clockwork, open_one: Any
 ) -> None:
@@ -543,7 +536,6 @@ def test_an_item_is_left_to_the_owner_of_its_host(
     assert ["a again"] == texts(ours.take(queue="q"))
 
 
-@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.check) for seed in range(2, 20))]
 )
