@@ -15,7 +15,7 @@ from tbloom.bloom.config import configure
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import KNOWN
-from tests.helpers.hostile import anything, refused
+from tests.helpers.hostile import refused
 from tests.helpers.schedulers import (
     ADDON,
     DONE,
@@ -173,9 +173,24 @@ def test_a_key_has_the_spiders_name(key: str, name: str) -> None:
     assert make_store(Settings({"TBLOOM_KEY": key}), "a%s").name == name
 
 
+class _Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+#: Values of every wrong kind.
+_ANYTHING = st.one_of(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers(),
+    st.text(max_size=20) | st.binary(max_size=5) | st.lists(st.integers(), max_size=2),
+    st.timedeltas() | st.dates() | st.fractions() | st.decimals(),
+    st.sampled_from([10**5000, -(10**400), 2**63, "x" * 65536, object, {}, _Unprintable()]),
+    st.sampled_from(["..", "/etc/passwd", "a\0b", "Europe", "posixrules", "h\0", "9" * 5000 + "s"]),
+)
+
+
 @pytest.mark.check
 @settings(suppress_health_check=list(HealthCheck))
-@given(st.dictionaries(st.sampled_from([*_REDIS, *sorted(KNOWN)]), anything, min_size=1))
+@given(st.dictionaries(st.sampled_from([*_REDIS, *sorted(KNOWN)]), _ANYTHING, min_size=1))
 @example({"BLOOMFILTER_BIT": 40, "TBLOOM_CAPACITY": 1000})
 @example({"TBLOOM_GROW": Decimal("sNaN")})
 @example({"TBLOOM_GROW": False})
