@@ -47,12 +47,11 @@ class Requests:
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
         self.inbox: Inbox = Inbox(crawl, self)
         self._output = Output()
-        connect = crawl.crawler.signals.connect
-        connect(_answered, signals.response_received)
-        connect(self._engine_started, signals.engine_started)
+        crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
 
     def _engine_started(self) -> None:
         self._output.watch(self._crawl.crawler.engine)
+        self._crawl.crawler.signals.connect(_answered, signals.response_received)
 
     # A request comes
 
@@ -96,9 +95,8 @@ class Requests:
 
     # The filter is asked, in a thread
 
-    @property
-    def looks_first(self) -> bool:
-        """Whether requests are only looked for first where the last ones were mostly seen: that takes no notes."""
+    def looks_first(self, *, mostly_seen: bool | None) -> bool:  # noqa: ARG002 - as of Pages
+        """Return whether requests are only looked for first. ``mostly_seen``: whether the last ones were; None: there are none."""
         return False
 
     def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
@@ -165,8 +163,8 @@ class Inbox:
 
     def __init__(self, crawl: Crawl, owner: Requests) -> None:
         self._crawl, self._owner = crawl, owner
-        #: Whether the last requests were mostly seen.
-        self._mostly_seen = True
+        #: Whether the last requests were mostly seen; None: none have their answers yet.
+        self._mostly_seen: bool | None = None
         #: Requests that wait: before they are asked about, and with their answers.
         self._unasked = deque[Pending]()
         self._answered = deque[Pending]()
@@ -239,7 +237,7 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        if self._mostly_seen and self._owner.looks_first:
+        if self._owner.looks_first(mostly_seen=self._mostly_seen):
             look = partial(self._put, batch, self._owner.look)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
@@ -300,38 +298,29 @@ class Inbox:
         """Settle some requests that have their answers. The others follow in the next turn of the event loop."""
         # What was seen takes little time; and waiting links take memory.
         turn = _BATCH if self._mostly_seen else _TURN
-        is_heard = self._is_heard()
-        for _ in range(min(turn, len(self._answered))):
-            self._settle(self._answered.popleft(), is_heard=is_heard)
-            self.settled += 1
-        self._owner.project.count_settled()
+        batch = [self._answered.popleft() for _ in range(min(turn, len(self._answered)))]
+        self.settle_late(*batch)
+        self.settled += len(batch)
         if self._answered:
             call_soon(self._settle_some)
         wake_engine(self._crawl.crawler.engine)
         self._owner.settled()
 
-    def settle_late(self, pending: Pending) -> None:
-        """Settle a request that the engine believes to be queued."""
-        self._settle(pending, is_heard=self._is_heard())
+    def settle_late(self, *batch: Pending) -> None:
+        """Settle requests that the engine believes to be queued, and send the signal that the engine would send."""
+        crawler, dropped = self._crawl.crawler, signals.request_dropped
+        is_heard = next(liveReceivers(getAllReceivers(crawler, dropped)), None) is not None
+        for pending in batch:
+            try:
+                if not self._owner.settle(pending) and is_heard:
+                    self._owner.project.count_settled()  # a handler may read the stats
+                    crawler.signals.send_catch_log(
+                        dropped, request=pending.request, spider=crawler.spider
+                    )
+            except Exception as error:
+                logger.exception("%s could not be scheduled", pending.request)
+                self._owner.lose(pending, error)
         self._owner.project.count_settled()
-
-    def _is_heard(self) -> bool:
-        """Return whether anybody listens to the signal that a request is dropped."""
-        receivers = getAllReceivers(self._crawl.crawler, signals.request_dropped)
-        return any(True for _ in liveReceivers(receivers))
-
-    def _settle(self, pending: Pending, *, is_heard: bool) -> None:
-        """Settle a request that the engine believes to be queued, and send the signal that the engine would send."""
-        try:
-            if not self._owner.settle(pending) and is_heard:
-                self._owner.project.count_settled()
-                crawler = self._crawl.crawler
-                crawler.signals.send_catch_log(
-                    signals.request_dropped, request=pending.request, spider=crawler.spider
-                )
-        except Exception as error:
-            logger.exception("%s could not be scheduled", pending.request)
-            self._owner.lose(pending, error)
 
     async def close(self) -> None:
         """Return once no request waits: Scrapy's engine closes its scheduler."""

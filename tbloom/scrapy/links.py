@@ -73,11 +73,11 @@ class Pending:
     arguments: tuple[tuple[str, Any], ...] = ()
     answer: Answer | None = None
     # With "done":
-    #: The page that goes on as this request, the token that it gets in the queue, and the note that is kept with its claim; "": no note
-    #: can restore it, or none is needed.
+    #: The page that goes on as this request, the token that it gets in the queue, and the note that is kept with its claim; None: it is
+    #: not written yet.
     page: Page | None = None
     token: Token | None = None
-    note: Note | str = ""
+    note: Note | str | None = None
     #: The page whose callback or errback has yielded the request.
     source: Page | None = None
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from scrapy import Request
 
-from tbloom import Claim, Note
+from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import GATHER, Committer, Failures
 from tbloom.scrapy.done.page import (
@@ -46,7 +46,7 @@ from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, 
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import in_loop, wake_engine, watch_end, watch_files
 from tbloom.scrapy.inbox import Requests
-from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of
+from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
@@ -75,6 +75,8 @@ class Pages(Requests):
         self._scheduler: ProjectScheduler = scheduler
         self._seen = seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
+        #: Whether the filter had items at the start.
+        self._had_items = False
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         self._register = Register(self._step_failed)
@@ -100,6 +102,8 @@ class Pages(Requests):
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
         if not self._crawl.is_ending:  # by a mistake in the settings
+            shared = self._seen.shared
+            self._had_items = shared is not None and not shared.is_new
             self._taking.begin()
             if self.committer.has_notes and (warning := self._crawl.warning_of_arguments):
                 logger.warning(warning)
@@ -169,11 +173,13 @@ class Pages(Requests):
             pending.answer = Claim.BUSY
             return pending
         self.failures.try_again(failed)
-        self.prepare(pending)
         # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
         if pending.answer is Claim.BUSY:
             self.committer.fetch_again(pending.item, failed.failures)
-            pending.item, pending.answer = None, Claim.NEW
+            pending.answer, pending.note = Claim.NEW, ""
+        self.prepare(pending)
+        if pending.answer is Claim.NEW:
+            pending.item = None
         return pending
 
     def _continued(self, request: Request, page: Page) -> Pending:
@@ -181,7 +187,7 @@ class Pages(Requests):
         if request.dont_filter:
             return Pending(request, page=page, token=page.token)
         pending = link_of(request, self._crawl, claims=True)
-        pending.page, pending.token = page, page.token
+        pending.page, pending.token, pending.note = page, page.token, ""
         if pending.item is None:
             return pending
         before, hexed = page.token.fingerprints, pending.item.hex()
@@ -201,29 +207,29 @@ class Pages(Requests):
         self.inbox.settle_late(Pending(request, answer=Claim.NEW, token=token))
 
     def prepare(self, pending: Pending) -> None:
-        """Give a page that may be new a token, and write the note that is kept with its claim."""
-        if pending.token is None and pending.item is not None:
+        """Give a page that may be new a token. Write the note that is kept with its claim, if one can restore the request."""
+        request, token, crawl = pending.request, pending.token, self._crawl
+        if token is None:
+            assert pending.item is not None  # noqa: S101 - the filter is asked about it
             first = pending.item.hex()
             self._register.take_asked(first)  # before an earlier claim
             failed = self._register.get(FailedPage, first, *FAILED)
             failures, version = failed.failures if failed else 0, pending.version.hex()
-            pending.token = Token(self._seen.session, (first,), 0, failures, version)
-            if pending.answer is None:
-                pending.note = self._note_of(pending.request, pending.token)
-
-    def _note_of(self, request: Request, token: Token) -> Note | str:
-        """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
-        crawl = self._crawl
-        if not self.committer.has_notes:
-            return ""
-        try:
-            # A link may have these from a copied meta, and a retry in a JOBDIR: they are of this crawl.
-            request = without(request, RETRIES, DONE)
-            return write_note(request, token, crawl.spider, crawl.queue, one_owner=crawl.owns_hosts)
-        except NotSerializable as error:
-            crawl.count("tbloom/unserializable")
-            crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
-            return ""
+            token = pending.token = Token(self._seen.session, (first,), 0, failures, version)
+        if pending.note is not None:
+            return
+        pending.note = ""
+        if self.committer.has_notes:
+            try:
+                # A link may have these from a copied meta, and a retry in a JOBDIR: they are of this crawl.
+                request = without(request, RETRIES, DONE)
+                is_owned = crawl.owns_hosts
+                pending.note = write_note(
+                    request, token, crawl.spider, crawl.queue, one_owner=is_owned
+                )
+            except NotSerializable as error:
+                crawl.count("tbloom/unserializable")
+                crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
 
     # 2. The filter is asked
 
@@ -232,11 +238,10 @@ class Pages(Requests):
         # As pages that are done do, unless the crawl has soon nothing else to fetch.
         return GATHER if self._scheduler.queued > _ENOUGH else 0.0
 
-    @property
-    def looks_first(self) -> bool:
-        """See ``Requests``. A local filter knows at once, and nothing is in a new one."""
-        shared = self._seen.shared
-        return shared is not None and self.committer.has_notes and not shared.is_new
+    def looks_first(self, *, mostly_seen: bool | None) -> bool:
+        """See ``Requests``. A look takes no notes; and a local filter knows at once."""
+        is_likely = self._had_items if mostly_seen is None else mostly_seen
+        return is_likely and self.committer.has_notes and self._seen.needs_server
 
     def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
         """See ``Requests``."""
@@ -328,12 +333,12 @@ class Pages(Requests):
         return True
 
     def mark(self, pending: Pending) -> None:
-        """Write the page's token into the request, which enters the queue. See ``Requests``."""
+        """See ``Requests``. The request of a page gets its token, too."""
         if pending.token:
             is_bare = bool(self._giving and pending.item and not pending.note)
             pending.token = pending.token._replace(session=self._seen.session, is_bare=is_bare)
             pending.request.meta[TOKEN] = str(pending.token)
-        super().mark(pending)
+        own_values(pending.request)
 
     def settled(self) -> None:
         """Commit the pages that have waited for these links."""
@@ -416,8 +421,8 @@ class Pages(Requests):
             return
         arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
         item, version = token.items[0], bytes.fromhex(token.version)
-        look, note = look_of(item, version, self._seen.config), self._note_of(request, token)
-        self.inbox.enter(Pending(request, item, look, version, arguments, token=token, note=note))
+        look = look_of(item, version, self._seen.config)
+        self.inbox.enter(Pending(request, item, look, version, arguments, token=token))
 
     def _is_givable(self, request: Request) -> bool:
         """Return whether Redis has all that another crawler needs of a queued request.
@@ -499,7 +504,7 @@ class Pages(Requests):
 
     async def close(self) -> None:
         """Return once no request waits. A queue on disk gets what was kept back from other crawlers."""
-        await super().close()
+        await self.inbox.close()
         while self._scheduler.first:
             self._requeue(self._scheduler.first.pop())
 
@@ -519,4 +524,4 @@ class Pages(Requests):
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
         self.committer.report()
         self.failures.report()
-        super().report()
+        self.project.report()

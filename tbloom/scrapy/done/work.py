@@ -151,6 +151,7 @@ class Work:
                 result = copy(result)
                 result.request = copy_request(result.request, meta)
             page.answered = result.request or page.request
+            own_values(page.answered)  # of a queue on disk, or of a middleware
             page.status, page.is_cached = result.status, "cached" in result.flags
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
