@@ -234,7 +234,14 @@ class DupeFilter(RFPDupeFilter):
         crawl = self._crawl
         if not crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(crawl.crawler):
-                first = self._first_call()
+                if self.requests is None:
+                    self._open_store()
+                # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
+                crawl.crawler.signals.connect(self._closed, signals.spider_closed)
+                # The first call raises at the start any error that the first request would raise, such as ConfigMismatch.
+                seen = crawl.seen
+                is_flushed = FLUSH.value(self._settings)
+                first = seen.clear if is_flushed else partial(seen.contains_many, [b"a"])
                 if crawl.scheduler is not None:
                     crawl.opened = deferred_from_coro(self._open(first))
                     return crawl.opened
@@ -292,15 +299,6 @@ class DupeFilter(RFPDupeFilter):
             super().log(request, spider)
             if self._has_old_size:
                 self._crawl.count("bloomfilter/filtered")
-
-    def _first_call(self) -> Callable[[], object]:
-        """Return the first call, which raises at the start any error that the first request would raise, such as ConfigMismatch."""
-        if self.requests is None:
-            self._open_store()
-        seen = self._crawl.seen
-        # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
-        self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
-        return seen.clear if FLUSH.value(self._settings) else partial(seen.contains_many, [b"a"])
 
     def _describe(self, text: str, warnings: list[str]) -> None:
         if text:

@@ -346,7 +346,7 @@ class ProjectQueue:
     Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So the answer
     takes the way round through the project's scheduler, which logs, counts and queues as it does without tbloom::
 
-        enqueue --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
+        settle  --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
           sets answer     of the project              tbloom's                  returns answer
 
     It does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
@@ -363,27 +363,22 @@ class ProjectQueue:
 
     def settle(self, pending: Pending) -> bool:
         """Let the scheduler queue or filter a request; return whether it is queued. ``count_settled`` counts its answer."""
-        answer = pending.answer
+        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
+        request, answer = pending.request, pending.answer
+        is_new = answer is None or answer is Claim.NEW
         is_answered = answer is not None and pending.item is not None
         if answer is not None and (is_answered or answer is NoAnswer.WRONG):
             self._settled[answer] += 1
-        queued = self.enqueue(pending.request, answer)
-        self._note(pending.request, answer if is_answered else None, is_queued=queued)
-        return queued
-
-    def enqueue(self, request: Request, answer: Answer | None = Claim.NEW) -> bool:
-        """Let the scheduler queue or filter a request; return whether it is queued."""
-        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
-        is_new = answer is None or answer is Claim.NEW
-        if request.dont_filter and not is_new:
-            return False
-        self.answer = answer
-        try:
-            queued = self._scheduler.enqueue_in_project(request)
-        finally:
-            self.answer = None
-        if queued and not (self.is_asked or is_new):
-            self._crawl.fail(asks_nobody(type(self._scheduler)))
+        queued = False
+        if is_new or not request.dont_filter:
+            self.answer = answer
+            try:
+                queued = self._scheduler.enqueue_in_project(request)
+            finally:
+                self.answer = None
+            if queued and not (self.is_asked or is_new):
+                self._crawl.fail(asks_nobody(type(self._scheduler)))
+        self._note(request, answer if is_answered else None, is_queued=queued)
         return queued
 
     def count_settled(self) -> None:
@@ -395,7 +390,8 @@ class ProjectQueue:
     def count(self, request: Request, answer: Answer) -> Answer:
         """Count the answer for a request that has not waited, and return it."""
         self._note(request, answer, is_queued=False)
-        self._crawl.count(f"tbloom/{answer.value}")
+        self._settled[answer] += 1
+        self.count_settled()
         return answer
 
     def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:

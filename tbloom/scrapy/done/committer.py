@@ -78,21 +78,32 @@ class Failures:
             self._walls[url] += 1
         return page.url not in first
 
-    def add(self, known: Known, page: EndedPage, why: Why, *, is_held: bool) -> None:
-        """Note that a page has failed. A list page may be fetched again at once. ``is_held``: this session has its claim."""
+    def add(self, known: Known | None, page: EndedPage, why: Why, *, is_held: bool) -> None:
+        """Note that a page has failed, and count it, unless no later crawl takes it. A list page may be fetched again at once.
+
+        ``known``: the page as the register knows it; None: the register lets it fail. ``is_held``: this session has its claim.
+        """
         words = f": {why.words}" if why.words else ""
         logger.debug("%s has failed (%s)%s", page.url, why.reason, words)
-        if page.is_list:
+        if known and page.is_list:
             self.register.step(known, Event.FAIL_LIST)
-            return
-        pause = page.pause or self.pause
-        failures = 0 if page.is_given_up else page.failures
-        failed = FailedPage(page.first, time.monotonic() + pause, 2 * pause, failures)
-        is_known = self.register.step(
-            known, Event.GIVE_UP if page.is_given_up else Event.FAIL, failed
-        )
-        if is_known and not (is_held or page.is_given_up):
-            self.register.step(failed, Event.PART)
+        elif known:
+            pause = page.pause or self.pause
+            failures = 0 if page.is_given_up else page.failures
+            failed = FailedPage(page.first, time.monotonic() + pause, 2 * pause, failures)
+            event = Event.GIVE_UP if page.is_given_up else Event.FAIL
+            if (
+                self.register.step(known, event, failed)
+                and failed.state is State.HELD
+                and not is_held
+            ):
+                self.register.step(failed, Event.PART)
+        if not page.is_given_up or self._crawl.is_ending:
+            if is_held:  # claimed since
+                self._lost.discard(page.first)
+            example = f"{page.url} ({why.words})" if why.words else page.url
+            self._left[page.first] = why.reason, example if len(self._left) < _SHOWN_URLS else ""
+            self.count("failed", why.reason)
 
     def try_again(self, failed: FailedPage) -> None:
         """Follow no further link to a page, to which one is followed now, until it is done or fails again."""
@@ -119,21 +130,6 @@ class Failures:
         self.reasons[reason] += pages
         self._crawl.count(f"tbloom/{stat}", pages)
         self._crawl.count(f"tbloom/{stat}/{reason}", pages)
-
-    def count_failed(self, page: EndedPage, why: Why, *, is_held: bool) -> None:
-        """Count a page that has failed, and that the next crawl fetches again. ``is_held``: this session has its claim."""
-        if is_held:  # claimed since
-            self._lost.discard(page.first)
-        example = f"{page.url} ({why.words})" if why.words else page.url
-        self._left[page.first] = why.reason, example if len(self._left) < _SHOWN_URLS else ""
-        self.count("failed", why.reason)
-
-    def count_given_up(self, url: str, reason: str, why: str) -> None:
-        """Log and count a page that no later crawl takes."""
-        logger.warning(
-            "%s is given up: %s. Only a link leads to it again, or tbloom retry", url, why
-        )
-        self.count("given_up", reason)
 
     def report(self) -> None:
         """Log where the most pages were redirected. Then how many pages are left to the next crawl, why, and some of them."""
@@ -234,16 +230,12 @@ class Committer:
         ``known``: the page as the register knows it; None: the register lets it fail.
         """
         first, history = page.items[0], self.failure(page.failures + 1, why)
-        is_held = self._seen.owns(first)
-        if known:
-            self._failures.add(known, page, why, is_held=is_held)
+        self._failures.add(known, page, why, is_held=self._seen.owns(first))
         if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
             self.give_up(first, page.url, history, times)
-        else:
-            self._failures.count_failed(page, why, is_held=is_held)
-            if not page.is_list:
-                self._set_history(first, history)
+        elif not page.is_list:
+            self._set_history(first, history)
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in page.items if page.is_list or item != first)
 
@@ -254,7 +246,9 @@ class Committer:
 
     def give_up(self, item: bytes, url: str, history: History, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
-        self._failures.count_given_up(url, history.reason, why)
+        message = "%s is given up: %s. Only a link leads to it again, or tbloom retry"
+        logger.warning(message, url, why)
+        self._failures.count("given_up", history.reason)
         self._set_history(item, history)
         self._outbox.left.append(item)
         self.soon()

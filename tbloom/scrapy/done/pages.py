@@ -363,7 +363,7 @@ class Pages(Requests):
     def _requeue(self, request: Request) -> None:
         """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
         try:
-            self.project.enqueue(request)
+            self.project.settle(Pending(request, answer=Claim.NEW))
         except Exception:
             logger.exception("%s could not be queued again", request)
 

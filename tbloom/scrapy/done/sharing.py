@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
@@ -46,7 +46,7 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
 )
 from tbloom.scrapy.inbox import Inbox
-from tbloom.scrapy.settings import TOKEN, WHEN_IDLE
+from tbloom.scrapy.settings import WHEN_IDLE
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Giving:
         self._is_giving = True
         self._forget_given()
         self._given_lately.extend(zip(repeat(now), requests))
-        items = [bytes.fromhex(Token.first_of(request.meta[TOKEN])) for request in requests]
+        items = [token.items[0] for request in requests if (token := Token.of(request))]
         call = partial(self._seen.give, items, hosts)
         self._crawl.page_calls.begin(call, partial(self._given, len(requests), hosts))
 
@@ -252,17 +252,6 @@ class _Found:
     unreadable: dict[bytes, tuple[Token, str]] = field(default_factory=dict)
 
 
-class _Next(NamedTuple):
-    """What a crawl that has asked for pages does next. Without values, it asks again at once: there may be more."""
-
-    #: How long it asks for nothing (seconds).
-    pause: float = 0.0
-    #: From when on it also asks while it works; None: now.
-    works_from: float | None = None
-    #: When no work was left: the crawl is over, unless its queue has changed since then. None: some may be left.
-    over_at: float | None = None
-
-
 class Taking:
     """Takes pages for one crawl, and knows whether an idle crawl is over. ``enqueue`` enqueues a page that was taken."""
 
@@ -280,7 +269,10 @@ class Taking:
         self._is_asking = True
         #: Whether the first question is answered: until then, this session may hold pages that it is about to leave.
         self.has_begun: bool = False
-        self._next = _Next()
+        #: The last pause (seconds), and from when on this crawler also asks while it works.
+        self._pause = self._works_from = 0.0
+        #: When no work was left: the crawl is over, unless its queue has changed since then. None: some may be left.
+        self._over_at: float | None = None
         #: When the queue has changed. While the spider is not ready, a download counts as a change.
         self._changed_at = time.monotonic()
         #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
@@ -313,7 +305,7 @@ class Taking:
         """Ask for pages, because the queue is empty; but not too often."""
         now = time.monotonic()
         if self._is_ready:
-            if self._next.works_from is None or now > self._next.works_from:
+            if now > self._works_from:
                 self._ask(self._crawl.page_calls, _TAKES, idle=False)
         elif is_downloading(self._crawl.crawler.engine):
             self._changed_at = now
@@ -338,7 +330,7 @@ class Taking:
             return True
         if not self._is_ready and self._become_ready():
             return False
-        over_at, now = self._next.over_at, time.monotonic()
+        over_at, now = self._over_at, time.monotonic()
         if over_at is not None and self._changed_at < over_at and now < over_at + _OVER_FOR:
             return True
         self._ask(self._crawl.page_calls, _TAKES, idle=True)
@@ -402,12 +394,12 @@ class Taking:
                 self._report_unreadable(found.unreadable)
             if found.pages:
                 self._receive(found.pages)
-            self._next = self._next_step(found, idle=idle)
+            self._pause = self._decide(found, idle=idle)
         except Exception as error:  # noqa: BLE001 - the log has it
             self._crawl.fail(error)
         finally:
             # Meanwhile, nothing is asked for, however often the engine wants to know.
-            call_later(self._next.pause, self._may_ask)
+            call_later(self._pause, self._may_ask)
             if not idle:
                 # By itself, an engine with work looks into its empty queue every 5 s only.
                 call_later(_PAUSE, partial(wake_engine, self._crawl.crawler.engine))
@@ -421,24 +413,27 @@ class Taking:
         if self._is_ready:
             self._become_ready()
 
-    def _next_step(self, found: _Found, *, idle: bool) -> _Next:
-        """Return what the crawl does next. ``idle``: whether it had nothing to do when it asked."""
+    def _decide(self, found: _Found, *, idle: bool) -> float:
+        """Return the pause until the next question (seconds). ``idle``: whether this crawler had nothing to do when it asked."""
         now, crawl, taken = time.monotonic(), self._crawl, found.taken
         assert taken is not None  # noqa: S101 - the server has answered
+        self._works_from, self._over_at = now, None
         if taken.notes or found.pages:
-            return _Next()
+            return 0.0  # there may be more
+        self._works_from += _PAUSE
         if not idle:
-            return _Next(works_from=now + _PAUSE)
+            return 0.0
         if taken.is_over and now >= self._waits_until and not self._waits_for_work:
-            return _Next(works_from=now + _PAUSE, over_at=now)
+            self._over_at = now
+            return 0.0
         is_told = self._waits_for_work and not taken.others
         why = f"{WHEN_IDLE.name} = 'wait'" if is_told else f"{taken.others} others work"
         message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
         crawl.log_once(logger.info, message, why)
         longest = min(max(_USUAL_PAUSE, taken.waiting / _ANSWERS), _LONGEST_PAUSE)
-        pause = min(max(_FIRST_PAUSE, 1.5 * self._next.pause), longest)
-        # Later, so that after the pause an idle crawl asks as one.
-        return _Next(pause, works_from=now + pause + _PAUSE)
+        pause = min(max(_FIRST_PAUSE, 1.5 * self._pause), longest)
+        self._works_from += pause  # so that after the pause an idle crawl asks as one
+        return pause
 
     def _may_ask(self) -> None:
         self._is_asking = False

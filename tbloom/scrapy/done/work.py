@@ -71,11 +71,10 @@ class Work:
     def of(self, source: Any) -> Page | None:
         """Return the page in work of a request, or of the request of a response or failure."""
         request = source if isinstance(source, Request) else getattr(source, "request", None)
-        if (page := self._by_request.get(id(request))) or not isinstance(request, Request):
+        if page := self._by_request.get(id(request)):
             return page
-        text = request.meta.get(TOKEN)
-        first = Token.first_of(text) if isinstance(text, str) else ""
-        return self._register.get(Page, first, State.WORK)
+        token = Token.of(request) if isinstance(request, Request) else None
+        return self._register.get(Page, token.fingerprints[0], State.WORK) if token else None
 
     # The queue
 
