@@ -158,29 +158,34 @@ class Pages(Requests):
         return pending
 
     def _link(self, request: Request) -> Pending:
-        """Return the pending request of a link. If its page has failed in this crawl, it is followed after a pause."""
+        """Return the pending request of a link."""
         pending = link_of(request, self._crawl, self._output.source, claims=True)
-        if pending.item is None or pending.answer is Claim.SEEN:
-            return pending
-        if pending.answer is Claim.BUSY and not self._taking.has_begun:
+        if pending.answer is Claim.BUSY and self._taking.has_begun:
+            self._give_token(pending)
+        elif pending.answer is Claim.BUSY:
             pending.answer = None  # asked behind the first question, in its thread
-        failed = self._register.get(FailedPage, pending.item.hex(), *FAILED)
-        if failed is None or WITHIN in request.meta:
-            return pending
-        # Meanwhile, another crawler may own its host.
-        is_followed = failed.state is State.FOLLOWED or time.monotonic() < failed.until
-        if self._crawl.owns_hosts or is_followed:
-            pending.answer = Claim.BUSY
-            return pending
-        self.failures.try_again(failed)
-        # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
-        if pending.answer is Claim.BUSY:
-            self.committer.fetch_again(pending.item, failed.failures)
-            pending.answer, pending.note = Claim.NEW, ""
-        self.prepare(pending)
-        if pending.answer is Claim.NEW:
-            pending.item = None
         return pending
+
+    def _give_token(self, pending: Pending) -> None:
+        """Give a page that may be new a token. One that has failed in this crawl gets none before its pause is over."""
+        assert pending.item is not None  # noqa: S101 - it is a link
+        first = pending.item.hex()
+        failed = self._register.get(FailedPage, first, *FAILED)
+        if failed and WITHIN not in pending.request.meta:
+            # Meanwhile, another crawler may own its host.
+            is_followed = failed.state is State.FOLLOWED or time.monotonic() < failed.until
+            if self._crawl.owns_hosts or is_followed:
+                pending.answer = Claim.BUSY
+                return
+            self.failures.try_again(failed)
+            # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
+            if pending.answer is Claim.BUSY:
+                self.committer.fetch_again(pending.item, failed.failures)
+                pending.item, pending.answer = None, Claim.NEW
+        if pending.answer in (None, Claim.NEW):
+            self._register.take_asked(first)  # before an earlier claim
+            failures, version = failed.failures if failed else 0, pending.version.hex()
+            pending.token = Token(self._seen.session, (first,), 0, failures, version)
 
     def _continued(self, request: Request, page: Page) -> Pending:
         """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too."""
@@ -208,15 +213,10 @@ class Pages(Requests):
 
     def prepare(self, pending: Pending) -> None:
         """Give a page that may be new a token. Write the note that is kept with its claim, if one can restore the request."""
+        if pending.token is None:
+            self._give_token(pending)
         request, token, crawl = pending.request, pending.token, self._crawl
-        if token is None:
-            assert pending.item is not None  # noqa: S101 - the filter is asked about it
-            first = pending.item.hex()
-            self._register.take_asked(first)  # before an earlier claim
-            failed = self._register.get(FailedPage, first, *FAILED)
-            failures, version = failed.failures if failed else 0, pending.version.hex()
-            token = pending.token = Token(self._seen.session, (first,), 0, failures, version)
-        if pending.note is not None:
+        if token is None or pending.note is not None:
             return
         pending.note = ""
         if self.committer.has_notes:
@@ -258,7 +258,8 @@ class Pages(Requests):
 
     def _filter(self, pending: Pending) -> bool:
         """Filter or drop a request that is not new."""
-        page, answer, claimed_before = pending.page, pending.answer, Token.of(pending.request)
+        page, answer = pending.page, pending.answer
+        claimed_before = Token.of(pending.request) if pending.token else None
         if answer is NoAnswer.DROPPED and claimed_before and page is None:
             self._requeue(pending.request)  # for the next crawl with its JOBDIR
             return True
