@@ -5,9 +5,10 @@
     1. comes       enqueue        a link: to a page that may be new, or has failed in this crawl (_link)
                                   a retry or a redirect: its page goes on (_continued)
                                   of a page that others have left, or that is asked for again (_claimed)
-    2. is asked    ask            the filter claims many in one call
+    2. is asked    prepare        it gets its page's Token, and a note
+                   ask            the filter claims many in one call
     3. is settled  settle         seen, or claimed: filtered; without an answer: dropped (_filter)
-    4. is queued                  new: with its page's Token (or the project's scheduler has _refused it)
+    4. is queued   mark           new: with its Token (or the project's scheduler has _refused it)
     5. comes out   next_request   its page is in work: a Page
                    _claim_again   but back to 2 if the token is another session's
     6. is fetched  Work           hears of the page until the scraper has finished it
@@ -438,7 +439,7 @@ class Pages(Requests):
             or token.deaths
             or token.failures
             or token.is_bare
-            or self._register.state_of(token.fingerprints[0]) is not State.UNKNOWN
+            or self._register.get(Known, token.fingerprints[0])
             or "cookiejar" in request.meta
         )
 
