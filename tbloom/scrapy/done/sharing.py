@@ -18,7 +18,6 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from threading import Lock
@@ -242,16 +241,6 @@ _UNREADABLE = (
 )
 
 
-@dataclass(slots=True)
-class _Found:
-    """The answer to a question for pages."""
-
-    taken: Taken | None = None
-    pages: list[tuple[Request, Token]] = field(default_factory=list)
-    #: By its first item, each page that this spider can't restore, with the name of what is missing.
-    unreadable: dict[bytes, tuple[Token, str]] = field(default_factory=dict)
-
-
 class Taking:
     """Takes pages for one crawl, and knows whether an idle crawl is over. ``enqueue`` enqueues a page that was taken."""
 
@@ -267,6 +256,11 @@ class Taking:
         self._enqueue = enqueue
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self._is_asking = True
+        #: What the question has found so far: the answer, the pages, and by its first item, each page that this spider can't restore,
+        #: with the name of what is missing. After an outage, it is put again, and goes on with that.
+        self._taken: Taken | None = None
+        self._found: list[tuple[Request, Token]] = []
+        self._lacking: dict[bytes, tuple[Token, str]] = {}
         #: Whether the first question is answered: until then, this session may hold pages that it is about to leave.
         self.has_begun: bool = False
         #: The last pause (seconds), and from when on this crawler also asks while it works.
@@ -339,29 +333,26 @@ class Taking:
     def _ask(self, calls: Calls, limit: int, *, idle: bool) -> None:
         """Ask for pages, unless a question, or the pause after it, is under way."""
         if not self._is_asking and self._crawl.is_running:
-            self._is_asking, found = True, _Found()
-            take = partial(self._take, found, limit, idle=idle)
-            calls.begin(take, partial(self._answered, found, idle))
+            self._is_asking, self._taken = True, None
+            calls.begin(partial(self._take, limit, idle=idle), partial(self._answered, idle))
 
-    def _take(self, found: _Found, limit: int, *, idle: bool) -> None:
-        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls.
-
-        After an outage this is called again, and goes on with what it had found.
-        """
-        if found.taken is None:
-            found.taken = self._seen.take(limit, self._crawl.queue, idle=idle)
-            self._sort(found, found.taken.notes)
-        if self._more_failed and not found.taken.notes:
-            while len(found.pages) < _MOST_FAILED and (
-                failed := self._seen.take(_TAKES, self._crawl.queue, idle=False, failed=True).notes
+    def _take(self, limit: int, *, idle: bool) -> None:
+        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls."""
+        queue = self._crawl.queue
+        if self._taken is None:
+            self._taken = self._seen.take(limit, queue, idle=idle)
+            self._sort(self._taken.notes)
+        if self._more_failed and not self._taken.notes:
+            while len(self._found) < _MOST_FAILED and (
+                failed := self._seen.take(_TAKES, queue, idle=False, failed=True).notes
             ):
-                self._sort(found, failed)
-            self._more_failed = len(found.pages) >= _MOST_FAILED
-        if found.unreadable:  # not before: they would be taken again
-            self._leave_unreadable(found.unreadable)
+                self._sort(failed)
+            self._more_failed = len(self._found) >= _MOST_FAILED
+        if self._lacking:  # not before: they would be taken again
+            self._leave_unreadable()
 
-    def _sort(self, found: _Found, notes: list[Note]) -> None:
-        """Add the pages of notes to what is found: those that this spider can restore, and the others."""
+    def _sort(self, notes: list[Note]) -> None:
+        """Find the pages of notes: those that this spider can restore, and the others."""
         for note in notes:
             try:
                 token = read_token(note, self._seen.session)
@@ -370,55 +361,50 @@ class Taking:
                 continue
             try:
                 text = note.text.partition("\n")[2]
-                found.pages.append((request_from_text(text, self._crawl.spider), token))
+                self._found.append((request_from_text(text, self._crawl.spider), token))
             except Unreadable as error:
-                found.unreadable[token.items[0]] = token, error.name
+                self._lacking[token.items[0]] = token, error.name
 
-    def _leave_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+    def _leave_unreadable(self) -> None:
         """Leave pages as failed ones, before the next link: it may name another callback, or another version of the spider take them."""
         histories = {
             item: self._committer.failure(
                 token.failures + (item not in self._unreadable), Why(f"unreadable/{name}")
             )
-            for item, (token, name) in pages.items()
+            for item, (token, name) in self._lacking.items()
         }
         self._seen.note_history(histories)
         self._seen.leave_many([*histories])
         self._seen.trim_given_up(self._crawl.queue)
 
-    def _answered(self, found: _Found, idle: bool, asked: Future[None]) -> None:  # noqa: FBT001 - of a partial
+    def _answered(self, idle: bool, asked: Future[None]) -> None:  # noqa: FBT001 - of a partial
         self.has_begun = True
         try:
             asked.result()
-            if found.unreadable:
-                self._report_unreadable(found.unreadable)
-            if found.pages:
-                self._receive(found.pages)
-            self._pause = self._decide(found, idle=idle)
+            self._report_unreadable()
+            if pages := [page for page in self._found if self._is_to_fetch(*page)]:
+                logger.debug("took %d pages that other crawlers have left", len(pages))
+                self._crawl.count("tbloom/taken", len(pages))
+            self._held += pages
+            if self._is_ready:
+                self._become_ready()
+            self._pause = self._decide(idle=idle)
         except Exception as error:  # noqa: BLE001 - the log has it
             self._crawl.fail(error)
         finally:
+            self._found, self._lacking = [], {}
             # Meanwhile, nothing is asked for, however often the engine wants to know.
             call_later(self._pause, self._may_ask)
             if not idle:
                 # By itself, an engine with work looks into its empty queue every 5 s only.
                 call_later(_PAUSE, partial(wake_engine, self._crawl.crawler.engine))
 
-    def _receive(self, taken: list[tuple[Request, Token]]) -> None:
-        """Enqueue the pages that were taken, or hold them until the spider is ready."""
-        if pages := [page for page in taken if self._is_to_fetch(*page)]:
-            logger.debug("took %d pages that other crawlers have left", len(pages))
-            self._crawl.count("tbloom/taken", len(pages))
-        self._held += pages
-        if self._is_ready:
-            self._become_ready()
-
-    def _decide(self, found: _Found, *, idle: bool) -> float:
+    def _decide(self, *, idle: bool) -> float:
         """Return the pause until the next question (seconds). ``idle``: whether this crawler had nothing to do when it asked."""
-        now, crawl, taken = time.monotonic(), self._crawl, found.taken
+        now, crawl, taken = time.monotonic(), self._crawl, self._taken
         assert taken is not None  # noqa: S101 - the server has answered
         self._works_from, self._over_at = now, None
-        if taken.notes or found.pages:
+        if taken.notes or self._found:
             return 0.0  # there may be more
         self._works_from += _PAUSE
         if not idle:
@@ -452,13 +438,13 @@ class Taking:
         self._failures.forget(token.fingerprints[0])
         return True
 
-    def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+    def _report_unreadable(self) -> None:
         """Log once for each reason how many pages this spider can't restore."""
         by_name = defaultdict[str, list[Token]](list)
-        for item, (token, name) in pages.items():
+        for item, (token, name) in self._lacking.items():
             if item not in self._unreadable:
                 by_name[name].append(token)
-        self._unreadable.update(pages)
+        self._unreadable.update(self._lacking)
         for name, tokens in by_name.items():
             given_up = sum(token.failures + 1 >= MOST_FAILURES for token in tokens)
             logger.warning(_UNREADABLE, len(tokens), name, given_up, self._crawl.spider.name)
