@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.http import Response
 
 from tbloom.scrapy.crawl import crawl_of
@@ -69,3 +69,23 @@ def test_among_seen_links_new_ones_are_claimed_with_notes(project: Any) -> None:
     _, second = project(Links, Links, LINKS=[range(300), range(100, 350)])
     assert (50, 50) == (second.said[0], sum(second.said[2]))
     assert {f"/page-{number}" for number in range(300, 350)} == {*second.fetched} - {"/start"}
+
+
+class HearsOfDropped(Project):
+    """Notes at each request that is dropped how many were seen, as the stats say then."""
+
+    pages = "abc"
+
+    def links(self) -> Iterator[Any]:
+        self.crawler.signals.connect(self._dropped, signals.request_dropped)
+        yield from super().links()
+
+    def _dropped(self, request: Request) -> None:
+        self.said.append((path_of(request), self.crawler.stats.get_value("tbloom/seen")))
+
+
+@pytest.mark.parametrize("mark", ["done", "scheduled", LOCAL])
+def test_who_hears_of_a_dropped_request_reads_right_stats(project: Any) -> None:
+    """Though the stats count many at once."""
+    _, second = project(HearsOfDropped, HearsOfDropped)
+    assert [("a", 1), ("b", 2), ("c", 3)] == second.said
