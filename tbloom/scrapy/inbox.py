@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from pydispatch.dispatcher import getAllReceivers, liveReceivers
 from redis import RedisError
 from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
@@ -20,7 +19,14 @@ from scrapy.utils.asyncio import call_later
 from tbloom import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler, Stage
-from tbloom.scrapy.hooks.engine import Output, call_soon, is_idle, next_turn, wake_engine
+from tbloom.scrapy.hooks.engine import (
+    Output,
+    call_soon,
+    has_receivers,
+    is_idle,
+    next_turn,
+    wake_engine,
+)
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import is_awaited
@@ -309,7 +315,7 @@ class Inbox:
     def settle_late(self, *batch: Pending) -> None:
         """Settle requests that the engine believes to be queued, and send the signal that the engine would send."""
         crawler, dropped = self._crawl.crawler, signals.request_dropped
-        is_heard = next(liveReceivers(getAllReceivers(crawler, dropped)), None) is not None
+        is_heard = has_receivers(crawler, dropped)
         for pending in batch:
             try:
                 if not self._owner.settle(pending) and is_heard:
