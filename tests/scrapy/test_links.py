@@ -363,3 +363,23 @@ def test_seen_links_cost_a_look_and_new_ones_a_note(project: Any) -> None:
     assert ([0, []], ["/start"]) == ([seen.said[0], seen.said[2]], seen.fetched)
     assert (50, 50) == (some.said[0], sum(some.said[2]))
     assert {f"/page-{number}" for number in range(300, 350)} == {*some.fetched} - {"/start"}
+
+
+class HearsOfDropped(Project):
+    """Notes at each request that is dropped how many were seen, as the stats say then."""
+
+    pages = "abc"
+
+    def links(self) -> Iterator[Any]:
+        self.crawler.signals.connect(self._dropped, scrapy.signals.request_dropped)
+        yield from super().links()
+
+    def _dropped(self, request: scrapy.Request) -> None:
+        self.said.append((path_of(request), self.crawler.stats.get_value("tbloom/seen")))
+
+
+@pytest.mark.parametrize("mark", ["done", "scheduled", LOCAL])
+def test_who_hears_of_a_dropped_request_reads_right_stats(project: Any) -> None:
+    """Though the stats count many at once."""
+    _, second = project(HearsOfDropped, HearsOfDropped)
+    assert [("a", 1), ("b", 2), ("c", 3)] == second.said

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import scrapy
+from pydispatch.dispatcher import getAllReceivers, liveReceivers
 from scrapy import Request, Spider
 from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
@@ -92,6 +93,11 @@ def keep_spider_arguments() -> None:
 def spider_arguments(crawler: Crawler) -> dict[str, Any] | None:
     """Return the arguments with which the crawler has made its spider; None: it did so before ``keep_spider_arguments``."""
     return vars(crawler).get("tbloom_arguments")
+
+
+def has_receivers(crawler: Crawler, signal: object) -> bool:
+    """Return whether anybody hears a signal of the crawl. Without it, Scrapy looks for receivers at each request that is dropped."""
+    return next(liveReceivers(getAllReceivers(crawler, signal)), None) is not None
 
 
 def call_soon(call: Callable[..., object], *arguments: Any) -> None:
