@@ -13,7 +13,7 @@ from redis import RedisError
 from redis.exceptions import RedisClusterException
 
 from tbloom.bloom.info import FilterInfo, SliceInfo
-from tbloom.claims.fleet import CRAWLERS, ENDED, Numbers, numbers_of
+from tbloom.claims.fleet import CRAWLERS, ENDED, Numbers, numbers_of, oldest_page
 from tbloom.claims.sync import TimeBloom
 from tbloom.engine.flow import with_rights
 from tbloom.engine.retries import as_redis_error, is_outage
@@ -95,6 +95,13 @@ _OF_FLEET: dict[str, tuple[str, str, Callable[[Numbers], dict[str, int]]]] = {
         "Crawlers by state, without those that have ended.",
         "state",
         lambda fleet: {state: fleet.states[state] for state in CRAWLERS if state != ENDED},
+    ),
+    "tbloom_crawler_oldest_page_seconds": (
+        "How long the oldest page has been in work that a crawler fetches or handles now; 0: there is none.",
+        "",
+        lambda fleet: {
+            "": round(one.oldest_for or 0) if (one := oldest_page(fleet.crawlers)) else 0
+        },
     ),
     "tbloom_pages": (
         "Pages by state. Those that a dead crawler had are left.",

@@ -107,6 +107,13 @@ class Crawler(NamedTuple):
         """The number of pages that it has, or had when it died."""
         return self.record.claimed if self.state in LIVING else self.orphaned
 
+    @property
+    def oldest_for(self) -> float | None:
+        """How long the page has been in work of which it has told, by now (s); None: it has told of none, or has none any more."""
+        told = self.record
+        is_known = told.oldest_page and self.state in LIVING
+        return told.oldest_seconds + (self.beat or 0.0) if is_known else None
+
 
 class Pages(NamedTuple):
     """The numbers of pages by state."""
@@ -454,6 +461,18 @@ def project_of(store: Any) -> str:
     """Return the project whose crawlers were the first ones of the filter; "": none has told."""
     [project] = store.run(request([Call(("HGET", store.config.keys.crawlers(), "project"))]))
     return text(project or "")
+
+
+def oldest_page(crawlers: Iterable[Crawler]) -> Crawler | None:
+    """Return the one of these crawlers that has a page in work for the longest time; None: none has."""
+    busy = [each for each in crawlers if each.oldest_for is not None]
+    return max(busy, key=lambda each: each.oldest_for or 0.0, default=None)
+
+
+def oldest_of(store: Any, queue: str) -> Crawler | None:
+    """Return the crawler of a queue that has a page in work for the longest time; None: none has."""
+    _, crawlers = store.run(_told(store.config))
+    return oldest_page(each for each in crawlers if each.record.queue == queue)
 
 
 def numbers_of(store: Any) -> Numbers | None:

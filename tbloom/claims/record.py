@@ -40,6 +40,10 @@ class Record:
     ttl: float = 0
     #: The number of pages that it fetches now, or has in its queue: not those that have failed, which it holds.
     claimed: int = 0
+    #: The page that it has had in work for the longest time; what has it (downloader, callback, pipeline, feed), and for how long (s).
+    oldest_page: str = ""
+    oldest_state: str = ""
+    oldest_seconds: int = 0
     #: Whether hosts have owners among the crawlers.
     owns_hosts: bool = False
     done: int = 0

@@ -24,6 +24,7 @@ _URL = re.compile(
 )
 
 
+_USERINFO = re.compile(r"\A([^/?#]*//)[^/?#]*@")
 _QUOTED = re.compile(r"""(["'])(?!\1).*\1""")
 
 
@@ -41,6 +42,11 @@ def without_secrets(url: object) -> str:
         return f"{match[1]}{'***@' if match['user'] else ''}{match['place']}"
     scheme = re.match(r"[a-z]+(\+cluster)?://", url)
     return f"{scheme[0] if scheme else ''}***"
+
+
+def without_userinfo(url: str) -> str:
+    """Return a page's URL without a user and a password."""
+    return _USERINFO.sub(r"\1", url)
 
 
 def without_retries(retry: Callable[..., Any]) -> Any:

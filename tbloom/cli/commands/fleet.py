@@ -41,6 +41,7 @@ from tbloom.claims.fleet import (
     kept_note,
     natural,
     numbers_of,
+    oldest_page,
     order,
     per_minute,
 )
@@ -49,6 +50,7 @@ from tbloom.cli.kit import errors, formats, numbers, options, output, progress, 
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
+from tbloom.engine.urls import without_userinfo
 from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
@@ -183,6 +185,10 @@ def _queue_text(target: Target, views: list[View], done: int | None, *, everythi
         _sets_text(views, names, everything=everything),
         output.table(_said(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
     ]
+    if oldest := oldest_page(one for one, _ in crawlers):
+        told, age = oldest.record, formats.age(oldest.oldest_for or 0)
+        where = f"{age} ({told.oldest_state} of {oldest.place})"
+        shown.append(formats.printable(f"oldest page in work: {told.oldest_page}, for {where}"))
     if ended:
         failing = sum(not _WELL.fullmatch(one.record.ended) for one in ended)
         by_errors = f", {failing:,} of them by errors" * bool(failing)
@@ -428,7 +434,7 @@ def _show_failed(target: Target, chosen: _Chosen) -> None:
             "reason": page.reason,
             "tries": page.tries,
             **name,
-            "URL": formats.without_userinfo(page.url),
+            "URL": without_userinfo(page.url),
             "message": _cut(page.message),
             "where": page.where,
         }
@@ -519,7 +525,7 @@ def _move(
         for fleet in fleets:
             for page in _counted(chosen.of(fleet)):
                 numbers[fleet.queue] += 1
-                example = example or formats.without_userinfo(page.url)
+                example = example or without_userinfo(page.url)
         if numbers:
             what = f"{_numbered(target, fleets, numbers)}, for example {example}"
             output.confirm(f"{ask} {what}?", f"nothing is {done.lower()}")

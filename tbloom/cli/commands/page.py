@@ -46,6 +46,7 @@ from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.retries import as_redis_error
+from tbloom.engine.urls import without_userinfo
 from tbloom.errors import TBloomError
 from tbloom.version import __version__
 
@@ -201,7 +202,7 @@ def html_of(
         "why": lambda failed: ", ".join(f"{reason} {n:,}" for reason, n in failed.items()),
         "words": str,
         "way": list,
-        "without_userinfo": formats.without_userinfo,
+        "without_userinfo": without_userinfo,
     }
     shown = dict[str, Any](look=None, fleets=None)
     if isinstance(watched, Overview):

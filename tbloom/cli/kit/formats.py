@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 
-_USERINFO = re.compile(r"\A([^/?#]*//)[^/?#]*@")
 _KIB = 1024
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 #: The calendar's granularities.
@@ -57,8 +55,3 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def without_userinfo(url: str) -> str:
-    """Return a page's URL without a user and a password."""
-    return _USERINFO.sub(r"\1", url)

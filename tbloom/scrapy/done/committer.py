@@ -23,6 +23,7 @@ from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, FailedPage, Page, 
 from tbloom.scrapy.done.states import DONE, TABLE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
+from tbloom.scrapy.hooks.feeds import closed_at
 from tbloom.scrapy.inbox import Inbox
 from tbloom.scrapy.links import look_of
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
@@ -309,6 +310,11 @@ class Committer:
     def is_pending(self) -> bool:
         """Whether a call about pages is on its way, or due. Pages that wait for a holder do not count."""
         return bool(self._is_sending or self._done or self._outbox)
+
+    def storing(self) -> list[tuple[float, EndedPage]]:
+        """Return for each feed that is closed, and not stored yet, since when that is so, and one of its pages. Any thread may call this."""
+        unstored = self._unstored.copy().items()
+        return [(at, pages[0]) for holder, pages in unstored if pages and (at := closed_at(holder))]
 
     def _holder_ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""

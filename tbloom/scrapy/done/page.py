@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sysconfig
+import time
 from collections.abc import Container
 from dataclasses import dataclass, field
 from http.client import responses
@@ -147,6 +148,17 @@ class Page(Known):
     holders: set[object] = field(default_factory=set)
     #: How long its pause is if it fails (seconds), because it has failed before; 0: it has not.
     pause: float = 0.0
+    #: When its work began, or when it was last seen to wait for its turn in the downloader (monotonic).
+    since: float = field(default_factory=time.monotonic)
+    #: How many of its items pass the pipelines now.
+    passing: int = 0
+
+    @property
+    def held_by(self) -> str:
+        """What has the page now."""
+        if not self.is_fetched:
+            return "downloader"
+        return "pipeline" if self.passing else "callback"
 
     def fail(self, reason: str, error: BaseException | None = None) -> None:
         """Let the page fail at its end, for the first reason that is given."""

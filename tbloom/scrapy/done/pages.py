@@ -31,6 +31,7 @@ from scrapy import Request
 from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import GATHER, Committer, Failures
+from tbloom.scrapy.done.held import Holding
 from tbloom.scrapy.done.page import (
     RETRIES,
     EndedPage,
@@ -93,11 +94,12 @@ class Pages(Requests):
             crawl, seen, self.inbox, self.failures, self._committed
         )
         self.work: Work = Work(crawler, self._register, self.committer.stored, self._ended)
+        self._holding = Holding(crawl, self.inbox, self.work, self.committer)
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
         self._giving: Giving | None = None
         self._telling: Telling | None = None
         if (shared := seen.shared) is not None:
-            self._telling = Telling(crawl, self.failures, shared.session_ttl)
+            self._telling = Telling(crawl, self.failures, shared.session_ttl, self._holding.oldest)
             shared.join(self._telling, partial(in_loop(), self._session_lost))
             if SHARE.value(crawler.settings) and self.committer.has_notes:
                 kind = GivingHosts if crawl.owns_hosts else Giving
@@ -106,19 +108,16 @@ class Pages(Requests):
 
     def _engine_started(self) -> None:
         engine = self._crawl.crawler.engine
-        watch_output(engine, self._item_lost)
+        watch_output(engine, self.work.passing)
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
+        self._holding.begin()
         if not self._crawl.is_ending:  # by a mistake in the settings
             shared = self._seen.shared
             self._had_items = shared is not None and not shared.is_new
             self._taking.begin()
             if self.committer.has_notes and (warning := self._crawl.warning_of_arguments):
                 logger.warning(warning)
-
-    def _item_lost(self, response: Any, error: BaseException) -> None:
-        """Let the page of an item fail whose pipeline was cancelled."""
-        self.work.fail(response, f"pipeline/{type(error).__name__}", error)
 
     def _step_failed(self, known: Known, error: UnknownStep) -> None:
         """Let a page fail whose state does not know what happens to it. That is a fault of tbloom, which the log has once."""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import repeat
+from math import inf
 from threading import Lock
 from typing import Any
 
@@ -28,10 +29,12 @@ from scrapy.utils.asyncio import call_later
 
 from tbloom import Note
 from tbloom.claims.calls import Hosts
+from tbloom.claims.fleet import Crawler
 from tbloom.claims.notes import Taken, owned_host
 from tbloom.claims.record import Process, Record
 from tbloom.claims.session import Session
 from tbloom.scrapy.crawl import Calls, Crawl, ProjectScheduler
+from tbloom.scrapy.done import held
 from tbloom.scrapy.done.committer import Committer, Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
 from tbloom.scrapy.done.serialize import Unreadable, read_token, request_from_text
@@ -233,6 +236,9 @@ _FIRST_PAUSE, _USUAL_PAUSE, _LONGEST_PAUSE, _ANSWERS = 0.03, 0.25, 20.0, 50
 _START_PATIENCE = 30.0
 #: So long a crawl that is over need not ask again, if another component keeps it open (seconds).
 _OVER_FOR = 4.0
+_FOR_WHAT = (
+    "still waiting: the oldest page of the crawlers that work is %s, in work for %.0f s (%s, of %s)"
+)
 #: So many crawlers may die of a page.
 _MOST_DEATHS = 3
 _UNREADABLE = (
@@ -265,6 +271,8 @@ class Taking:
         self.has_begun: bool = False
         #: The last pause (seconds), and from when on this crawler also asks while it works.
         self._pause = self._works_from = 0.0
+        #: Since when this crawl has had nothing to fetch; None: it had, or the log says what it waits for.
+        self._waits_since: float | None = None
         #: When no work was left: the crawl is over, unless its queue has changed since then. None: some may be left.
         self._over_at: float | None = None
         #: When the queue has changed. While the spider is not ready, a download counts as a change.
@@ -405,9 +413,11 @@ class Taking:
         assert taken is not None  # noqa: S101 - the server has answered
         self._works_from, self._over_at = now, None
         if taken.notes or self._found:
+            self._waits_since = None
             return 0.0  # there may be more
         self._works_from += _PAUSE
         if not idle:
+            self._waits_since = None
             return 0.0
         if taken.is_over and now >= self._waits_until and not self._waits_for_work:
             self._over_at = now
@@ -416,10 +426,20 @@ class Taking:
         why = f"{WHEN_IDLE.name} = 'wait'" if is_told else f"{taken.others} others work"
         message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
         crawl.log_once(logger.info, message, why)
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        if taken.others and now > self._waits_since + held.LONG and (shared := self._seen.shared):
+            self._waits_since = inf
+            crawl.page_calls.begin(partial(shared.oldest_of, crawl.queue), self._say_for_what)
         longest = min(max(_USUAL_PAUSE, taken.waiting / _ANSWERS), _LONGEST_PAUSE)
         pause = min(max(_FIRST_PAUSE, 1.5 * self._pause), longest)
         self._works_from += pause  # so that after the pause an idle crawl asks as one
         return pause
+
+    def _say_for_what(self, look: Future[Crawler | None]) -> None:
+        """Log the oldest page that the other crawlers have in work."""
+        if (crawler := look.exception() or look.result()) and isinstance(crawler, Crawler):
+            told, age = crawler.record, crawler.oldest_for or 0.0
+            logger.info(_FOR_WHAT, told.oldest_page, age, told.oldest_state, crawler.place)
 
     def _may_ask(self) -> None:
         self._is_asking = False
@@ -457,8 +477,15 @@ class Taking:
 class Telling:
     """Makes the records of one crawl. Called in the thread of the heartbeats."""
 
-    def __init__(self, crawl: Crawl, failures: Failures, session_ttl: float) -> None:
+    def __init__(
+        self,
+        crawl: Crawl,
+        failures: Failures,
+        session_ttl: float,
+        oldest: Callable[[], held.Held | None],
+    ) -> None:
         self._crawl, self._failures, self._process = crawl, failures, Process(session_ttl)
+        self._oldest = oldest
         #: What each session has told last, by its name, the newest one last: the stats, and why pages have failed.
         self._told = dict[str, list[Counter[str]]]()
         #: What has been told of the crawl, and what of that by earlier sessions.
@@ -484,6 +511,9 @@ class Telling:
             counts, failed = self._told[session.name]
         # Its pages are the session's, its pace is the crawl's.
         about = self._process.about(found[0]["tbloom/done"]) | {"done": counts["tbloom/done"]}
+        if oldest := self._oldest():
+            of_page = {"page": oldest.name, "state": oldest.state, "seconds": round(oldest.age)}
+            about |= {f"oldest_{name}": value for name, value in of_page.items()}
         return Record(
             queue=self._crawl.queue,
             project=str(self._crawl.crawler.settings["BOT_NAME"]),

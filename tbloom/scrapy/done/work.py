@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -62,6 +63,8 @@ class Work:
         self._register = register
         #: The pages in work by the identities of their requests, whose meta a callback may empty.
         self._by_request = dict[int, Page]()
+        #: Changes whenever a page's work begins or ends, its download ends, or an item of it has passed the pipelines.
+        self.steps: int = 0
         connect = crawler.signals.connect
         connect(self._item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self._item_dropped, signals.item_dropped)
@@ -75,6 +78,11 @@ class Work:
             return page
         token = Token.of(request) if isinstance(request, Request) else None
         return self._register.get(Page, token.fingerprints[0], State.WORK) if token else None
+
+    @property
+    def pages(self) -> list[Page]:
+        """The pages in work. Any thread may ask for them."""
+        return [*self._by_request.copy().values()]
 
     # The queue
 
@@ -90,6 +98,7 @@ class Work:
         page.others = token.fingerprints[1:]
         self._register.step(before or page, Event.OUT, page)
         self._by_request[id(request)] = page
+        self.steps += 1
 
     def goes_on(self, page: Page) -> None:
         """Note that a page in work is queued again, as another request."""
@@ -139,6 +148,7 @@ class Work:
     def fetched(self, result: Any, page: Page) -> Any:
         """Return the downloader's result for the page: a response, a request or a Failure. A request gets the page's token."""
         page.is_fetched = True
+        self.steps += 1
         text = str(page.token)
         if isinstance(result, Request):
             result.meta[TOKEN] = text
@@ -193,9 +203,24 @@ class Work:
         """Handle Scrapy's signal: a callback, an errback or a middleware has raised an exception, and none has recovered."""
         self.fail(response, f"callback/{type(failure.value).__name__}", failure.value)
 
+    @contextmanager
+    def passing(self, response: Any) -> Iterator[None]:
+        """Note that an item of a response passes the pipelines. Let its page fail if a pipeline is cancelled."""
+        page = self.of(response)
+        if page:
+            page.passing += 1
+        try:
+            yield
+        except BaseException as error:
+            self.fail(response, f"pipeline/{type(error).__name__}", error)
+            raise
+        if page:  # an item whose pipeline was cancelled never leaves it
+            page.passing -= 1
+
     def _item_scraped(self, response: Any, item: Any = None) -> None:
         """Handle Scrapy's signal: an item has passed the pipelines. A list of items or requests is no item: these are lost."""
         holders = self._stored.took_item()
+        self.steps += 1
         if not (page := self.of(response)):
             return
         page.holders |= holders
@@ -229,5 +254,6 @@ class Work:
     def end(self, page: Page) -> None:
         """Stop following a page."""
         if page.state is State.WORK:
+            self.steps += 1
             self._by_request.pop(id(page.request), None)
             self._ended(page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from copy import copy
 from functools import cached_property, partial
@@ -40,6 +40,36 @@ def is_idle(engine: Any) -> bool:
 def is_downloading(engine: Any) -> bool:
     """Return whether the engine downloads something. Without it, left pages may be fetched while a slow login is under way."""
     return bool(getattr(getattr(engine, "downloader", None), "active", ()))
+
+
+def is_paused(engine: Any) -> bool:
+    """Return whether the engine was paused, as in the telnet console. Without it, the log names pages that wait for that."""
+    return bool(getattr(engine, "paused", False))
+
+
+def requests_in_work(engine: Any) -> list[Request]:
+    """Return the requests that the engine downloads, or whose callbacks have not ended.
+
+    Without it, no log names a start request with ``dont_filter`` that never ends.
+    """
+    return [*getattr(getattr(engine, "_slot", None), "inprogress", ())]
+
+
+def requests_downloaded(engine: Any) -> frozenset[Request]:
+    """Return the requests in the downloader, also those of media pipelines. Without it, one that downloads many files seems to hang."""
+    return frozenset(getattr(getattr(engine, "downloader", None), "active", ()))
+
+
+def requests_in_line(engine: Any) -> set[Request]:
+    """Return the requests that wait for a delay, or for others of their host. Without it, they seem to hang. Any thread may call this."""
+    slots = getattr(getattr(engine, "downloader", None), "slots", {})
+    return {request for slot in slots.copy().values() for request, *_ in slot.queue.copy()}
+
+
+def delays_downloads(engine: Any) -> bool:
+    """Return whether a download waits only for a delay. Without it, the log names pages of a crawl that goes on after the delay."""
+    slots = getattr(getattr(engine, "downloader", None), "slots", {})
+    return any(slot.queue and slot.free_transfer_slots() > 0 for slot in slots.values())
 
 
 def wake_engine(engine: Any) -> None:
@@ -268,11 +298,11 @@ link_source = ContextVar[Any]("tbloom_link_source", default=None)
 
 
 def watch_output(
-    engine: Any, item_lost: Callable[[Any, BaseException], object] | None = None
+    engine: Any, passing: Callable[[Any], AbstractContextManager[object]] = nullcontext
 ) -> None:
-    """Set ``link_source`` while a link is scheduled. ``item_lost`` is called if a pipeline was cancelled, of which no signal tells.
+    """Set ``link_source`` while a link is scheduled. An item passes the pipelines in what ``passing`` returns for its response.
 
-    Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
+    No signal tells of an item that enters them, or whose pipeline was cancelled. Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
     although a link of it could not be scheduled, or a pipeline was cancelled.
     """
     scraper = engine.scraper
@@ -289,12 +319,8 @@ def watch_output(
                 link_source.set(None)
             return
         _source.set(response)
-        try:
+        with passing(response):
             await process(output, response)
-        except BaseException as error:
-            if item_lost:
-                item_lost(response, error)
-            raise
 
     scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as the docstring says
 

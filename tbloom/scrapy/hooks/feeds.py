@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
@@ -46,7 +47,7 @@ def watch_feed(
     store = storage.store
 
     def finish_watched() -> None:
-        watched.is_closed = True
+        watched.closed_at = time.monotonic()
         try:
             finish()
         except BaseException:
@@ -74,7 +75,8 @@ class _WatchedFilter:
 
     def __init__(self, slot: Any, takes: Callable[[Any, Any], object]) -> None:
         self._slot, self._filter, self._takes = slot, slot.filter, takes
-        self.is_closed = False
+        #: When the feed was closed (monotonic); 0: it was not.
+        self.closed_at = 0.0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._filter, name)
@@ -86,8 +88,14 @@ class _WatchedFilter:
             self._takes(self._slot, None)
             raise
         if is_accepted:
-            self._takes(self._slot, None if self.is_closed else item)
+            self._takes(self._slot, None if self.closed_at else item)
         return is_accepted
+
+
+def closed_at(slot: Any) -> float:
+    """Return when a feed was closed (monotonic), which its storage stores from then on; 0: it was not, or this is no feed."""
+    at: float = getattr(getattr(slot, "filter", None), "closed_at", 0.0)
+    return at
 
 
 def feed_slots(crawler: Crawler) -> list[Any]:
