@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from tbloom.claims.fleet import KeptPages, View, queues_of, views_of
-from tbloom.claims.queues import arguments_in, queue_of
+from tbloom.claims.queues import arguments_in, options_of, queue_of
 from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
@@ -175,11 +175,6 @@ def arguments_of(queue: str) -> str:
     if arguments is None:  # they can't be read
         return queue.partition("\n")[2]
     return shlex.join(options_of(arguments)) or WITHOUT
-
-
-def options_of(arguments: Mapping[str, str]) -> list[str]:
-    """Return the arguments of a spider as options."""
-    return [word for pair in arguments.items() for word in ("-a", "=".join(pair))]
 
 
 def _pairs(_context: object, _option: object, words: tuple[str, ...]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_SUCCESS = range(200, 300)
+_SUCCESS, _REDIRECTS = range(200, 300), range(300, 400)
 #: The length of a version's hash: two versions of one URL have the same hash once in 2**64 times.
 VERSION_BYTES = 8
 #: The text of fingerprints and their version, and that of a token.
@@ -47,6 +47,12 @@ _OTHERS = tuple(
 )
 #: The meta key in which Scrapy counts the retries of a request.
 RETRIES = "retry_times"
+#: The one in which it counts the redirects.
+REDIRECTS = "redirect_times"
+_NOT_RETRIED = (
+    "a downloader middleware has asked for it again and again without dont_filter=True: let it return get_retry_request(...), from "
+    "scrapy.downloadermiddlewares.retry"
+)
 
 
 class Token(NamedTuple):
@@ -132,6 +138,8 @@ class Page(Known):
     download_error: str = ""
     #: Whether the response comes from Scrapy's HTTP cache.
     is_cached: bool = False
+    #: What the downloader middlewares got for it: a status, or an exception; None: nothing so far.
+    got: int | Exception | None = None
     #: Whether its callback got the response.
     is_called: bool = False
     #: The first exception of its callback or errback, of a pipeline, or of a link that could not be queued.
@@ -160,10 +168,22 @@ class Page(Known):
             return "downloader"
         return "pipeline" if self.passing else "callback"
 
-    def fail(self, reason: str, error: BaseException | None = None) -> None:
-        """Let the page fail at its end, for the first reason that is given."""
+    def fail(self, reason: str, error: BaseException | None = None, about: str = "") -> None:
+        """Let the page fail at its end, for the first reason that is given. ``about``: what the message begins with."""
         if not self.exception:
-            self.exception, self.words = reason, words_of(error)
+            message, where = words_of(error)
+            self.exception = reason
+            self.words = ": ".join(filter(None, [about[:_KEPT], message])), where
+
+    def fail_again(self, request: Request) -> None:
+        """Let the page fail that is to go on as a request for the same URL, which it has been: a redirect, or a retry without dont_filter."""
+        got, error = self.got, self.got if isinstance(self.got, Exception) else None
+        is_redirect = request.meta.get(REDIRECTS) != self.request.meta.get(REDIRECTS)
+        if is_redirect or (isinstance(got, int) and got in _REDIRECTS):
+            self.fail("redirect")
+        else:
+            failed = f"download/{type(got).__name__}" if error else f"status/{got}"
+            self.fail("redirect" if got is None else failed, error, _NOT_RETRIED)
 
 
 def why_failed(page: Page, done_statuses: Container[int]) -> Why | None:

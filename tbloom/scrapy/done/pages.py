@@ -20,15 +20,19 @@ A page is a Token while it is queued, a Page while it is in work, and an EndedPa
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from concurrent.futures import Future
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from redis import RedisError
 from scrapy import Request
 
 from tbloom import Claim
+from tbloom.claims.queues import words_in
+from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
 from tbloom.scrapy.done.committer import GATHER, Committer, Failures
 from tbloom.scrapy.done.held import Holding
@@ -50,6 +54,7 @@ from tbloom.scrapy.hooks.engine import (
     in_loop,
     link_source,
     wake_engine,
+    watch_answers,
     watch_end,
     watch_files,
     watch_output,
@@ -70,6 +75,7 @@ _NOT_SERIALIZABLE = (
     "crawl fetches it only if a link leads to it. Give the request plain values, of which a downloader middleware makes the objects, "
     "and methods of the spider as callback and errback"
 )
+_LEFT = "%d pages wait for the next crawl. In the project's folder, tbloom queue %s shows them, and tbloom drop %s --left forgets them"
 _UNKNOWN_STEP = (
     "%s. This is a fault of tbloom: please report it. The page fails, and the crawl goes on"
 )
@@ -84,6 +90,8 @@ class Pages(Requests):
         self._scheduler: ProjectScheduler = scheduler
         self._seen = seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
+        #: How many pages wait for the next crawl at the end of this one, if something has ended it before its work.
+        self._left = 0
         #: Whether the filter had items at the start.
         self._had_items = False
         #: Whether a heartbeat is under way, before which no request leaves the queue.
@@ -109,6 +117,7 @@ class Pages(Requests):
     def _engine_started(self) -> None:
         engine = self._crawl.crawler.engine
         watch_output(engine, self.work.passing)
+        watch_answers(engine, self.work.answered)
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
         self._holding.begin()
@@ -299,7 +308,7 @@ class Pages(Requests):
         if pending.answer is NoAnswer.WRONG:
             page.fail(f"link/{pending.answer.value}")
         elif pending.item is None:
-            page.fail("redirect")
+            page.fail_again(pending.request)
         else:
             target_first = self._register.first_of(pending.item.hex())
             target = self._register.get(EndedPage, target_first)
@@ -521,15 +530,28 @@ class Pages(Requests):
         try:
             await self.committer.finish()
         finally:
-            if self.committer.has_notes and (
-                left := self._seen.claimed - self._register.count(State.HELD)
-            ):
-                self._crawl.count("tbloom/left", left)
+            left = self._seen.claimed - self._register.count(State.HELD)
+            if self.committer.has_notes:
+                if left:
+                    self._crawl.count("tbloom/left", left)
+                if reason != "finished" and not self._crawl.is_ending:
+                    self._left = left + await self._crawl.page_calls.run(self._left_before)
             if self._telling:
                 self._telling.end(reason)
 
+    def _left_before(self) -> int:
+        """Return how many pages other crawls have left, in which this one has come to its limit; 0 if the server refuses to tell."""
+        try:
+            return self._seen.fleet(self._crawl.queue).look().pages.left
+        except (RedisError, TBloomError) as error:
+            logger.debug("the number of left pages is not known: %s", error)
+            return 0
+
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
+        if self._left:
+            words = shlex.join(words_in(self._crawl.queue, self._crawl.spider.name))
+            logger.info(_LEFT, self._left, words, words)
         self.committer.report()
         self.failures.report()
         self.project.report()

@@ -20,6 +20,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
+from tbloom.engine.urls import without_userinfo
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import RETRIES, FailedPage, Page, Token, pipeline_of, words_of
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
@@ -145,6 +146,11 @@ class Work:
         page = self.of(request)
         return page if page and page.request is request and not page.is_fetched else None
 
+    def answered(self, request: Request, got: int | Exception) -> None:
+        """Note the status or the exception that downloader middlewares get for a request, if it is a page's."""
+        if page := self._by_request.get(id(request)):
+            page.got = got
+
     def fetched(self, result: Any, page: Page) -> Any:
         """Return the downloader's result for the page: a response, a request or a Failure. A request gets the page's token."""
         page.is_fetched = True
@@ -242,8 +248,8 @@ class Work:
     def file_failed(self, response: Any, request: Request, error: Exception, status: int) -> None:
         """Let the page of an item fail whose file or image is not stored, unless a page with its status would be done."""
         why = str(status) if status else why_no_file(error, request, self._crawler)
-        if why and status not in self.done_statuses:
-            self.fail(response, f"file/{why}", error)
+        if why and status not in self.done_statuses and (page := self.of(response)):
+            page.fail(f"file/{why}", error, without_userinfo(request.url))
 
     def scraped(self, request: Request) -> None:
         """End the page of a request that the scraper has finished."""

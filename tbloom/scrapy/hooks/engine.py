@@ -289,6 +289,26 @@ def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
     scraper.enqueue_scrape = enqueue
 
 
+def watch_answers(engine: Any, got: Callable[[Request, int | Exception], object]) -> None:
+    """Call ``got`` with each request, and the status or the exception that the downloader middlewares are about to get for it.
+
+    Without it, nobody knows why a middleware asks for a page again, if it gives a request in place of the response.
+    """
+    methods = getattr(getattr(engine.downloader, "middleware", None), "methods", None)
+    if methods is None:
+        return
+
+    def process_response(request: Request, response: Response) -> Response:
+        got(request, response.status)
+        return response
+
+    def process_exception(request: Request, exception: Exception) -> None:
+        got(request, exception)
+
+    methods["process_response"].appendleft(process_response)
+    methods["process_exception"].appendleft(process_exception)
+
+
 #: The response, or the failure of an errback, whose item passes the pipelines.
 _source = ContextVar[Any]("tbloom_source", default=None)
 
