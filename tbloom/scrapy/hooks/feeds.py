@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrapy import signals
 from scrapy.crawler import Crawler
@@ -15,7 +16,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 from scrapy.utils.conf import build_component_list
-from scrapy.utils.misc import load_object
+from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred
 
 #: Scrapy's exporters of lines, and the others. Each writes an item into its file at once; JSON's and XML's write only a bracket at
@@ -186,10 +187,40 @@ def continued_file(slot: Any) -> Path | None:
     return None
 
 
-def writes_lines(slot: Any) -> bool:
-    """Return whether a feed writes lines, which a later crawl can append to, and not compressed."""
-    name = _scrapys(slot.exporters.get(slot.format)).__name__
-    return name in _LINES and "postprocessing" not in slot.feed_options
+class Lines(NamedTuple):
+    """How a feed writes its lines."""
+
+    encoding: str
+    #: What ends a line.
+    end: str
+    #: The dialect of csv, for CSV only.
+    dialect: Any = None
+
+
+def lines_of(slot: Any) -> Lines | None:
+    """Return how a feed writes lines; None: it writes none, or its exporter can't be made.
+
+    An exporter of the project's own may choose its encoding and its dialect, so one is made, which writes nothing. Without it, nobody
+    knows where a line ends.
+    """
+    kind, options, exporter = slot.exporters.get(slot.format), slot.feed_options, None
+    if (name := _scrapys(kind).__name__) not in _LINES:
+        return None
+    with suppress(Exception):  # Scrapy logs it for each item
+        exporter = build_from_crawler(
+            kind,
+            slot.crawler,
+            BytesIO(),
+            fields_to_export=options["fields"],
+            encoding=options["encoding"],
+            indent=options["indent"],
+            **options["item_export_kwargs"],
+        )
+    if exporter is None:
+        return None
+    dialect = exporter.csv_writer.dialect if hasattr(exporter, "csv_writer") else None
+    encoding = "" if name == "PprintItemExporter" else exporter.encoding
+    return Lines(encoding or "utf-8", dialect.lineterminator if dialect else "\n", dialect)
 
 
 def writes_document(slot: Any) -> bool:
