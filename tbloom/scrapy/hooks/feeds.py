@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
@@ -235,6 +236,11 @@ def writes_document(slot: Any) -> bool:
     return name in _PICKLES or (
         name not in _LINES and writes_end
     )  # a pickle that was cut hides later ones
+
+
+def shown_uri(uri: str) -> str:
+    """Return a feed's URI without a user and a password."""
+    return re.sub(r"(?<=://).*@", "***@", uri)
 
 
 def continue_csv(exporter: Any, header: list[str], item: Any) -> None:
