@@ -1,4 +1,4 @@
-"""What a reader finds once a crawl has appended to the file of one that was killed, or whose disk was full."""
+"""What a reader finds once a crawl has appended to the file of one that was killed, or whose disk was full; or has replaced it."""
 
 from __future__ import annotations
 
@@ -326,3 +326,25 @@ def test_pandas_and_duckdb_find_the_new_rows(
     path.write_bytes(torn)
     project(Rows, FEEDS={str(path): {"format": kind, "encoding": "utf-8"}})
     assert [{"1", "2", "3"}] * 2 == found_by_pandas_and_duckdb(path, kind)
+
+
+# Feeds that each crawl replaces
+
+
+class OneMore(Rows):
+    pages = ("1", "4")
+
+
+@pytest.mark.parametrize("mark", ["done, local"])
+def test_a_crawl_says_that_it_replaces_older_items(project: Any, tmp_path: Path) -> None:
+    """It has no items but those of its new pages (scrapy#5579). A file of another name in each crawl is not replaced."""
+    replaced, kept = tmp_path / "out.jl", tmp_path / "kept.jl"
+    overwrites = {"format": "jsonlines", "overwrite": True}
+    feeds: dict[str, Any] = {str(replaced): overwrites, str(kept): {"format": "jsonlines"}}
+    feeds[f"{tmp_path}/%(time)s.jl"] = feeds["stdout:"] = overwrites
+    first, second = project(Rows, OneMore, FEEDS=feeds)
+    assert [] == first.warnings("replaces")
+    [warning] = second.warnings("WARNING", "replaces", "'overwrite': False", "%(time)s")
+    assert str(replaced) in warning
+    assert ["4"] == [json.loads(line)["url"] for line in replaced.read_text().splitlines()]
+    assert 4 == len(kept.read_text().splitlines())

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from scrapy.extensions.feedexport import FeedSlot
+from scrapy.extensions.feedexport import FeedSlot, FileFeedStorage
 from scrapy.extensions.postprocessing import Bz2Plugin, GzipPlugin, LZMAPlugin
 from scrapy.utils.misc import load_object
 
@@ -24,7 +24,9 @@ from tbloom.scrapy.hooks.feeds import (
     Lines,
     continue_csv,
     continued_file,
+    how_to_keep,
     lines_of,
+    shown_uri,
     writes_document,
 )
 
@@ -35,6 +37,7 @@ _OPENERS: dict[Any, Any] = {Bz2Plugin: bz2.open, GzipPlugin: gzip.open, LZMAPlug
 _PIECE, _TAIL = 1 << 20, 1 << 16
 #: Of a document: it may end anywhere.
 _NO_LINES = Lines("latin-1", "")
+_REPLACES = "FEEDS: this crawl replaces %s: the file will have the items of its new pages only, and those of earlier pages go: %s"
 _WHY = "by a crawler that was killed or still runs, or by a full disk"
 
 
@@ -57,6 +60,18 @@ def mend(slot: FeedSlot) -> bool:
             file.write(missing)
         logger.warning("%s ended in half a line, left %s", path, _WHY)
     return True
+
+
+def warn_of_replacing(slot: FeedSlot) -> None:
+    """Say that a feed replaces what earlier crawls have stored. A local file that is not there, or is empty, has nothing to lose."""
+    remedy = how_to_keep(type(slot.storage), slot.uri_template, slot.feed_options)
+    if not remedy or slot.batch_id > 1:
+        return
+    if isinstance(slot.storage, FileFeedStorage):
+        path = Path(slot.storage.path)
+        if not path.is_file() or not path.stat().st_size:
+            return
+    logger.warning(_REPLACES, shown_uri(slot.uri), remedy)
 
 
 def begin(slot: FeedSlot, item: Any) -> None:

@@ -15,7 +15,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.done.feed_files import begin, mend
+from tbloom.scrapy.done.feed_files import begin, mend, warn_of_replacing
 from tbloom.scrapy.done.page import EndedPage
 from tbloom.scrapy.hooks.feeds import (
     feed_slots,
@@ -139,6 +139,7 @@ class StoredItems:
                 try:
                     if mend(slot):
                         self._appending.add(slot)
+                    warn_of_replacing(slot)
                 except OSError as error:  # a full disk; nothing is committed any more
                     logger.error("The crawl ends: the file of a feed can't be mended: %s", error)
                     engine: Any = self._crawler.engine

@@ -15,7 +15,14 @@ from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.extensions import feedexport
-from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
+from scrapy.extensions.feedexport import (
+    FeedExporter,
+    FileFeedStorage,
+    FTPFeedStorage,
+    GCSFeedStorage,
+    S3FeedStorage,
+    StdoutFeedStorage,
+)
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred
@@ -23,11 +30,16 @@ from twisted.internet.defer import Deferred
 #: Scrapy's exporters of lines, and the others. Each writes an item into its file at once; JSON's and XML's write only a bracket at
 #: their end. (Names, because the module of the classes takes 8 MB.)
 _LINES = {"CsvItemExporter", "JsonLinesItemExporter", "PprintItemExporter"}
+_JSON_LINES = {"jsonlines", "jsonl", "jl"}
 _PICKLES = {"MarshalItemExporter", "PickleItemExporter"}
 _AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
 
 #: Scrapy's storages of local files.
 LOCAL_STORAGES: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
+#: The module of a package whose storage replaces its file, whatever the option "overwrite" says.
+_SFTP = "scrapy_feedexporter_sftp"
+#: Placeholders of a feed's URI: of the time; and all that the project may give a value of its own in each crawl.
+_TIME, _OWN = re.compile(r"%\((batch_)?time\)"), re.compile(r"%\((?!name\)|batch_id\))")
 
 
 def watch_feed(
@@ -236,6 +248,25 @@ def writes_document(slot: Any) -> bool:
     return name in _PICKLES or (
         name not in _LINES and writes_end
     )  # a pickle that was cut hides later ones
+
+
+def how_to_keep(storage: type, uri: str, options: Mapping[str, Any]) -> str:
+    """Return how to keep what earlier crawls have stored, if each crawl replaces the feed's file; "": none does, or it is not known.
+
+    ``uri``: as it stands in FEEDS. Without it, nobody is told that only the new pages of one crawl are there.
+    """
+    is_local, is_ftp = (issubclass(storage, kind) for kind in (LOCAL_STORAGES, FTPFeedStorage))
+    has_no_choice = (
+        issubclass(storage, S3FeedStorage | GCSFeedStorage)
+        or storage.__module__.partition(".")[0] == _SFTP
+    )
+    replaces = has_no_choice or options.get("overwrite", is_ftp)
+    has_own_name = _TIME.search(uri) or (options.get("uri_params") and _OWN.search(uri))
+    if not replaces or has_own_name or issubclass(storage, StdoutFeedStorage):
+        return ""
+    name = "put %(time)s into its name"
+    appends = is_local or (is_ftp and options["format"] in _JSON_LINES)
+    return f"set 'overwrite': False, or {name}" if appends else name
 
 
 def shown_uri(uri: str) -> str:
