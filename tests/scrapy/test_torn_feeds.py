@@ -9,7 +9,9 @@ import json
 import re
 import resource
 import signal
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scrapy import Spider
+from scrapy.crawler import Crawler
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 from scrapy.extensions.feedexport import FeedSlot, FileFeedStorage, ItemFilter
-from scrapy.utils.test import get_crawler
 
 from tbloom.scrapy.done.feed_files import begin, mend
 from tests.helpers.making import missing
@@ -29,6 +32,7 @@ from tests.helpers.projects import Project, path_of
 
 GZIP = {"postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"]}
 FIELDS = ("url", "title", "text")
+NEW = {"url": "new", "title": "x", "text": "a\nb"}
 
 
 class Semicolons(CsvItemExporter):
@@ -50,7 +54,7 @@ def append(path: Path, items: list[Any], **options: Any) -> None:
         "item_export_kwargs": {},
     }
     options = {**usual, "encoding": "utf-8", **options}
-    crawler = get_crawler()
+    crawler = Crawler(Spider)
     slot = FeedSlot(
         storage=FileFeedStorage(str(path)),
         uri=str(path),
@@ -115,6 +119,24 @@ def test_csv_torn_at_any_byte_hides_no_later_row(
     with path.open(encoding=encoding, newline="") as file:
         found = [row for row in csv.DictReader(file, **reads) if row["url"].startswith("new")]
     assert new == found
+
+
+def test_crawlers_that_begin_together_move_a_torn_file_once(tmp_path: Path) -> None:
+    """Each of them reads the old file, and some of them end once the first one has begun a new file."""
+    path, together = tmp_path / "out.csv", 3
+    path.write_bytes(b"url,title,text\r\n" + b'x,y,"a ""quoted"" text"\r\n' * 1_500_000 + b'x,"')
+    with ThreadPoolExecutor(together) as crawlers:
+        done = []
+        for n in range(together):
+            done.append(crawlers.submit(append, path, [NEW | {"url": str(n)}]))
+            time.sleep(0.1)  # the next one reads longer
+    for each in done:
+        each.result()
+    [aside] = tmp_path.glob("out.csv.torn-*")
+    with path.open(encoding="utf-8", newline="") as file:
+        found = [row["url"] for row in csv.DictReader(file) if row["url"] != "url"]
+    assert [*map(str, range(together))] == sorted(found)
+    assert aside.stat().st_size > 30_000_000
 
 
 # After a crawl

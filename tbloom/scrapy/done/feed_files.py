@@ -49,17 +49,25 @@ def mend(slot: FeedSlot) -> bool:
     opener, lines = _opener(slot), lines_of(slot)
     if opener is None and ("postprocessing" in slot.feed_options or not lines):
         return True
-    end = _End(lines or _NO_LINES)
+    with suppress(FileNotFoundError):  # another crawler has just moved it aside
+        _mend(path, opener, lines or _NO_LINES)
+    return True
+
+
+def _mend(path: Path, opener: Any, lines: Lines) -> None:
+    inode, end = path.stat().st_ino, _End(lines)
     is_whole = _is_read(path, opener, end)
     missing = end.missing if is_whole else None
+    # Meanwhile, another crawler may have moved it aside, and begun a new one.
+    if path.stat().st_ino != inode:
+        return
     if missing is None or (missing and opener):
         why = f"is torn, {_WHY}: nobody could read what is appended"
         _move_aside(path, "torn", why)
     elif missing:
-        with path.open("a", encoding=end.lines.encoding, newline="") as file:
-            file.write(missing)
+        with path.open("a", encoding=lines.encoding, newline="") as text:
+            text.write(missing)
         logger.warning("%s ended in half a line, left %s", path, _WHY)
-    return True
 
 
 def warn_of_replacing(slot: FeedSlot) -> None:
@@ -92,7 +100,10 @@ def begin(slot: FeedSlot, item: Any) -> None:
 
 def _continued(slot: FeedSlot) -> Path | None:
     path = continued_file(slot)
-    return path if path and path.is_file() and path.stat().st_size else None
+    with suppress(FileNotFoundError):  # another crawler has just moved it aside
+        if path and path.is_file() and path.stat().st_size:
+            return path
+    return None
 
 
 def _opener(slot: FeedSlot) -> Any:
@@ -124,7 +135,7 @@ class _End:
     """The end of a file that is read in pieces."""
 
     def __init__(self, lines: Lines) -> None:
-        self.lines = lines
+        self._lines = lines
         self.quotes: _Quotes | None = _Quotes(lines.dialect) if lines.dialect else None
         self._decoder = codecs.getincrementaldecoder(lines.encoding)("replace")
         self._last, self._has_row = "", False
@@ -132,7 +143,7 @@ class _End:
     def read(self, data: bytes) -> None:
         text = self._decoder.decode(data)
         last = self._last + text
-        self._has_row = self._has_row or "\n" in text or self.lines.end in last
+        self._has_row = self._has_row or "\n" in text or self._lines.end in last
         self._last = last[-10:]
         if self.quotes and text:
             self.quotes.read(text)
@@ -143,7 +154,7 @@ class _End:
 
         That is within a character, a quoted field, or the first row of CSV, which is mostly a header.
         """
-        end = self.lines.end
+        end = self._lines.end
         is_cut = self.quotes and (self.quotes.are_open or not self._has_row)
         if is_cut or self._decoder.getstate()[0]:
             return None
