@@ -12,7 +12,7 @@ from scrapy import Request, signals
 
 from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
-from tbloom.scrapy.hooks.engine import Output
+from tbloom.scrapy.hooks.engine import link_source, watch_output
 from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, own_values
 
@@ -26,13 +26,12 @@ class AskedRequests(Requests):
         self._crawl, self._scheduler = crawl, scheduler
         self.inbox: Inbox = Inbox(crawl, self)
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
-        self._output = Output()
         connect = crawl.crawler.signals.connect
         connect(_answered, signals.response_received)
         connect(self._engine_started, signals.engine_started)
 
     def _engine_started(self) -> None:
-        self._output.watch(self._crawl.crawler.engine)
+        watch_output(self._crawl.crawler.engine)
 
     # A request comes
 
@@ -48,7 +47,7 @@ class AskedRequests(Requests):
                 Pending(request) if request.dont_filter else self._link(request)
             )
         except Exception:  # Scrapy would lose the callback's other links, too
-            if self._output.source is None:  # of start()
+            if link_source.get() is None:  # of start()
                 raise
             logger.exception("%s could not be scheduled", request)
             return False
@@ -70,7 +69,7 @@ class AskedRequests(Requests):
         return request
 
     def _link(self, request: Request) -> Pending:
-        drop_copied(request, self._output.source)
+        drop_copied(request, link_source.get())
         return link_of(request, self._crawl, claims=False)
 
     def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:

@@ -37,11 +37,10 @@ from tbloom.scrapy.hooks.feeds import open_no_feeds
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
     asks_nobody,
+    check_mark,
     make_client,
     make_store,
     naming_redis,
-    needs_add_on,
-    needs_no_shared_queue,
 )
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
 from tbloom.scrapy.stores import AnyStore
@@ -206,10 +205,8 @@ class DupeFilter(RFPDupeFilter):
     def _open_store(self) -> Pages | AskedRequests:
         """Open the store, and set ``requests``. With the add-on they wait in its scheduler, and threads ask the filter."""
         crawl, mark = self._crawl, self._settings.get(MARK.name)
-        if mark == "done" and self._shares_queue:
-            raise needs_no_shared_queue()
-        if mark == "done" and crawl.scheduler is None:
-            raise needs_add_on()
+        has_add_on = crawl.scheduler is not None
+        check_mark(self._settings, shares_queue=self._shares_queue, has_add_on=has_add_on)
         spider = crawl.crawler.spider or crawl.crawler.spidercls
         seen = make_store(self._settings, spider.name)
         claims = seen.claims if mark == "done" else None

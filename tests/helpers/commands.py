@@ -28,14 +28,6 @@ VERBS = [(name, verb) for name in ("count", "pages") for verb in sorted(command(
 WORDS = sorted([*((name,) for name in COMMANDS), *VERBS])
 
 
-def command_of(words: tuple[str, ...]) -> Any:
-    """The command, or sub-command, with this name."""
-    found = command(words[0])
-    for word in words[1:]:
-        found = found.commands[word]
-    return found
-
-
 class _Terminal(io.TextIOWrapper):
     def isatty(self) -> bool:
         return True

@@ -103,6 +103,18 @@ class Tree(scrapy.Spider):
             file.write(f"{number}\n")
 
 
+class Hosts(Tree):
+    """A tree on nine hosts; each page leads to other hosts."""
+
+    name = "hosts"
+
+    def parse(self, response: Response, **given: Any) -> Iterator[Any]:
+        for found in super().parse(response, **given):
+            if isinstance(found, scrapy.Request):
+                found.meta["download_slot"] = f"host{int(found.url.rpartition('/')[2]) % 9}.example"
+            yield found
+
+
 class Fed(scrapy.Spider):
     """Fetches what programs push. Each page is appended to a file, with its callback and what the request had."""
 
@@ -211,6 +223,7 @@ SPIDERS = {
     "pages": Pages,
     "from_redis": FromRedis,
     "tree": Tree,
+    "hosts": Hosts,
     "fed": Fed,
 }
 

@@ -103,7 +103,7 @@ async def until(condition: Callable[[], object]) -> None:
 def test_a_crawl_whose_session_was_lost_takes_what_no_other_one_has(project: Any) -> None:
     """What others have is dropped; what has failed is held no longer."""
     answers = {"/again": [503], "/failed": [503]}
-    [crawl] = project(LosesItsSession, answers=answers, TBLOOM_SESSION_TTL=1)
+    [crawl] = project(LosesItsSession, answers=answers, TBLOOM_SESSION_TTL=6)
     counted = times([crawl])
     assert {"0": counted["0"], "again": [1], "failed": [2]} == counted
     assert [[Claim.NEW] * 2, 0] == crawl.said

@@ -26,7 +26,7 @@ _OPENERS: dict[Any, Any] = {Bz2Plugin: bz2.open, GzipPlugin: gzip.open, LZMAPlug
 
 def mend(slot: FeedSlot) -> bool:
     """Mend the file to which a new feed appends. Without an item, it then stays as it is. Return False if the feed begins a file."""
-    if (path := _continued(slot)) is None:
+    if (path := continued_file(slot)) is None:
         return False
     slot.store_empty = False
     if opener := _opener(slot):
@@ -40,7 +40,7 @@ def mend(slot: FeedSlot) -> bool:
 
 def begin(slot: FeedSlot, item: Any) -> None:
     """Begin to export items, the first of which is this one. Move an older document aside. A table of CSV gets no second header."""
-    path = _continued(slot)
+    path = continued_file(slot)
     if path and writes_document(slot):
         _move_aside(path, "older", "is an older document, to which nothing can be appended")
         path = None
@@ -50,11 +50,6 @@ def begin(slot: FeedSlot, item: Any) -> None:
         opened = (_opener(slot) or open)(path, "rt", encoding=exporter.encoding, newline="")
         with opened as file, suppress(UnicodeError, csv.Error):  # of an unknown file
             continue_csv(exporter, next(csv.reader(file, exporter.csv_writer.dialect), []), item)
-
-
-def _continued(slot: FeedSlot) -> Path | None:
-    path = continued_file(slot)
-    return path if path and path.is_file() and path.stat().st_size else None
 
 
 def _opener(slot: FeedSlot) -> Any:

@@ -44,7 +44,14 @@ from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
 from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State, UnknownStep
 from tbloom.scrapy.done.work import Work
-from tbloom.scrapy.hooks.engine import Output, in_loop, wake_engine, watch_end, watch_files
+from tbloom.scrapy.hooks.engine import (
+    in_loop,
+    link_source,
+    wake_engine,
+    watch_end,
+    watch_files,
+    watch_output,
+)
 from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
@@ -73,7 +80,6 @@ class Pages(Requests):
         crawler = crawl.crawler
         self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
-        self._output = Output()
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
@@ -101,7 +107,7 @@ class Pages(Requests):
 
     def _engine_started(self) -> None:
         engine = self._crawl.crawler.engine
-        self._output.watch(engine, self._item_lost)
+        watch_output(engine, self._item_lost)
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
         if not self._crawl.is_ending:  # by a mistake in the settings
@@ -126,7 +132,7 @@ class Pages(Requests):
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
-        output = self._output.source
+        output = link_source.get()
         source = self.work.of(output) if output is not None else None
         try:
             # A request with which a callback asks for its own page again waits for the page's end.
@@ -249,7 +255,7 @@ class Pages(Requests):
 
     def answer_to(self, request: Request) -> Answer:
         """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
-        output = self._output.source
+        output = link_source.get()
         source = self.work.of(output) if output is not None else None
         link = partial(self._pending, source=source, output=output, always=True)
         pending = self.inbox.ask_now(request, link)
