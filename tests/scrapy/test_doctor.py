@@ -147,6 +147,8 @@ def test_an_older_scrapy_is_named_with_the_needed_one(monkeypatch: pytest.Monkey
 
 
 def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
+    """Of a wrong scrapy.cfg, Scrapy would take its defaults, or name only a part of the module (scrapy#849, scrapy#141)."""
+
     def doctor(code: int, words: str) -> str:
         done = tbloom_in(tmp_path, "doctor")
         text: str = done.stdout or done.stderr
@@ -163,7 +165,6 @@ def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     for wrong, why in (("import gone", "gone"), ("a =", "SyntaxError"), ("ADDONS = 5", "int")):
         (tmp_path / "settings.py").write_text(wrong)
         assert doctor(2, why).startswith("tbloom: the project's settings can't be imported: ")
-    # Scrapy would take its defaults, or name only a part of the module (scrapy#849, scrapy#141).
     for wrong, why in (
         ("[deploy]\nproject = shop", "scrapy.cfg names no module: write [settings], and below it"),
         (
