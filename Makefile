@@ -18,6 +18,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # Processes, each with a Redis of its own: as many as cores, and at least six, because tests often wait.
 FORKS := --forks auto
 
+# The tests that `make accounts` runs, and `make others` doesn't.
+ACCOUNTS := tests/contract/test_races.py::test_the_accounts_are_exact_whatever_happens_at_once tests/scrapy/test_soak.py
+
 .PHONY: help demo test check accounts others oldest newest $(SUPPORTED:%=python-%) peers docs lint format dist bench clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
@@ -33,12 +36,12 @@ check: $(VENV)/.test $(VENV)/.check ## The rest: all kinds of servers, asyncio's
 	$(MAKE) --no-print-directory -j2 --output-sync accounts others
 
 accounts: $(VENV)/.test ## Ten minutes in which crawlers and servers are killed; in `make check`, beside its other tests. MINUTES=60: longer.
-	TBLOOM_FAULTS=$(or $(MINUTES),10) $(BIN)/python -m pytest --forks 2 -m check tests/contract/test_races.py tests/scrapy/test_soak.py $(ARGS)
+	TBLOOM_FAULTS=$(or $(MINUTES),10) $(BIN)/python -m pytest --forks 2 -m check $(ACCOUNTS) $(ARGS)
 
 others: $(VENV)/.check
 	$(MAKE) --no-print-directory oldest
 	$(MAKE) --no-print-directory newest
-	$(BIN)/python -m pytest $(FORKS) -m check --hypothesis-profile many $(ARGS)
+	$(BIN)/python -m pytest $(FORKS) -m check --hypothesis-profile many $(ACCOUNTS:%=--deselect %) $(ARGS)
 
 oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
 	$(OLDEST)/bin/python -m pytest $(FORKS) -m "not check" tests/engine tests/contract tests/cli/test_recorded.py \
@@ -47,7 +50,8 @@ oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, 
 	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
 newest: | $(BIN)/uv ## All fast tests, of many examples, with the newest supported Python that uv finds; python-3.12: with that one.
-	$(MAKE) --no-print-directory $(if $(NEWEST),python-$(NEWEST),test) ARGS="--hypothesis-profile many $(ARGS)"
+	TBLOOM_SIMULATION_SCHEDULES=200 \
+	    $(MAKE) --no-print-directory $(if $(NEWEST),python-$(NEWEST),test) ARGS="--hypothesis-profile many $(ARGS)"
 
 $(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
 	$(VENV)-$*/bin/python -m pytest $(FORKS) -m "not check" $(ARGS)

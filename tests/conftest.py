@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import secrets
 import signal
 import sys
@@ -32,9 +31,6 @@ hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("many", deadline=None, max_examples=100)
 hypothesis.settings.load_profile("few")
 
-#: The setting from whose number the simulation's random schedules follow.
-SEED = "TBLOOM_SIMULATION_SEED"
-
 pytest_plugins = ["tests.helpers.forks"]
 
 _main = pytest.StashKey[tuple[str, str]]()
@@ -48,7 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             is_ctrl_c = number is signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_ctrl_c else lambda *_: None)
-    os.environ.setdefault(SEED, str(secrets.randbelow(1_000_000)))  # for all processes of the run
     config.stash[_stack] = ExitStack()
     if not config.option.collectonly:
         config.stash[_main] = _opened(config.stash[_stack])
@@ -101,13 +96,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     terminalreporter.write_line(_server(config))
-    reports = [report for some in terminalreporter.stats.values() for report in some]
-    # (The report of a test's teardown has the same properties as that of its call.)
-    calls = [report for report in reports if getattr(report, "when", None) == "call"]
-    properties = [pair for report in calls for pair in report.user_properties]
-    if played := sum(value for name, value in properties if name == "schedules"):
-        seed = os.environ[SEED]
-        terminalreporter.write_line(f"{played:,} schedules ({SEED}={seed})")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -33,6 +33,7 @@ from tbloom.claims.fleet import (
     KeptPages,
     NewNote,
     Pages,
+    View,
     failed_queue_of,
     given_up_queue_of,
     kept_page,
@@ -120,6 +121,10 @@ class LocalClaims(LocalBloom):
         #: The files of the database, by which they are known again.
         self._files: dict[str, os.stat_result] = {}
         call_in_child(self._drop_database)
+
+    def fleet(self, queue: str) -> LocalFleet:
+        """Return what is kept in a queue, as ``TimeBloom.fleet`` does."""
+        return LocalFleet(self, queue)
 
     @property
     def keeps_notes(self) -> bool:
@@ -412,15 +417,16 @@ class LocalFleet(KeptPages):
         """Return the time by which its pages have failed (s since the epoch): this machine's."""
         return self._store.now()
 
-    def pages(self) -> Pages:
-        """Return the numbers of its pages."""
+    def look(self) -> View:
+        """Return the numbers of its pages. It has no crawlers."""
         query = "SELECT count(*), coalesce(sum(deaths >= ?), 0) FROM kept WHERE queue = ?"
         with self._store.changing() as database:
             counts = [
                 database.execute(query, (SUSPECT, self._queues[state])).fetchone() for state in KEPT
             ]
         (left, suspects), (failed, _), (given_up, _) = counts
-        return Pages(left=left, suspects=suspects, failed=failed, given_up=given_up)
+        pages = Pages(left=left, suspects=suspects, failed=failed, given_up=given_up)
+        return View(self.queue, [], pages)
 
     def _in_state(self, state: str) -> Iterator[KeptPage]:
         queue = self._queues[state]

@@ -1,6 +1,6 @@
 """Scrapy's components, as the add-on sets them: the scheduler, the duplicate filter, the downloader and the spider middleware.
 
-Each of their methods is one of Scrapy's calls. What it does stands in ``done/pages.py`` and ``asked.py``.
+Each of their methods is one of Scrapy's calls. What it does stands in ``inbox.py`` and ``done/pages.py``.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.asked import AskedRequests
 from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
 from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.serialize import look_in_note
 from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
+from tbloom.scrapy.inbox import Requests
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
     asks_nobody,
+    check_mark,
     make_client,
     make_store,
     naming_redis,
-    needs_add_on,
-    needs_no_shared_queue,
 )
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
 from tbloom.scrapy.stores import AnyStore
@@ -62,7 +61,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
     #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
     first: deque[Request]
     #: The requests of the crawl; None: the dupefilter asks about each as it comes.
-    requests: Pages | AskedRequests | None
+    requests: Requests | None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
@@ -179,7 +178,7 @@ class DupeFilter(RFPDupeFilter):
         self._crawl, self._settings = crawl_of(crawler), crawler.settings
         self._shares_queue = shares_queue
         #: The requests of the crawl, once its store is open.
-        self.requests: Pages | AskedRequests | None = None
+        self.requests: Requests | None = None
         #: Whether scrapy-redis-bloomfilter's stat is counted, too.
         self._has_old_size = any(name in self._settings for name in OLD_SIZE)
         #: The request that was last dropped for lack of an answer.
@@ -203,13 +202,11 @@ class DupeFilter(RFPDupeFilter):
         return dupefilter
 
     # Called by open(), because Scrapy hides an error in from_crawler behind one of its own.
-    def _open_store(self) -> Pages | AskedRequests:
+    def _open_store(self) -> Requests:
         """Open the store, and set ``requests``. With the add-on they wait in its scheduler, and threads ask the filter."""
         crawl, mark = self._crawl, self._settings.get(MARK.name)
-        if mark == "done" and self._shares_queue:
-            raise needs_no_shared_queue()
-        if mark == "done" and crawl.scheduler is None:
-            raise needs_add_on()
+        has_add_on = crawl.scheduler is not None
+        check_mark(self._settings, shares_queue=self._shares_queue, has_add_on=has_add_on)
         spider = crawl.crawler.spider or crawl.crawler.spidercls
         seen = make_store(self._settings, spider.name)
         claims = seen.claims if mark == "done" else None
@@ -221,9 +218,9 @@ class DupeFilter(RFPDupeFilter):
             if claims is not None:
                 scheduler.requests = Pages(crawl, scheduler, claims)
             elif seen.needs_server:  # nothing waits for a local one
-                scheduler.requests = AskedRequests(crawl, scheduler)
+                scheduler.requests = Requests(crawl, scheduler)
             self.requests = scheduler.requests
-        self.requests = self.requests or AskedRequests(crawl, None)
+        self.requests = self.requests or Requests(crawl, None)
         return self.requests
 
     def open(self) -> Deferred[None] | None:
@@ -234,7 +231,14 @@ class DupeFilter(RFPDupeFilter):
         crawl = self._crawl
         if not crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(crawl.crawler):
-                first = self._first_call()
+                if self.requests is None:
+                    self._open_store()
+                # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
+                crawl.crawler.signals.connect(self._closed, signals.spider_closed)
+                # The first call raises at the start any error that the first request would raise, such as ConfigMismatch.
+                seen = crawl.seen
+                is_flushed = FLUSH.value(self._settings)
+                first = seen.clear if is_flushed else partial(seen.contains_many, [b"a"])
                 if crawl.scheduler is not None:
                     crawl.opened = deferred_from_coro(self._open(first))
                     return crawl.opened
@@ -292,15 +296,6 @@ class DupeFilter(RFPDupeFilter):
             super().log(request, spider)
             if self._has_old_size:
                 self._crawl.count("bloomfilter/filtered")
-
-    def _first_call(self) -> Callable[[], object]:
-        """Return the first call, which raises at the start any error that the first request would raise, such as ConfigMismatch."""
-        if self.requests is None:
-            self._open_store()
-        seen = self._crawl.seen
-        # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
-        self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
-        return seen.clear if FLUSH.value(self._settings) else partial(seen.contains_many, [b"a"])
 
     def _describe(self, text: str, warnings: list[str]) -> None:
         if text:

@@ -6,8 +6,7 @@ They are accepted at once, asked about together, and settled in the order in whi
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -17,12 +16,19 @@ from redis import RedisError
 from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
 
-from tbloom import Claim, Note
+from tbloom import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler, Stage
-from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.hooks.engine import call_soon, is_idle, next_turn, wake_engine
-from tbloom.scrapy.links import Answer, NoAnswer, Pending
+from tbloom.scrapy.hooks.engine import (
+    call_soon,
+    has_receivers,
+    is_idle,
+    link_source,
+    next_turn,
+    wake_engine,
+    watch_output,
+)
+from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import is_awaited
 from tbloom.scrapy.settings import WITHIN
@@ -37,37 +43,125 @@ _TURN = 100
 _FULL = 5_000
 
 
-class Requests(ABC):
-    """Whose requests wait in an inbox: ``Pages`` or ``AskedRequests``."""
+class Requests:
+    """The requests of one crawl, with ``TBLOOM_MARK = "scheduled"``: each counts as seen once it is scheduled.
 
-    #: Whether requests are only looked for first where the last ones were mostly seen: that takes no notes.
-    looks_first: bool = False
+    With ``DUPEFILTER_CLASS`` alone, the filter is asked about each request as it comes. With the add-on, requests wait in an inbox.
+    """
 
-    @abstractmethod
-    def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
-        """Return the filter's answers for requests with the same arguments. A thread calls this."""
+    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler | None) -> None:
+        self._crawl, self._scheduler = crawl, scheduler
+        self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
+        self.inbox: Inbox = Inbox(crawl, self)
+        crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
+
+    def _engine_started(self) -> None:
+        watch_output(self._crawl.crawler.engine)
+        self._crawl.crawler.signals.connect(_answered, signals.response_received)
+
+    # A request comes
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests may enter the queue later: the engine is not idle, and sends no ``spider_idle``."""
+        return bool(self.inbox.waiting)
+
+    def enqueue(self, request: Request) -> bool:
+        """Enqueue a request; return whether it is queued, or may yet be."""
+        try:
+            pending = Pending(request) if request.dont_filter else self.link(request)
+            return self.inbox.enter(pending)
+        except Exception:  # Scrapy would lose the callback's other links, too
+            if link_source.get() is None:  # of start()
+                raise
+            logger.exception("%s could not be scheduled", request)
+            return False
+
+    def link(self, request: Request) -> Pending:
+        """Return what the filter is asked about a request."""
+        return link_of(request, self._crawl, link_source.get(), claims=False)
+
+    def answer_to(self, request: Request) -> Answer:
+        """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
+        pending = self.inbox.ask_now(request)
+        if pending.answer is NoAnswer.WRONG:
+            self.lose(pending)
+        elif pending.answer in (None, Claim.NEW):
+            self.mark(pending)
+        return self.project.count(request, pending.answer or Claim.NEW)
+
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched; None: there is none now, or too many wait."""
+        request = None
+        if self._scheduler is not None and not self.inbox.is_full:
+            request = self._scheduler.next_in_project()
+        if request is None:
+            self.inbox.ask()
+        return request
+
+    # The filter is asked, in a thread
+
+    def looks_first(self, *, mostly_seen: bool | None) -> bool:  # noqa: ARG002 - as of Pages
+        """Return whether requests are only looked for first. ``mostly_seen``: whether the last ones were; None: there are none."""
+        return False
 
     def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
         """Return for each request whether it is seen, else None. A thread calls this, with ``looks_first``."""
         raise NotImplementedError
 
-    @abstractmethod
-    def settle(self, pending: Pending) -> bool:
-        """Queue or filter a request that has its answer; return whether it is queued."""
-
-    def settled(self) -> None:  # noqa: B027 - few need it
-        """Hear that some requests are settled."""
-
-    def lose(self, pending: Pending, error: Exception | None = None) -> None:  # noqa: B027 - as above
-        """Hear that a request could not be settled."""
-
-    def note_of(self, request: Request, token: Token | None) -> Note | str:  # noqa: ARG002 - as of Pages
-        """Return the note that is kept with a claim."""
-        return ""
-
     def gathers_for(self) -> float:
         """Return how long a request waits for others, to share a call with them (seconds)."""
         return 0.0
+
+    def prepare(self, pending: Pending) -> None:
+        """Prepare a request for the question. The event loop calls this, because a spider may change what it has yielded."""
+
+    def ask(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim]:
+        """Return the filter's answers for requests with the same arguments: each is added in its version, and as itself."""
+        added, places = list[bytes](), list[int]()
+        for pending in group:
+            item = pending.item or b""
+            places.append(len(added))
+            added += [pending.look, item] if pending.version else [item]
+        are_new = self._crawl.seen.add_many(added, **arguments)
+        return [Claim.NEW if are_new[place] else Claim.SEEN for place in places]
+
+    # It is settled: queued, filtered or dropped
+
+    def settle(self, pending: Pending) -> bool:
+        """Queue or filter a request that has its answer; return whether it is queued."""
+        if pending.answer in (None, Claim.NEW):
+            self.mark(pending)
+        return self.project.settle(pending)
+
+    def mark(self, pending: Pending) -> None:
+        """Let a new request, which enters the queue, have the values in its meta for itself."""
+        own_values(pending.request)
+
+    def settled(self) -> None:
+        """Hear that some requests are settled."""
+
+    def lose(self, pending: Pending, error: Exception | None = None) -> None:
+        """Hear that a request could not be settled."""
+
+    # The end of the crawl, in this order
+
+    async def close(self) -> None:
+        """Return once no request waits."""
+        await self.inbox.close()
+
+    async def finish(self, reason: str) -> None:
+        """Do nothing: no page is committed."""
+
+    def report(self) -> None:
+        """Log what the user should know of a crawl that has ended."""
+        self.project.report()
+
+
+def _answered(response: Any) -> None:
+    """Handle Scrapy's signal. In a queue on disk, the request has lost its marks."""
+    if response.request is not None:
+        own_values(response.request)
 
 
 class Inbox:
@@ -75,8 +169,8 @@ class Inbox:
 
     def __init__(self, crawl: Crawl, owner: Requests) -> None:
         self._crawl, self._owner = crawl, owner
-        #: Whether the last requests were mostly seen.
-        self.mostly_seen: bool = False
+        #: Whether the last requests were mostly seen; None: none have their answers yet.
+        self._mostly_seen: bool | None = None
         #: Requests that wait: before they are asked about, and with their answers.
         self._unasked = deque[Pending]()
         self._answered = deque[Pending]()
@@ -100,10 +194,19 @@ class Inbox:
 
     def enter(self, pending: Pending) -> bool:
         """Let the request wait for its answer, and behind others for its turn; return whether it is queued, or may yet be."""
-        if pending.is_to_ask and not self.waiting and is_idle(self._crawl.crawler.engine):
-            self._ask_at_once(pending)
-        if not (pending.is_to_ask or self.waiting):
-            return self._owner.settle(pending)
+        waits = self.received > self.settled
+        if pending.is_to_ask and not waits and is_idle(self._crawl.crawler.engine):
+            # A handler of spider_idle that schedules a seen request would otherwise keep the crawl open for ever.
+            try:
+                self._ask_alone(pending)
+            except (RedisError, TBloomError) as error:
+                if not is_awaited(error):
+                    self._crawl.fail(error)
+                    pending.answer = NoAnswer.DROPPED
+        if not (waits or pending.is_to_ask):
+            queued = self._owner.settle(pending)
+            self._owner.project.count_settled()
+            return queued
         self.received += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
@@ -111,23 +214,11 @@ class Inbox:
             call_later(self._owner.gathers_for(), self.ask)
         return True
 
-    def _ask_at_once(self, pending: Pending) -> None:
-        """Ask about a request that comes while the engine is idle.
-
-        A handler of ``spider_idle`` that schedules a seen request would otherwise keep the crawl open for ever.
-        """
-        try:
-            self._ask_alone(pending)
-        except (RedisError, TBloomError) as error:
-            if not is_awaited(error):
-                self._crawl.fail(error)
-                pending.answer = NoAnswer.DROPPED
-
-    def ask_now(self, request: Request, link: Callable[[Request], Pending]) -> Pending:
-        """Return what ``link`` makes of a request that does not wait, with the filter's answer."""
+    def ask_now(self, request: Request) -> Pending:
+        """Return the pending request of one that does not wait, with the filter's answer."""
         pending = Pending(request, answer=NoAnswer.DROPPED)
         try:
-            pending = link(request)
+            pending = self._owner.link(request)
             if pending.is_to_ask:
                 self._ask_alone(pending)
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
@@ -152,7 +243,7 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        if self._owner.looks_first and self.mostly_seen:
+        if self._owner.looks_first(mostly_seen=self._mostly_seen):
             look = partial(self._put, batch, self._owner.look)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
@@ -165,16 +256,14 @@ class Inbox:
             self._ask(batch)
 
     def _ask(self, batch: list[Pending]) -> None:
-        # Here and not in the thread, because a spider may change what it has yielded.
         for pending in batch:
-            if pending.is_to_ask and pending.note is None:
-                pending.note = self._owner.note_of(pending.request, pending.token)
+            if pending.is_to_ask:
+                self._owner.prepare(pending)
         ask = partial(self._put, batch, self._owner.ask)
         self._crawl.link_calls.begin(ask, partial(self._have_answers, batch))
 
     def _ask_alone(self, pending: Pending) -> None:
-        if pending.note is None:
-            pending.note = self._owner.note_of(pending.request, pending.token)
+        self._owner.prepare(pending)
         self._put([pending], self._owner.ask)
 
     @staticmethod
@@ -202,7 +291,7 @@ class Inbox:
             seen += pending.answer is Claim.SEEN
             if pending.is_to_ask:
                 pending.answer = NoAnswer.DROPPED
-        self.mostly_seen = 2 * seen > len(batch)
+        self._mostly_seen = 2 * seen > len(batch)
         self._answered.extend(batch)
         if len(self._answered) == len(batch):
             self._settle_some()
@@ -214,27 +303,30 @@ class Inbox:
     def _settle_some(self) -> None:
         """Settle some requests that have their answers. The others follow in the next turn of the event loop."""
         # What was seen takes little time; and waiting links take memory.
-        turn = _BATCH if self.mostly_seen else _TURN
-        for _ in range(min(turn, len(self._answered))):
-            self.settle_late(self._answered.popleft())
-            self.settled += 1
+        turn = _BATCH if self._mostly_seen else _TURN
+        batch = [self._answered.popleft() for _ in range(min(turn, len(self._answered)))]
+        self.settle_late(*batch)
+        self.settled += len(batch)
         if self._answered:
             call_soon(self._settle_some)
         wake_engine(self._crawl.crawler.engine)
         self._owner.settled()
 
-    def settle_late(self, pending: Pending) -> None:
-        """Settle a request that the engine believes to be queued, and send the signal that the engine would send."""
-        crawler = self._crawl.crawler
-        try:
-            if not self._owner.settle(pending):
-                dropped = signals.request_dropped
-                crawler.signals.send_catch_log(
-                    dropped, request=pending.request, spider=crawler.spider
-                )
-        except Exception as error:
-            logger.exception("%s could not be scheduled", pending.request)
-            self._owner.lose(pending, error)
+    def settle_late(self, *batch: Pending) -> None:
+        """Settle requests that the engine believes to be queued, and send the signal that the engine would send."""
+        crawler, dropped = self._crawl.crawler, signals.request_dropped
+        is_heard = has_receivers(crawler, dropped)
+        for pending in batch:
+            try:
+                if not self._owner.settle(pending) and is_heard:
+                    self._owner.project.count_settled()  # a handler may read the stats
+                    crawler.signals.send_catch_log(
+                        dropped, request=pending.request, spider=crawler.spider
+                    )
+            except Exception as error:
+                logger.exception("%s could not be scheduled", pending.request)
+                self._owner.lose(pending, error)
+        self._owner.project.count_settled()
 
     async def close(self) -> None:
         """Return once no request waits: Scrapy's engine closes its scheduler."""
@@ -260,7 +352,7 @@ class ProjectQueue:
     Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So the answer
     takes the way round through the project's scheduler, which logs, counts and queues as it does without tbloom::
 
-        enqueue --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
+        settle  --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
           sets answer     of the project              tbloom's                  returns answer
 
     It does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
@@ -271,48 +363,45 @@ class ProjectQueue:
         #: The answer for the request that is enqueued now, and whether the scheduler has ever asked.
         self.answer: Answer | None = None
         self.is_asked: bool = False
-        self.hints: Hints = Hints(crawl)
+        #: The answers that the stats do not count yet.
+        self._settled = Counter[Answer]()
+        self._has_seen = self._has_new = self._has_sent_form = False
 
     def settle(self, pending: Pending) -> bool:
-        """Let the scheduler queue or filter a request, and count its answer; return whether it is queued."""
-        answer = pending.answer
+        """Let the scheduler queue or filter a request; return whether it is queued. ``count_settled`` counts its answer."""
+        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
+        request, answer = pending.request, pending.answer
+        is_new = answer is None or answer is Claim.NEW
         is_answered = answer is not None and pending.item is not None
         if answer is not None and (is_answered or answer is NoAnswer.WRONG):
-            self._crawl.count(f"tbloom/{answer.value}")
-        queued = self.enqueue(pending.request, answer)
-        self.hints.note(pending.request, answer if is_answered else None, is_queued=queued)
+            self._settled[answer] += 1
+        queued = False
+        if is_new or not request.dont_filter:
+            self.answer = answer
+            try:
+                queued = self._scheduler.enqueue_in_project(request)
+            finally:
+                self.answer = None
+            if queued and not (self.is_asked or is_new):
+                self._crawl.fail(asks_nobody(type(self._scheduler)))
+        self._note(request, answer if is_answered else None, is_queued=queued)
         return queued
 
-    def enqueue(self, request: Request, answer: Answer | None = Claim.NEW) -> bool:
-        """Let the scheduler queue or filter a request; return whether it is queued."""
-        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
-        if request.dont_filter and answer not in (None, Claim.NEW):
-            return False
-        self.answer = answer
-        try:
-            queued = bool(self._scheduler.enqueue_in_project(request))
-        finally:
-            self.answer = None
-        if queued and not self.is_asked and answer not in (None, Claim.NEW):
-            self._crawl.fail(asks_nobody(type(self._scheduler)))
-        return queued
+    def count_settled(self) -> None:
+        """Count the answers of the requests that were settled: once for a batch, because each takes time."""
+        for answer, times in self._settled.items():
+            self._crawl.count(f"tbloom/{answer.value}", times)
+        self._settled.clear()
 
     def count(self, request: Request, answer: Answer) -> Answer:
         """Count the answer for a request that has not waited, and return it."""
-        self.hints.note(request, answer, is_queued=False)
-        self._crawl.count(f"tbloom/{answer.value}")
+        self._note(request, answer, is_queued=False)
+        self._settled[answer] += 1
+        self.count_settled()
         return answer
 
-
-class Hints:
-    """Hears of each answer, and says what a crawl's user may have overlooked."""
-
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
-        self._has_seen = self._has_new = self._has_sent_form = False
-
-    def note(self, request: Request, answer: object, *, is_queued: bool) -> None:
-        """Note the answer for a request (None: the filter is not asked), and whether it is to be fetched.
+    def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:
+        """Note for the report the answer for a request (None: the filter is not asked), and whether it is to be fetched.
 
         One with ``tbloom_within`` counts as new.
         """

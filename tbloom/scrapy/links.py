@@ -77,7 +77,7 @@ class Pending:
     #: not written yet.
     page: Page | None = None
     token: Token | None = None
-    note: Note | str | None = ""
+    note: Note | str | None = None
     #: The page whose callback or errback has yielded the request.
     source: Page | None = None
 
@@ -87,33 +87,34 @@ class Pending:
         return self.item is not None and self.answer is None
 
 
-def link_of(request: Request, crawl: Crawl, *, claims: bool) -> Pending:
+def link_of(request: Request, crawl: Crawl, source: Any = None, *, claims: bool) -> Pending:
     """Return what the filter is asked about a link, with the answer where none is needed.
 
-    A wrong value in its meta is logged. ``claims``: whether it is claimed, or added.
+    A wrong value in its meta is logged. ``source``: the response, or the failure of an errback, that has led to the link. ``claims``:
+    whether it is claimed, or added.
     """
     if crawl.is_ending or crawl.stage >= Stage.QUEUE_CLOSED:
         return Pending(request, answer=NoAnswer.DROPPED)
     seen, crawler = crawl.seen, crawl.crawler
-    try:
-        arguments: tuple[tuple[str, Any], ...] = ()
-        if not _OURS.isdisjoint(request.meta):
+    arguments: tuple[tuple[str, Any], ...] = ()
+    version = b""
+    if not _OURS.isdisjoint(request.meta):
+        try:
+            drop_copied(request, source)
             arguments = arguments_of(request, seen, crawler.settings, claims=claims)
-        version = version_of(request) if VERSION in request.meta else b""
-        item = crawler.request_fingerprinter.fingerprint(request)
-    except ConfigError as error:
-        logger.error("Spider %s: a request is dropped: %s", crawl.spider.name, error)
-        return Pending(request, answer=NoAnswer.WRONG)
+            version = version_of(request)
+        except ConfigError as error:
+            logger.error("Spider %s: a request is dropped: %s", crawl.spider.name, error)
+            return Pending(request, answer=NoAnswer.WRONG)
+    item = crawler.request_fingerprinter.fingerprint(request)
     look = look_of(item, version, seen.config) if version else item
-    pending = Pending(request, item, look, version, arguments)
-    if not arguments:
-        pending.answer = seen.known(item, look)
-    return pending
+    answer = None if arguments else seen.known(item, look)
+    return Pending(request, item, look, version, arguments, answer)
 
 
-_ARGUMENTS = {WITHIN, KEEP, TTL}
-_KEYS = {*_ARGUMENTS, VERSION}
-_OURS = {*_ARGUMENTS, DONE}
+_ARGUMENTS = frozenset({WITHIN, KEEP, TTL})
+_OWNED = _ARGUMENTS | {VERSION}
+_OURS = _OWNED | {DONE}
 
 
 # A link's own values
@@ -147,7 +148,7 @@ _OWN: dict[type[Any], type[Any]] = {
 def own_values(request: Request) -> None:
     """Make the values of tbloom's keys objects of this request's own."""
     meta = request.meta
-    for key in _KEYS & meta.keys():
+    for key in _OWNED & meta.keys():
         own = _OWN.get(type(meta[key]))
         meta[key] = own(meta[key]) if own else copy(meta[key])
 
@@ -158,7 +159,7 @@ def drop_copied(request: Request, source: Any) -> None:
     if before is None or before.url == request.url:  # it is asked for again
         return
     meta = request.meta
-    for key in {*_KEYS, DONE} & meta.keys() & before.meta.keys():
+    for key in _OURS & meta.keys() & before.meta.keys():
         if meta[key] is before.meta[key]:
             del meta[key]
 

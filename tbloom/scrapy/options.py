@@ -159,6 +159,7 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
 # The store
 
 
+@naming_settings(FILTER)
 def make_store(settings: BaseSettings, spider: str, **own: Any) -> AnyStore:
     """Make the store that the settings of a crawl describe.
 
@@ -174,11 +175,6 @@ def make_store(settings: BaseSettings, spider: str, **own: Any) -> AnyStore:
             mark,
             f"'scheduled', with {STORE.name} = {store!r} (the add-on's default is 'done')",
         )
-    with naming_settings(FILTER):
-        return _make_store(settings, spider, store, own)
-
-
-def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, Any]) -> AnyStore:
     found = arguments(settings, FILTER)
     if found.keys() & {"bits", "hashes"}:
         bit = found.get("bits", _OLD_BIT)
@@ -195,7 +191,7 @@ def _make_store(settings: BaseSettings, spider: str, store: str, own: dict[str, 
     if store == "local":
         if "path" in found:
             found["path"] = expand(FILTER["path"], found["path"], spider=spider)
-        kind = CrawlLocalClaims if MARK.value(settings) == "done" else CrawlLocal
+        kind = CrawlLocalClaims if mark == "done" else CrawlLocal
         return kind(name=name, **found)
     client, retry_for = make_client(settings)
     found = {**retry_for, **found, **own}
@@ -219,19 +215,24 @@ def asks_nobody(scheduler: type[Any]) -> ConfigError:
     return ConfigError("SCHEDULER", place, "a scheduler that opens and asks the DUPEFILTER_CLASS")
 
 
-def needs_no_shared_queue() -> ConfigError:
-    """Return the error that "done" does not work with scrapy-redis' queue."""
-    expected = (
-        "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers of one "
-        "spider share its pages without a queue in Redis"
-    )
-    return ConfigError(MARK.name, "done", expected)
+def check_mark(settings: BaseSettings, *, shares_queue: bool, has_add_on: bool) -> None:
+    """Raise ConfigError for "done" with scrapy-redis' queue, or with DUPEFILTER_CLASS alone."""
+    if settings.get(MARK.name) != "done":
+        return
+    if shares_queue:
+        expected = (
+            "'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers of one "
+            "spider share its pages without a queue in Redis"
+        )
+        raise ConfigError(MARK.name, "done", expected)
+    if not has_add_on:
+        expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
+        raise ConfigError(MARK.name, "done", expected)
 
 
-def needs_add_on() -> ConfigError:
-    """Return the error that "done" does not work with DUPEFILTER_CLASS alone."""
-    expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
-    return ConfigError(MARK.name, "done", expected)
+def why(error: BaseException) -> str:
+    """Return in one line what code of the project has raised."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def error_line(
@@ -273,10 +274,8 @@ def _password_line(error: Exception, settings: BaseSettings) -> str:
 def _kind_line(error: ConfigMismatch, table: Mapping[str, Setting]) -> str:
     """Return the line about a name that another kind of store has."""
     kind = error.differences["kind"][0]
-    place = table["mapping" if "mapping" in table else "name"].name
-    line = (
-        f"{place}: {error.name!r} is the name of {_KINDS.get(kind, repr(kind))}: take another name"
-    )
+    kind_name = _KINDS.get(kind, repr(kind))
+    line = f"{table['name'].name}: {error.name!r} is the name of {kind_name}: take another name"
     if table is FILTER and kind in _KIND_STORES:
         line += f", or {STORE.name} = {_KIND_STORES[kind]!r}"
     return line

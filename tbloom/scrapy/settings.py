@@ -96,7 +96,6 @@ FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
 #: The arguments of the distinct counters, and their settings.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
-    "mapping": Setting("TBLOOM_COUNT_MAPPING"),
     "prefix": FILTER["prefix"],
     "tz": FILTER["tz"],
     "max_members": Setting("TBLOOM_COUNT_MAX_MEMBERS", int),
@@ -191,7 +190,6 @@ def naming_settings(table: Mapping[str, Setting]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        known = table.get(error.argument)
-        raise ConfigError(
-            known.name if known else error.argument, error.value, error.expected
-        ) from None
+        if error.argument not in table:
+            raise
+        raise ConfigError(table[error.argument].name, error.value, error.expected) from None

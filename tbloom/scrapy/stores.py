@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from itertools import repeat
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
@@ -53,34 +53,7 @@ class CrawlStore:
     meta_keys: ClassVar[dict[str, str]] = {"within": WITHIN, "keep": KEEP}
     #: How long a call is tried, and what hears of the answers; None: the event loop waits for the server, for the usual time.
     outage: Outage | None = None
-
-    @property
-    def claims(self) -> ClaimStore | None:
-        """The store itself, if it has claims."""
-        return None
-
-    @property
-    def shared(self) -> CrawlBloom | None:
-        """The store itself, if other crawlers may have pages in it."""
-        return None
-
-    def known(self, item: bytes, look: bytes) -> Claim | None:  # noqa: ARG002 - few know
-        """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for."""
-        return None
-
-    def fingerprinter(self, ours: str, *, is_new: bool) -> str:  # noqa: ARG002 - a file has none
-        """Return what fingerprints have filled the store. If there are none so far, or it is new, store ours."""
-        return ours
-
-    def counts(self) -> dict[str, int]:
-        """Return what the stats say of the store at the end of the crawl."""
-        return {}
-
-
-class _Sliced(CrawlStore):
-    """A store with slices."""
-
-    config: Config
+    config: Any
 
     @property
     def kind(self) -> str:
@@ -94,6 +67,28 @@ class _Sliced(CrawlStore):
         within, slices = arguments.get("within"), self.config.slices
         check_keep(arguments.get("keep"), within, slices)
         check_within(within, slices)
+
+    @property
+    def claims(self) -> ClaimStore | None:
+        """The store itself, if it has claims."""
+        return self if isinstance(self, CrawlBloom | CrawlLocalClaims) else None
+
+    @property
+    def shared(self) -> CrawlBloom | None:
+        """The store itself, if other crawlers may have pages in it."""
+        return self if isinstance(self, CrawlBloom) else None
+
+    def known(self, item: bytes, look: bytes) -> Claim | None:  # noqa: ARG002 - few know
+        """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for."""
+        return None
+
+    def fingerprinter(self, ours: str, *, is_new: bool) -> str:  # noqa: ARG002 - a file has none
+        """Return what fingerprints have filled the store. If there are none so far, or it is new, store ours."""
+        return ours
+
+    def counts(self) -> dict[str, int]:
+        """Return what the stats say of the store at the end of the crawl."""
+        return {}
 
 
 class _OnServer(CrawlStore, SyncDriver):
@@ -158,22 +153,13 @@ class CrawlExact(_OnServer, ExactFilter):
         return self.run(note(self.config.keys.fingerprinter(), ours, self._ttl, is_new=is_new))
 
 
-class CrawlBloom(_Sliced, _OnServer, TimeBloom):
+class CrawlBloom(_OnServer, TimeBloom):
     """A crawl's ``TimeBloom``."""
 
+    config: Config
     #: Claims can be kept with a note, from which another process takes the work over.
     keeps_notes = True
     _warns = False
-
-    @property
-    def claims(self) -> Self:
-        """The store itself."""
-        return self
-
-    @property
-    def shared(self) -> Self:
-        """The store itself."""
-        return self
 
     def open_claims(self, look_of: Callable[[bytes, str], bytes]) -> None:
         """Do nothing: each session has claims of its own. See ``LocalClaims.open_claims``."""
@@ -338,8 +324,10 @@ def _in_turn(
     return answers
 
 
-class _Local(_Sliced, LocalBloom):
-    """A store without a server, which always answers."""
+class CrawlLocal(CrawlStore, LocalBloom):
+    """A crawl's ``LocalBloom``, which always answers."""
+
+    config: Config
 
     @property
     def place(self) -> str:
@@ -347,17 +335,8 @@ class _Local(_Sliced, LocalBloom):
         return self.path or "memory"
 
 
-class CrawlLocal(_Local):
-    """A crawl's ``LocalBloom``."""
-
-
-class CrawlLocalClaims(LocalClaims, _Local):
+class CrawlLocalClaims(LocalClaims, CrawlLocal):
     """A crawl's ``LocalBloom``, with claims."""
-
-    @property
-    def claims(self) -> Self:
-        """The store itself."""
-        return self
 
 
 #: Any store of a crawl.

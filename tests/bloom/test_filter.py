@@ -78,19 +78,6 @@ async def test_the_stored_number_of_shards_is_adopted(make: Make, stored: int) -
     ]
 
 
-async def test_a_filter_made_again_with_other_shards_is_another(
-    make: Make,
-) -> None:
-    seen, other = make(), make(shards=3)
-    await seen.add("a")
-    await seen.clear()
-    await other.add("b")
-    for verb in (seen.add, seen.contains, seen.claim, seen.last_seen):
-        with pytest.raises(ConfigMismatch, match="shards is 3 there and 1"):
-            await verb("b")
-    assert await make().contains("b")
-
-
 def test_a_commit_that_finds_no_server_is_tried_again(
     url: str, name: str, monkeypatch: Any
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tbloom import AsyncTimeBloom, ConfigMismatch, TimeBloom
+from tbloom import ConfigMismatch, TimeBloom
 from tbloom.engine.pending import now_ms
 from tbloom.metrics import FilterCollector
 from tests.helpers.clock import Clockwork
@@ -148,14 +148,6 @@ def test_a_filter_that_was_restored_is_not_lost(
         assert not any(seen.add_many(map(str, range(50))))
         seen.add_many(map(str, range(50, 100)))
         assert (0, False) == losses(seen)
-
-
-async def test_an_asynchronous_client_tells_of_it_too(own: Any, own_url: str) -> None:
-    async with AsyncTimeBloom.from_url(own_url, "news", capacity=1000) as seen:
-        await seen.add("a")
-        own.flushall()
-        assert await seen.add("a")
-        assert (await seen.info()).lost_at is not None
 
 
 def test_a_filter_whose_root_key_was_dropped_goes_on(opened: Any, own: Any) -> None:

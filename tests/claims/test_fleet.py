@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from redis import Redis
 
-from tbloom import Claim, History, Note, TimeBloom
+from tbloom import Claim, Note, TimeBloom
 from tbloom.claims import fleet as fleets
 from tbloom.claims.fleet import (
     FAILED,
@@ -18,36 +17,18 @@ from tbloom.claims.fleet import (
     LEFT,
     Fleet,
     Pages,
-    Where,
     failed_queue_of,
     forget_old_records,
-    given_up_queue_of,
-    grouped,
     numbers_of,
     project_of,
     queues_of,
     views_of,
 )
-from tbloom.claims.record import LOST, Record
-from tbloom.claims.session import Session
 from tbloom.cli.commands.page import look_at
 from tbloom.cli.commands.targets import Target
-from tbloom.engine.flow import text
-from tests.helpers.keptpages import MAIN, Model, note_of
+from tests.helpers.keptpages import AT, MAIN, Model, claimed, failed, kill, note_of, told
 
-AT = 1_760_000_000
-FAILED_QUEUE, GIVEN_UP_QUEUE = failed_queue_of("shop"), given_up_queue_of("shop")
 Open = Callable[..., TimeBloom]
-
-
-def claimed(seen: TimeBloom, *urls: str, **fields: Any) -> None:
-    answers = seen.claim_many(urls, notes=[note_of(url, **fields) for url in urls])
-    assert [Claim.NEW] * len(urls) == answers
-
-
-def failed(reason: str = "status/503", failures: int = 1, at: int = AT) -> History:
-    queue = GIVEN_UP_QUEUE if failures > 2 else FAILED_QUEUE
-    return History(queue, failures=failures, reason=reason, failed_at=at)
 
 
 def counts(fleet: Fleet) -> Pages:
@@ -75,26 +56,6 @@ def test_each_kept_page_is_shown_with_its_state_and_reason(open_client: Open) ->
     assert (AT, 1, "parse_item", "a") == (page.failed_at, page.tries, page.callback, page.host)
     ours.end_session()
     assert Pages(left=2, failed=1, given_up=1) == counts(looks)
-
-
-def test_a_page_that_is_done_stands_in_no_list(open_client: Open) -> None:
-    """stormcrawler#415, bull-board#862: a stale error after a success."""
-    ours, other = open_client(), open_client()
-    looks = Fleet(other, "shop")
-    urls = [f"http://a/{n}" for n in range(5)]
-    claimed(ours, *urls)
-    ours.note_history({url: failed() for url in urls})
-    assert 5 == counts(looks).failed
-    ours.commit(urls[0])  # by whoever holds it
-    other.commit(urls[1])  # by another one, who was told to
-    ours.release(urls[2])
-    ours.note_history({urls[3]: History("shop", failures=1)})  # it is fetched again
-    assert [(FAILED, urls[4], "status/503")] == shown(looks)
-    ours.end_session()
-    assert [(FAILED, urls[4], "status/503"), (LEFT, urls[3], "status/503")] == shown(looks)
-    claimed(other, urls[4])  # a link leads to it
-    assert [(LEFT, urls[3], "status/503")] == shown(looks)
-    assert 0 == counts(looks).failed
 
 
 @pytest.mark.parametrize("written", ["plain", "{}", "[1]", '{"a": ', "x}", "{" * 300 + "}" * 300])
@@ -187,15 +148,6 @@ def test_a_link_that_came_first_wins(open_client: Open) -> None:
     assert [(LEFT, "http://a/3", "")] == shown(looks)
 
 
-def kill(seen: TimeBloom) -> None:
-    """Lets the session be dead for the server."""
-    seen._stop_heartbeat()
-    for shard in range(seen.config.shards):
-        key = seen.config.keys.sessions(shard)
-        if entry := seen.client.hget(key, seen.session):
-            seen.client.hset(key, seen.session, "1" + text(entry)[13:])
-
-
 def test_nobody_has_died_of_a_page_that_was_only_held(open_client: Open) -> None:
     """Its crawler was killed while it worked on another one."""
     dies, then = open_client(), open_client()
@@ -234,96 +186,6 @@ def test_only_the_newest_given_up_pages_are_kept(
         ours.leave_many(some)
         assert dropped == looks.trim()
     assert {*urls[2:]} == {page.url for page in looks.kept()}
-
-
-def test_pages_are_found_by_what_is_known_of_them(open_client: Open) -> None:
-    ours = open_client()
-    reasons = "status/503", "status/503 from the cache", "status/404", "callback/KeyError"
-    for n, reason in enumerate(reasons):
-        claimed(ours, f"http://{n % 2}.example/{n}?a")
-        ours.note_history({f"http://{n % 2}.example/{n}?a": failed(reason, at=AT + n)})
-    kept = [*Fleet(ours, "shop").kept()]
-
-    def found(**given: Any) -> list[int]:
-        where = Where(**given)
-        return sorted(int((page.failed_at or 0) - AT) for page in kept if where.has(page))
-
-    assert [0, 1, 2, 3] == found()
-    assert [0, 1, 2] == found(reason="status")
-    assert [0, 1] == found(reason="status/503")
-    assert [3] == found(reason="*/KeyError")
-    assert [1, 3] == found(host="1.example")
-    assert [2] == found(url="*/2?a")
-    assert [2, 3] == found(since=AT + 2)
-    assert [0, 1] == found(before=AT + 1)
-    assert [1] == found(reason="status", host="1.*", since=AT)
-    assert not Where()
-    claimed(ours, "http://[::1]:80/?a[]=1")
-    ours.note_history({"http://[::1]:80/?a[]=1": failed(at=AT + 9)})
-    [page] = (each for each in Fleet(ours, "shop").kept() if each.failed_at == AT + 9)
-    assert Where(host="[::1]:80", url="*?a[]=?").has(page)
-    groups = grouped(kept)
-    assert 4 == len(groups)
-    assert {"parse"} == {callback for group in groups for callback in group.callbacks}
-
-
-def told(seen: TimeBloom, **more: Any) -> None:
-    """Lets a client tell of itself."""
-
-    def record(session: Session) -> Record:
-        about = {"queue": "shop", "project": "p", "host": "crawl-01", "pid": 7, "ttl": 60}
-        return Record(**{**about, "claimed": len(session.claimed), **more})  # type: ignore[arg-type]
-
-    seen._claims.record = record
-    seen._send_heartbeat()
-
-
-def test_crawlers_are_shown_as_they_have_told(open_client: Open) -> None:
-    ours, waits, old, other = (open_client() for _ in range(4))
-    looks = Fleet(open_client(), "shop")
-    assert [] == looks.look().crawlers
-    ours.take(0, "shop", idle=False)
-    claimed(ours, "http://a/1", "http://a/2")
-    told(ours, done=5, failed={"status/503": 2, "status/500": 1, "callback/KeyError": 4}, up=100)
-    waits.take(1, "shop")
-    told(waits, pid=8)
-    old.take(0, "shop", idle=False)  # of a version that tells nothing
-    other.take(0, "other", idle=False)
-    told(other, queue="other")
-    states = {each.place: each.state for each in looks.look().crawlers}
-    assert {"crawl-01:7": "works", "crawl-01:8": "waits", old.session: "works"} == states
-    [one] = [each for each in looks.look().crawlers if each.record.pid == 7]
-    assert (2, 5, 4) == (one.claimed, one.record.done, one.record.failed["callback/KeyError"])
-    assert one.beat is not None
-    assert Pages(claimed=2) == counts(looks)
-    assert ["other", "shop"] == queues_of(looks._store)
-    told(ours, done=6, failed={"status/503": 3, "callback/KeyError": 1})
-    told(waits, done=10)
-    numbers = numbers_of(looks._store)
-    assert numbers is not None
-    assert (16, {"status": 3, "callback": 4}) == (numbers.done, numbers.failed)
-    told(ours, ended="finished")
-    told(waits, pid=8, ended=LOST)
-    states = {each.place: each.state for each in looks.look().crawlers}
-    assert {"crawl-01:7": "ended", "crawl-01:8": "lost", old.session: "works"} == states
-
-
-def test_a_dead_crawler_is_shown_until_its_pages_are_found(open_client: Open) -> None:
-    dies, looks = open_client(), Fleet(open_client(), "shop")
-    dies.take(0, "shop", idle=False)
-    claimed(dies, *(f"http://a/{n}" for n in range(20)))
-    told(dies, ttl=2.0)
-    kill(dies)
-    [dead] = looks.look().crawlers
-    assert ("dead", 20) == (dead.state, dead.claimed)
-    assert Pages(orphaned=20) == counts(looks)
-    open_client().take(0, "shop")
-    numbers = numbers_of(looks._store)
-    assert numbers is not None
-    assert "dead" not in numbers.states  # an alert would go on for a day
-    [dead] = [each for each in looks.look().crawlers if each.record.host]
-    assert ("dead", 0) == (dead.state, dead.claimed)
-    assert Pages(left=20) == counts(looks)
 
 
 def test_the_first_project_is_kept(open_client: Open, client: Redis) -> None:
@@ -368,30 +230,6 @@ def test_a_queue_without_crawlers_and_pages_is_forgotten(
     other.commit("a")
     ours.run(forget_old_records(ours.config, ours._dispatcher.clock.now()))
     assert [] == queues_of(ours)
-
-
-def test_the_kept_pages_of_items_are_found(open_client: Open) -> None:
-    ours = open_client()
-    looks = Fleet(ours, "shop")
-    claimed(ours, "http://a/claimed", "http://a/failed", "http://a/left")
-    ours.note_history({"http://a/failed": failed()})
-    ours.leave_many(["http://a/left"])
-    ours.commit("http://a/done")
-    names = "claimed", "failed", "left", "done", "new"
-    digests = {ours.config.digest(f"http://a/{each}"): each for each in names}
-    found = {digests[key]: page and page.state for key, page in looks.kept_of(digests).items()}
-    assert {"claimed": None, "failed": FAILED, "left": LEFT} == found
-
-
-def test_what_is_seen_can_be_pushed_again(open_client: Open) -> None:
-    ours = open_client()
-    ours.add("http://a/")
-    digests = [ours.config.digest("http://a/")]
-    notes = {digests[0]: note_of("http://a/").stored}
-    for again, answer in ((False, Claim.SEEN), (True, Claim.NEW), (True, Claim.BUSY)):
-        answers = ours.run(ours._claims.push(digests, 7, notes, again=again))
-        assert {digests[0]: answer} == answers
-    assert 1 == len(ours.take(5, "shop").notes)
 
 
 def test_many_queues_are_counted(open_client: Open) -> None:
@@ -454,7 +292,8 @@ def test_an_entry_without_a_claim_is_counted_until_met(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.check) for seed in range(1, 4))]
 )
 def test_counts_and_lists_agree_whatever_is_done_with_pages(open_client: Open, seed: int) -> None:
-    """As ``queue``, ``metrics``, ``watch`` and ``failed`` show them."""
+    """As ``queue``, ``metrics``, ``watch`` and ``failed`` show them. What is done stands in no list (stormcrawler#415,
+    bull-board#862: a stale error after a success)."""
     model, ours = Model(seed, str), [open_client(), open_client()]
     for one in ours:
         one.take(0, "shop", idle=False)
@@ -463,10 +302,15 @@ def test_counts_and_lists_agree_whatever_is_done_with_pages(open_client: Open, s
     watched = Target(ours[0].name, ours[0], "", "shop")
     for n in range(60):
         model.step(ours[n % 2], looks)
-        new = [url for url in model.some() if url not in model.known][:1]
+        new = [url for url in model.some() if url not in {*model.known, *model.done}][:1]
         ours[0].push_many(new, [note_of(url) for url in new])
         model.known |= dict.fromkeys(new, (MAIN, None, False))
         assert model.shown() == {page.url: page.state for page in looks.kept()}
+        digests = {ours[0].config.digest(url): url for url in (*model.known, *model.done)}
+        states = dict.fromkeys(model.known) | model.shown()
+        assert states == {
+            digests[digest]: page and page.state for digest, page in looks.kept_of(digests).items()
+        }
         expected, numbers, look = model.numbers(), numbers_of(ours[0]), look_at(watched)
         assert numbers is not None
         assert expected == numbers.pages == look.pages

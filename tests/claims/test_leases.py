@@ -8,8 +8,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from tbloom import History, Note, TimeBloom
-from tbloom.claims.fleet import Fleet, failed_queue_of
+from tbloom import Note, TimeBloom
 from tbloom.claims.session import Session
 from tests.helpers.flows import flow_of, replies_to, until
 
@@ -148,15 +147,3 @@ def test_a_repeated_take_gets_nothing_that_was_taken_again_since(
     with pytest.raises(StopIteration) as end:
         take.send(replies_to(client, call))
     assert [] == end.value.value.notes
-
-
-def test_a_dead_session_has_not_died_of_earlier_failures(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    notes = [Note(f"{'0' * 40}\n{{}}", "q"), Note(f"{'0' * 40}\n[]", "q")]
-    ours.claim_many(["failed", "in work"], notes=notes)
-    ours.note_history({"failed": History(failed_queue_of("q"), failures=1, reason="status/503")})
-    client.hset(f"{{{ours.name}}}:sessions", ours.session, "1")  # alive until 1970
-    theirs.take(0, "q")
-    fleet = Fleet(theirs, "q")
-    assert {"failed": 0, "left": 1} == {page.state: page.deaths for page in fleet.kept()}

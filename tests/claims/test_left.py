@@ -43,13 +43,10 @@ def sessions_of(seen: TimeBloom, client: redis.Redis) -> set[str]:
     return {field for field in fields if len(field) == 16}
 
 
-@pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients send no heartbeats but the test's."""
     monkeypatch.setattr(TimeBloom, "_keep_session", lambda _: None)
-
-
-# What is left is taken once.
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.check), 3])
@@ -93,31 +90,11 @@ async def test_what_is_left_is_taken_once_by_several_takers(
     assert 0 == sum(left)
 
 
-def test_a_note_is_taken_as_it_was_left(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """With its queue and its deaths."""
-    assert theirs.push("a", Note("the work\n\xe4\u20ac", "q", "example.com", 1))
-    assert [Note("the work\n\xe4\u20ac", "q", deaths=1)] == ours.take(queue="q").notes
-    assert theirs.push("b", "plain")
-    assert [Note("plain")] == ours.take().notes
-
-
 def test_items_of_one_host_are_taken_together(ours: TimeBloom, theirs: TimeBloom) -> None:
     items = [(f"{i} of {host}", host) for i in range(5) for host in ("a", "b", "c")]
     theirs.push_many([item for item, _ in items], [Note(item, "", host) for item, host in items])
     for _ in range(3):
         assert 1 == len({text[-1] for text in texts(ours.take(5, idle=False))})
-
-
-def test_left_work_is_found_however_many_claims_there_are(
-    ours: TimeBloom, theirs: TimeBloom
-) -> None:
-    """opik#8137: and whatever is left for others."""
-    work = [f"work {i}" for i in range(3)]
-    theirs.claim_many(work, notes=of("q", work))
-    ours.claim_many(map(str, range(10_000)))
-    theirs.push_many(ITEMS, of("r", ITEMS))
-    theirs.close()
-    assert work == sorted(texts(ours.take(queue="q")))
 
 
 @pytest.mark.parametrize("how", ["pushed", "left", "ended"])
@@ -144,9 +121,6 @@ def test_sessions_that_wait_get_equal_shares(clockwork: Clockwork, open_one: Any
     assert 90 == len(waiting[0].take(90, "q", idle=False).notes)
 
 
-# An item that is left, and is then claimed or committed, is not left any more.
-
-
 def test_a_history_changes_ones_own_claims_with_a_note(ours: TimeBloom, theirs: TimeBloom) -> None:
     """Their notes and hosts stay, and so does what another session has claimed."""
     assert NEW is ours.claim("a", note=Note("the work", "q", host="h", deaths=1))
@@ -164,22 +138,16 @@ def test_a_history_changes_ones_own_claims_with_a_note(ours: TimeBloom, theirs: 
     assert [Note("the work", "r", failures=2)] == ours.take(queue="r").notes
 
 
-@pytest.mark.parametrize("failures", [-1, 0, 3, 9, 12])
-def test_a_failure_is_counted_by_whoever_has_the_item(
-    ours: TimeBloom, theirs: TimeBloom, failures: int
-) -> None:
-    assert ours.push("a", Note("the work", failures=failures))
-    [note] = theirs.take().notes
-    assert max(0, min(failures, 9)) == note.failures
-    theirs.note_history({"a": History(failures=note.failures + 1)})
-    theirs.leave_many(["a"])
-    assert [min(note.failures + 1, 9)] == [each.failures for each in ours.take().notes]
-
-
-# Lost replies, and calls that come late or twice.
-
-
-# Pushing.
+def test_a_note_is_taken_as_it_was_left(ours: TimeBloom, theirs: TimeBloom) -> None:
+    """With its queue, its deaths and its failures, which whoever has the item counts, up to nine."""
+    assert theirs.push("a", Note("the work\n\xe4\u20ac", "q", "example.com", 1))
+    assert [Note("the work\n\xe4\u20ac", "q", deaths=1)] == ours.take(queue="q").notes
+    for n, (failures, kept) in enumerate([(-1, 0), (0, 0), (3, 3), (9, 9), (12, 9)]):
+        assert theirs.push(f"{n}", Note("plain", failures=failures))
+        assert [Note("plain", failures=kept)] == ours.take().notes
+        ours.note_history({f"{n}": History(failures=kept + 1)})
+        ours.leave_many([f"{n}"])
+        assert [min(kept + 1, 9)] == [each.failures for each in theirs.take().notes]
 
 
 async def test_a_push_says_what_is_new(make: Any) -> None:
@@ -216,9 +184,6 @@ def test_a_push_after_a_lost_one_leaves_items_once(
     assert [] == texts(theirs.take())
 
 
-# Items of which sessions have died.
-
-
 def test_those_come_first_of_which_fewest_sessions_have_died(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
@@ -233,7 +198,6 @@ def test_those_come_first_of_which_fewest_sessions_have_died(
     assert [] == texts(ours.take(10))
 
 
-@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("buried", [False, True])
 def test_a_claim_does_not_get_what_killed_a_session(
     clockwork: Clockwork, open_one: Any, *, buried: bool
@@ -252,7 +216,6 @@ def test_a_claim_does_not_get_what_killed_a_session(
     assert [Note("a", "q", deaths=1)] == ours.take(queue="q").notes
 
 
-@pytest.mark.usefixtures("silent")
 def test_a_claim_does_not_get_what_killed_earlier_sessions(open_one: Any) -> None:
     """It has ended, but not yet left what it had. That says nothing against its other items."""
     first, ours = open_one(), open_one()
@@ -281,7 +244,6 @@ def test_a_suspect_is_taken_alone_though_several_shards_give_items(
         assert 1 == len(notes) or not any(note.deaths for note in notes)
 
 
-@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_suspect_stays_one_until_its_work_has_begun(
     clockwork: Clockwork, open_one: Any, shards: int
@@ -298,9 +260,6 @@ def test_a_suspect_stays_one_until_its_work_has_begun(
         found = [taker.take().notes for _ in range(13)]
         assert [[2]] * 12 + [[]] == [[note.deaths for note in notes] for notes in found]
         taker.end_session()
-
-
-# Who waits, and when all is done.
 
 
 def test_all_is_done_once_all_sessions_of_the_queue_wait(
@@ -327,6 +286,10 @@ def test_all_is_done_once_all_sessions_of_the_queue_wait(
     clockwork.go_on(1)
     assert (True, 1, 0) == said(second.take(10, "q"))
     assert (True, 1, 0) == said(other.take(10, "r"))
+    # A look into another queue changes none, as for the pages that have failed in an earlier crawl.
+    second.take(10, "q", idle=False)
+    second.take(10, "other", failed=True)
+    assert (False, 1, 1) == said(open_one(**own).take(10, "q"))
 
 
 def said(taken: Taken) -> tuple[bool, int, int]:
@@ -349,27 +312,6 @@ async def test_an_item_that_others_call_seen_is_taken(make: Any, *, seen: str) -
     await works.end_session()
     assert [Note("a", "r", failures=1)] == (await other.take(10, "r")).notes
     assert await other.commit("a")
-
-
-@pytest.mark.usefixtures("silent")
-def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> None:
-    """Nor does one that has said that it waits, and has died since."""
-    first, waits, ours = (open_one(session_ttl=LIFE) for _ in range(3))
-    first.take(10, "q", idle=False)
-    waits.take(10, "q")
-    assert (False, 2, 1) == said(ours.take(10, "q"))
-    clockwork.go_on(2)
-    assert (True, 1, 0) == said(ours.take(10, "q"))
-
-
-def test_a_look_into_another_queue_changes_no_queue(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """As for the pages that have failed in an earlier crawl."""
-    ours.take(10, "q", idle=False)
-    ours.take(10, "other", failed=True)
-    assert (False, 1, 1) == said(theirs.take(10, "q"))
-
-
-# What a commit says.
 
 
 def waiting_after_commit(seen: TimeBloom, item: str) -> int:
@@ -404,22 +346,19 @@ def test_a_commit_says_how_many_sessions_wait(
         assert 1 == waiting_after_commit(ours, "one waits")
 
 
-@pytest.mark.usefixtures("silent")
-def test_a_count_of_sessions_that_have_gone_is_not_told(
-    clockwork: Clockwork, open_one: Any
-) -> None:
-    ours, waits = open_one(session_ttl=86_400.0), open_one(session_ttl=LIFE)
+def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> None:
+    """Nor does one that has said that it waits, and has died since; no commit counts it."""
+    ours, waits, dies = (open_one(session_ttl=life) for life in (86_400.0, LIFE, LIFE))
     ours.take(10, "q", idle=False)
+    dies.take(10, "q", idle=False)
     waits.take(10, "q")
-    assert 1 == waiting_after_commit(ours, "it waits")
+    assert 1 == waiting_after_commit(ours, "one waits")
+    assert (False, 2, 1) == said(ours.take(10, "q"))
     clockwork.go_on(10)
     assert 0 == waiting_after_commit(ours, "it has died")
+    assert (True, 1, 0) == said(ours.take(10, "q"))
 
 
-# Burials.
-
-
-@pytest.mark.usefixtures("silent")
 def test_many_claims_of_the_dead_are_left_in_steps(clockwork: Clockwork, open_one: Any) -> None:
     """By several clients in turn. Each call looks at some claims only, and none is left out, or left twice."""
     items = [f"item {i}" for i in range(3000)]
@@ -456,7 +395,6 @@ def test_many_claims_of_the_dead_are_left_in_steps(clockwork: Clockwork, open_on
     assert {BUSY} == {*clients[1].claim_many(living)}
 
 
-@pytest.mark.usefixtures("silent")
 def test_a_dead_session_does_not_come_back_during_its_burial(
     clockwork: Clockwork, open_one: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -484,7 +422,6 @@ def test_a_dead_session_does_not_come_back_during_its_burial(
     assert not any(late.commit_many(items))
 
 
-@pytest.mark.usefixtures("silent")
 def test_a_session_that_dies_during_a_burial_stays_dead(
     clockwork: Clockwork, open_one: Any
 ) -> None:
@@ -514,9 +451,6 @@ def test_a_burial_enters_what_the_index_has_lost(
     assert theirs.push("a", "the work")
     client.delete(f"{{{ours.name}}}:left")
     assert ["the work"] == texts(ours.take())
-
-
-# A host has one owner.
 
 
 class Fleet:
@@ -602,7 +536,6 @@ def test_an_item_is_left_to_the_owner_of_its_host(
     assert ["a again"] == texts(ours.take(queue="q"))
 
 
-@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.check) for seed in range(2, 20))]
 )
@@ -621,20 +554,6 @@ def test_a_host_has_one_owner_whatever_the_sessions_do(
         own |= dict(note.text.split(" of ") for note in taken.notes)
     assert seen.commit_many(own) == [True] * len(own)
     assert all(seen.contains_many([f"{i}" for i in range(fleet.claimed)]))
-
-
-# The keys.
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_clear_removes_the_index(url: str, name: str, client: redis.Redis, shards: int) -> None:
-    with TimeBloom.from_url(url, name, capacity=1000, shards=shards) as seen:
-        assert all(seen.push_many(ITEMS[:50], ITEMS[:50]))
-        assert shards == len([*client.scan_iter(f"{{{name}*:left")])
-        seen.clear()
-        assert [] == [*client.scan_iter(f"{{{name}*:left")]
-        assert [] == texts(seen.take())
-        assert all(seen.push_many(ITEMS[:50], ITEMS[:50]))
 
 
 def test_lost_claims_that_are_skipped_end_no_crawl(

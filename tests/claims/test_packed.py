@@ -47,23 +47,18 @@ def test_a_note_is_shorter_by_far() -> None:
     assert len(pack(TEXT)) - len(LINE) < 0.7 * (len(TEXT) - len(LINE))
 
 
-@pytest.mark.parametrize("cut", [-1, -10, len(LINE) + 1, len(LINE) + 2])
-def test_a_note_that_is_cut_off_says_so(cut: int) -> None:
-    assert unpack(pack(TEXT)[:cut]) == f'{LINE}{{"_damaged": "it is cut off"}}'
-
-
-def test_a_note_that_others_have_written_says_what_is_wrong() -> None:
-    own = pack(TEXT)
+def test_a_damaged_note_says_what_is_wrong() -> None:
+    """One that is cut off, that others have written, or that would fill the memory."""
+    own, cut_off = pack(TEXT), f'{LINE}{{"_damaged": "it is cut off"}}'
+    for cut in (-1, -10, len(LINE) + 1, len(LINE) + 2):
+        assert cut_off == unpack(own[:cut])
     mark = own.index(1)
     for foreign in (b"\xff" * 40, own[mark + 1 :][::-1], b"{}"):
         line, _, note = unpack(own[: mark + 1] + foreign).partition("\n")
         assert LINE == f"{line}\n"
         assert json.loads(note)["_damaged"]
     assert "\ufffd" in unpack(b"\xff not UTF-8 {}")
-
-
-def test_a_note_that_would_fill_the_memory_is_damaged() -> None:
-    assert "it is cut off" in unpack(pack(LINE + json.dumps({"url": "a" * 1_000_000})))
+    assert cut_off == unpack(pack(LINE + json.dumps({"url": "a" * 1_000_000})))
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from tbloom.cli.kit import filters, output, streams
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import MappingKeys
 from tbloom.pages import PageStore
-from tests.claims.test_fleet import claimed, failed, told
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
+from tests.helpers.keptpages import claimed, failed, told
 from tests.helpers.proxy import Fault, Proxy
 
 
@@ -110,9 +110,9 @@ def test_a_fleet_is_seen_and_freed_without_scrapy(
     with TimeBloom.from_url(own_url, "pages") as seen:
         for queue in ("pages", "pages\n[('n', 1)]"):
             urls = [f"http://a/{queue[6:]}/{n}" for n in range(2)]
-            claimed(seen, *urls)
+            claimed(seen, *urls, queue=queue)
             told(seen, queue=queue)
-            seen.note_history(dict.fromkeys(urls, failed()._replace(queue=f"{queue}\nfailed")))
+            seen.note_history(dict.fromkeys(urls, failed(queue=queue)))
     lines = ["queue", "queue pages", "failed pages", "watch pages --once page.html"]
     lines += ["retry pages -a n=1 --match *1 --yes -s TBLOOM_KEY=pages", "drop pages --all --yes"]
     done = subprocess.run(

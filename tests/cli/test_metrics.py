@@ -18,19 +18,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
+from tbloom.claims.record import LOST
 from tbloom.cli.kit import filters
 from tbloom.metrics import FilterCollector, read_filter
-from tests.claims.test_fleet import claimed, failed, kill, told
 from tests.cli.test_rights import rights
 from tests.helpers.commands import Serving
 from tests.helpers.documents import ROOT
+from tests.helpers.keptpages import claimed, failed, kill, told
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import missing, needed
 
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+RULES = (ROOT / "docs" / "alerts.yml").read_text(encoding="utf-8")
 DASHBOARD = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
-#: The metrics of the page's table.
-METRICS = set(re.findall(r"^\| `(tbloom_\w+)`", PAGE, re.MULTILINE))
+#: The metrics of the page's list.
+METRICS = set(re.findall(r"^- `(tbloom_\w+)`", PAGE, re.MULTILINE))
 
 #: The metrics of redis_exporter that alerts have.
 EXPORTED = {"redis_memory_used_bytes", "redis_memory_max_bytes", "redis_evicted_keys_total"}
@@ -125,29 +127,36 @@ def test_a_fleet_is_served_by_state_and_kind(url: str, name: str) -> None:
     """Of all queues of a filter, and of clients that tell nothing of themselves."""
     sizes = {"capacity": 1000, "shards": 3}
     with ExitStack() as stack:
-        works, waits, dies, old, ended = (
-            stack.enter_context(TimeBloom.from_url(url, name, **sizes)) for _ in range(5)
+        works, waits, dies, old, ended, lost = (
+            stack.enter_context(TimeBloom.from_url(url, name, **sizes)) for _ in range(6)
         )
         works.take(0, "shop", idle=False)
         claimed(works, *(f"http://a/{n}" for n in range(9)))
         failures = [failed(), failed("callback/KeyError"), failed("status/404", failures=3)]
         works.note_history({f"http://a/{n}": each for n, each in enumerate(failures)})
         works.leave_many([f"http://a/{n}" for n in (1, 2, 3)])
-        told(works, done=7, failed={"status/503": 2, "status/404": 1, "callback/KeyError": 1})
+        told(works, done=6, failed={"status/503": 2, "callback/KeyError": 1})
+        told(works, done=7, failed={"status/503": 1, "status/404": 2})
         waits.take(1, "other")
         told(waits, queue="other", done=1)
         dies.take(0, "shop", idle=False)
         claimed(dies, *(f"http://b/{n}" for n in range(4)))
         told(dies, ttl=2.0)
         old.claim_many(["http://c/1", "http://c/2"])
-        told(ended, ended="finished")
+        for one, why in (ended, "finished"), (lost, LOST):
+            one.take(0, "shop", idle=False)
+            told(one, ended=why)
         ended.end_session()
-        for each in works, waits, old:  # a heartbeat would find the dead one
+        for each in works, waits, old, lost:  # a heartbeat would find the dead one
             each._stop_heartbeat()
         kill(dies)
         exporter = stack.enter_context(Exporter("--url", url, name, "--every", "0"))
         served = exporter.scrape()
-    crawlers = {"works": 1, "waits": 1, "dead": 1}
+        stack.enter_context(TimeBloom.from_url(url, name, **sizes)).take(0, "shop")
+        found = exporter.scrape()
+    # Once its pages are found, nothing is dead: an alert would go on for a day.
+    assert 0 == found["tbloom_crawlers", name, "dead"]
+    crawlers = {"works": 1, "waits": 1, "dead": 1, "lost": 1}
     pages = {"claimed": 5 + 2, "left": 1 + 4, "failed": 2, "given_up": 1}
     fleet = expected_of_fleet(name, crawlers, pages, 8, {"status": 3, "callback": 1})
     prefixes = "tbloom_crawlers", "tbloom_pages"
@@ -284,8 +293,7 @@ _RINGS = "      - {{eval_time: {}m, alertname: {}, exp_alerts: [{}]}}\n"
 def test_the_alerts_about_a_lost_filter_ring(tmp_path: Path) -> None:
     if which("promtool") is None:
         missing("promtool, of Debian's package prometheus,")
-    rules = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1]
-    (tmp_path / "rules.yml").write_text(rules)
+    (tmp_path / "rules.yml").write_text(RULES)
     (tmp_path / "test.yml").write_text(
         _LOST
         + "".join(
@@ -310,7 +318,7 @@ def test_page_dashboard_and_alerts_have_the_metrics_that_are_served(url: str, na
     ends = {"counter": "_total", "gauge": ""}
     assert {f"{family.name}{ends[family.type]}" for family in families} == METRICS
     assert all(family.samples and family.documentation for family in families)
-    head, *rules = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1].split("      - alert: ")
+    head, *rules = RULES.split("      - alert: ")
     assert ["groups:", "- name: tbloom", "rules:"] == [line.strip() for line in head.splitlines()]
     assert all(re.fullmatch(r"\w+\n        expr: (.+)\n(        for: \d+m\n)?", r) for r in rules)
     alerts = {*re.findall(r"\b(?:tbloom|redis)_\w+", "".join(rules))}

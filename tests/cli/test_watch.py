@@ -21,10 +21,10 @@ import redis
 from tbloom import TimeBloom
 from tbloom.claims.fleet import Fleet
 from tbloom.cli.kit import formats
-from tests.claims.test_fleet import claimed, failed, kill, told
 from tests.cli.test_rights import added, rights
 from tests.helpers.browser import in_browser
 from tests.helpers.commands import Serving, refused, screen, tbloom
+from tests.helpers.keptpages import claimed, failed, kill, told
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import needed
 
@@ -230,7 +230,7 @@ def test_the_queues_of_a_filter_are_told_apart(url: str, name: str) -> None:
         for queue in ("shop", "shop\n[('country', 'de')]", "project:news"):
             claimed(seen, queue)
             told(seen, queue=queue)
-            seen.note_history({queue: failed()._replace(queue=f"{queue}\nfailed")})
+            seen.note_history({queue: failed(queue=queue)})
         html = once(url, name)
         assert "failed 3" in text_of(html)
         for words in ("shop --no-arguments", "shop -a country=de", "project:news --no-arguments"):
@@ -441,6 +441,7 @@ REASONS = {
     "callback/KeyError": 13,
     "status/503": 7,
 }
+ENDS = ["finished", "shutdown", "closespider_errorcount", "tbloom_error", "cancelled"]
 
 
 @pytest.fixture
@@ -457,19 +458,11 @@ def large(url: str, name: str) -> Iterator[TimeBloom]:
             if n < 12:
                 claimed(seen, page := f"{LONG}{n}")
                 why = "download/DownloadConnectionRefusedError"
-                history = failed(why, at=int(time.time()))._replace(queue=f"{queue}\nfailed")
-                seen.note_history({page: history})
+                seen.note_history({page: failed(why, at=time.time(), queue=queue)})
             about: dict[str, Any] = {"queue": queue, "host": "crawl-a.example.com", "pid": 9990 + n}
             about |= {"done": 123_456, "per_minute": 1218, "taken": 84_000, "given": 91_200}
-            reasons = [
-                "finished",
-                "shutdown",
-                "closespider_errorcount",
-                "tbloom_error",
-                "cancelled",
-            ]
             if n >= 14:
-                about["ended"] = reasons[n - 14]
+                about["ended"] = ENDS[n - 14]
             told(seen, **about, up=7300, ttl=3600, failed=REASONS)
         yield seen
 
@@ -500,8 +493,15 @@ def test_no_line_is_longer_than_the_terminal(
 
 @pytest.mark.usefixtures("large")
 def test_what_works_comes_first_then_what_has_ended_last(url: str, name: str) -> None:
-    """And numbers are sorted as numbers. Of those that have ended, a line says how many, and how many by errors."""
+    """Each as it has told, and numbers are sorted as numbers. Of those that have ended, a line says how many, and how many by errors."""
     shown = tbloom("queue", name, "--url", url).stdout
+    [row] = re.findall("^crawl-a.example.com:9990 .*", shown, re.MULTILINE)
+    figures = "1 123,456 1,218 84,000 91,200 4,140 download/DownloadConnectionRefusedError 4,120, callback/KeyError 13,"
+    assert figures in " ".join(row.split())
+    found = json.loads(tbloom("queue", name, "--json", "--url", url).stdout)["queues"]
+    [one] = [each for queue in found for each in queue["crawlers"] if each["ended"] == "shutdown"]
+    about = {"host": "crawl-a.example.com", "state": "ended", "failed": REASONS, "done": 123_456}
+    assert {**one, **about} == one
     assert shown.endswith("\n\n5 ended, 2 of them by errors (--all shows them)\n")
     assert "1,234 done" not in shown
     done = f"{12 * 1218:,} done a minute; {19 * 123_456:,} done in the whole filter"
@@ -509,6 +509,7 @@ def test_what_works_comes_first_then_what_has_ended_last(url: str, name: str) ->
     pids = [int(pid) for pid in re.findall(r"^crawl-a\S+:(\d+)", shown, re.MULTILINE)]
     assert [*range(9990, 10_004)] == pids
     shown = tbloom("queue", name, "--all", "--url", url).stdout
+    assert "ended (shutdown)" in shown
     pids = [int(pid) for pid in re.findall(r"^crawl-a\S+:(\d+)", shown, re.MULTILINE)]
     assert [*range(9990, 10_004), *range(10_008, 10_003, -1)] == pids
     sets = re.findall(r"^-a country=c(\d+) ", shown, re.MULTILINE)

@@ -120,6 +120,7 @@ async def test_stores_of_other_kinds_refuse_each_other(
     ("store", "later", "verbs"),
     [
         (BLOOM, {"capacity": 2000}, ("add", "contains", "claim", "commit")),
+        (BLOOM, {"shards": 3}, ("add", "contains", "claim", "last_seen")),
         (EXACT, {"shards": 3}, ("add", "contains", "discard")),
     ],
     ids=str,

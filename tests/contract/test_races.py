@@ -20,10 +20,11 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
+import redis
 
 from tbloom import Claim
 from tbloom.engine.flow import chunks
-from tests.helpers.account import NO_ANSWER, PARAMETERS, Account, names, pieces
+from tests.helpers.account import PARAMETERS, Account, names, pieces
 from tests.helpers.flows import flow_of, lose
 from tests.helpers.harm import CUTS, FORGETS, HARM, KILLED, MINUTES, STANDS, new_seed
 from tests.helpers.localredis import OLDEST, LocalRedis, again_and_again
@@ -91,27 +92,9 @@ TIMEOUT, LATE = "?socket_timeout=0.4", 0.8
 #: Longer (s) than a server is away on a busy machine.
 RETRY_FOR = 60.0
 #: What tasks meet that are cancelled, or do not retry.
-TASKS_ASK_AGAIN = *NO_ANSWER, TimeoutError
+TASKS_ASK_AGAIN = redis.ConnectionError, redis.TimeoutError, TimeoutError
 #: New items a second, and how many of them are offered at the same time.
 RATE, AT_ONCE = 200, 400
-
-
-def _insist(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Makes a call until it is answered."""
-    while True:
-        with suppress(*NO_ANSWER):
-            return call(*arguments)
-
-
-class _Hasty:
-    """An asyncio store some of whose calls are cancelled after a moment."""
-
-    def __init__(self, seen: Any, rng: random.Random) -> None:
-        self._seen, self._rng = seen, rng
-
-    def __getattr__(self, verb: str) -> Callable[[Any], Any]:
-        limit = self._rng.choice((0.001, 0.01, *[None] * 8))
-        return lambda items: asyncio.wait_for(getattr(self._seen, verb)(items), limit)
 
 
 def _parameters(store: Store) -> dict[str, Any]:
@@ -133,19 +116,26 @@ def _offers(seed: int, began: float) -> Iterator[list[str]]:
 
 def _add(seen: Any, account: Account, offers: Iterator[list[str]]) -> None:
     for items in offers:
-        account.offer(seen, items, repeat_on=NO_ANSWER)
+        account.note(items, seen.add_many(items) if len(items) > 1 else [seen.add(items[0])])
 
 
 async def _add_from_tasks(
     open_one: Callable[..., Any], account: Account, seed: int, began: float
 ) -> None:
+    """Calls that are cancelled after a moment, some of them, and repeated until they are answered."""
+    rng = random.Random(seed)
+
     async def add(seen: Any, offers: Iterator[Sequence[str]]) -> None:
         for items in offers:
-            await account.offer_async(seen, items, repeat_on=TASKS_ASK_AGAIN)
+            is_answered = False
+            while not is_answered:
+                limit = rng.choice((0.001, 0.01, *[None] * 8))
+                with suppress(*TASKS_ASK_AGAIN):
+                    await asyncio.wait_for(account.offer_async(seen, items), limit)
+                    is_answered = True
 
     async with open_one(driver="async", retry_for=0) as seen:
-        hasty = _Hasty(seen, random.Random(seed))
-        await asyncio.gather(*(add(hasty, _offers(seed + i, began)) for i in range(6)))
+        await asyncio.gather(*(add(seen, _offers(seed + i, began)) for i in range(6)))
         # What is pending; in pieces, because no call of many would end between two faults.
         await add(seen, chunks([*account.offered], 300))
 
@@ -155,11 +145,11 @@ def _claim(seen: Any, account: Account, seed: int, began: float) -> None:
     rng = random.Random(seed)
     for item, *_ in _offers(seed, began):
         claimed = item.replace("item", "claimed")
-        match _insist(seen.claim, claimed):
+        match seen.claim(claimed):
             case Claim.NEW if rng.random() < 0.2:
-                _insist(seen.release, claimed)
+                seen.release(claimed)
             case Claim.NEW:
-                _insist(seen.commit, claimed)
+                seen.commit(claimed)
                 account.note([claimed], [True])
             case Claim.SEEN:
                 account.note([claimed], [False])

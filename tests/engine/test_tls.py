@@ -19,18 +19,24 @@ from tests.helpers.making import Make, missing, needed
 from tests.helpers.stores import EXACT
 
 
-async def test_only_a_certificate_of_the_right_authority_is_accepted(
-    make: Make, tmp_path: Path
-) -> None:
-    authority, other, port = trustme.CA(), trustme.CA(), free_port()
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
-    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+@pytest.fixture
+def folder(tmp_path: Path) -> tuple[trustme.CA, Path]:
+    """A folder with the certificates of an authority, and of another one."""
+    authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    other.cert_pem.write_to_path(tmp_path / "other.pem")
-    files = ["--tls-cert-file", f"{tmp_path}/server.pem", "--tls-auth-clients", "no"]
-    files += ["--tls-key-file", f"{tmp_path}/server.key"]
-    files += ["--tls-ca-cert-file", f"{tmp_path}/ca.pem"]
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    (tmp_path / "garbage.pem").write_text("garbage")
+    return authority, tmp_path
+
+
+async def test_a_certificate_of_the_right_authority_is_accepted(make: Make, folder: Any) -> None:
+    """Others are not: below."""
+    (authority, path), port = folder, free_port()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(path / "server.key")
+    certificate.cert_chain_pems[0].write_to_path(path / "server.pem")
+    files = ["--tls-cert-file", f"{path}/server.pem", "--tls-key-file", f"{path}/server.key"]
+    files += ["--tls-ca-cert-file", f"{path}/ca.pem", "--tls-auth-clients", "no"]
     server = LocalRedis(needed(), "--tls-port", str(port), *files)
     try:
         server.start()
@@ -39,12 +45,8 @@ async def test_only_a_certificate_of_the_right_authority_is_accepted(
             raise
         missing("A server with TLS")
     try:
-        url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path}"
-        seen = make(url=f"{url}/ca.pem")
+        seen = make(url=f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={path}/ca.pem")
         assert [True, False] == [await seen.add("a"), await seen.add("a")]
-        # With asyncio, redis-py 5 does not name the reason.
-        with pytest.raises(redis.ConnectionError, match=r"CERTIFICATE_VERIFY_FAILED|Error 1 "):
-            await make(url=f"{url}/other.pem", resend=False).add("a")
         await seen.aclose()
     finally:
         server.stop()
@@ -80,16 +82,6 @@ WRONG = {
     "no certificate": ("127.0.0.1", "garbage", "(?i)certificate"),
     "no TLS": (None, "ca", "this port does not speak TLS: use redis://"),
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> tuple[trustme.CA, Path]:
-    """A folder with the certificates of an authority, and of another one."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
-    (tmp_path / "garbage.pem").write_text("garbage")
-    return authority, tmp_path
 
 
 @pytest.mark.parametrize(

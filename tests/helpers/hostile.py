@@ -8,27 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import redis
-from hypothesis import strategies as st
 
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import MappingKeys
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
-
-
-class _Unprintable:
-    def __repr__(self) -> str:
-        raise RuntimeError
-
-
-#: Values of every wrong kind.
-anything = st.one_of(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers(),
-    st.text(max_size=20) | st.binary(max_size=5) | st.lists(st.integers(), max_size=2),
-    st.timedeltas() | st.dates() | st.fractions() | st.decimals(),
-    st.sampled_from([10**5000, -(10**400), 2**63, "x" * 65536, object, {}, _Unprintable()]),
-    st.sampled_from(["..", "/etc/passwd", "a\0b", "Europe", "posixrules", "h\0", "9" * 5000 + "s"]),
-)
 
 
 def refused(call: Callable[[], object]) -> str | None:

@@ -8,8 +8,22 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tbloom import History, Note, TimeBloom
-from tbloom.claims.fleet import KEPT, WAITS, KeptPages, Pages, View, queues_by_state
+from tbloom import Claim, History, Note, TimeBloom
+from tbloom.claims.fleet import (
+    KEPT,
+    WAITS,
+    KeptPages,
+    Pages,
+    View,
+    failed_queue_of,
+    given_up_queue_of,
+    queues_by_state,
+)
+from tbloom.claims.record import Record
+from tbloom.claims.session import Session
+from tbloom.engine.flow import text
+
+AT = 1_760_000_000
 
 QUEUES = queues_by_state("shop")
 MAIN, FAILED, GIVEN_UP = QUEUES.values()
@@ -35,6 +49,38 @@ def note_of(url: str, queue: str = MAIN, **fields: Any) -> Note:
     return Note(f"{url.encode().hex()}\n{json.dumps({'url': url, **fields})}", queue)
 
 
+def claimed(seen: TimeBloom, *urls: str, queue: str = MAIN, **fields: Any) -> None:
+    answers = seen.claim_many(urls, notes=[note_of(url, queue, **fields) for url in urls])
+    assert [Claim.NEW] * len(urls) == answers
+
+
+def failed(
+    reason: str = "status/503", failures: int = 1, at: float = AT, queue: str = MAIN
+) -> History:
+    its = given_up_queue_of(queue) if failures > 2 else failed_queue_of(queue)
+    return History(its, failures=failures, reason=reason, failed_at=round(at))
+
+
+def told(seen: TimeBloom, **more: Any) -> None:
+    """Lets a client tell of itself."""
+
+    def record(session: Session) -> Record:
+        about = {"queue": "shop", "project": "p", "host": "crawl-01", "pid": 7, "ttl": 60}
+        return Record(**{**about, "claimed": len(session.claimed), **more})  # type: ignore[arg-type]
+
+    seen._claims.record = record
+    seen._send_heartbeat()
+
+
+def kill(seen: TimeBloom) -> None:
+    """Lets the session be dead for the server."""
+    seen._stop_heartbeat()
+    for shard in range(seen.config.shards):
+        key = seen.config.keys.sessions(shard)
+        if entry := seen.client.hget(key, seen.session):
+            seen.client.hset(key, seen.session, "1" + text(entry)[13:])
+
+
 class Model:
     """What each page is: its queue, who holds it (None: nobody), and whether it is held because it has failed."""
 
@@ -44,7 +90,9 @@ class Model:
         self._moved = set[tuple[str, Any]]()
         self._chance, self._item_of = random.Random(seed), item_of
         self._steps: list[Any] = [self._claim, self._fail, self._try_again, self._end_claims]
-        self._steps += [self._take, self._move]
+        self._steps += [self._take, self._move, self._commit]
+        #: Pages that are done: nobody claims them again.
+        self.done = set[str]()
 
     def step(self, crawler: Any, fleet: KeptPages) -> None:
         """Does one thing with some pages, as this crawler, or an operator."""
@@ -73,7 +121,8 @@ class Model:
 
     def _claim(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
         some = [url for url in some if (url, crawler) not in self._moved]
-        free = [url for url in some if url not in self.known or self.known[url][1] is None]
+        free = [url for url in some if self.known.get(url, ("", None))[1] is None]
+        free = [url for url in free if url not in self.done]
         crawler.claim_many(map(self._item_of, some), notes=map(note_of, some))
         self.known |= dict.fromkeys(free, (MAIN, crawler, False))
 
@@ -97,6 +146,14 @@ class Model:
             queue, *_ = self.known.pop(url)
             if leaves:
                 self.known[url] = queue, None, False
+
+    def _commit(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
+        """One page, by whoever holds it; or by another one, if it has failed or is left."""
+        _, owner, has_failed = self.known.get(some[0], ("", self, False))
+        if self._chance.random() < 0.3 and (owner in (crawler, None) or has_failed):
+            crawler.commit_many([self._item_of(some[0])])
+            self.done.add(some[0])
+            del self.known[some[0]]
 
     def _take(self, crawler: Any, _fleet: Any, _some: Any) -> None:
         queue = self._chance.choice([MAIN, FAILED])

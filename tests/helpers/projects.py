@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -115,6 +115,30 @@ class Project(scrapy.Spider):
 
     def parse(self, response: Response) -> Any:
         yield {"page": path_of(response)}
+
+
+class InOrder(Project):
+    """Fetches its pages one after the other, in the order in which they are linked."""
+
+    custom_settings: ClassVar[Any] = {
+        "CONCURRENT_REQUESTS": 1,
+        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
+    }
+    pages = tuple("abcdefgh")
+
+
+class Versions(Project):
+    """Asks for pages in what VERSIONS has for the crawl: a version of "a", or a list of such, or of pairs of pages and versions (None:
+    without one). Each item has the version of its page."""
+
+    def links(self) -> Iterator[Any]:
+        asked = self.settings["VERSIONS"][self.number]
+        for each in asked if isinstance(asked, list) else [asked]:
+            path, version = each if isinstance(each, tuple) else ("a", each)
+            yield self.request(path, meta={} if version is None else {"tbloom_version": version})
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response), "version": response.meta.get("tbloom_version")}
 
 
 @dataclass

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from scrapy.core.scheduler import BaseScheduler
+from scrapy.utils.misc import build_from_crawler, load_object
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 SCRAPY_REDIS = {**SCRAPY, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"}
@@ -39,6 +40,17 @@ class Bare:
 
 class Plain(Bare, BaseScheduler):
     """The same with Scrapy's base class."""
+
+
+class HasOne(Plain):
+    """It even makes the dupefilter."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        scheduler = cls()
+        kind = load_object(crawler.settings["DUPEFILTER_CLASS"])
+        scheduler.df = build_from_crawler(kind, crawler)  # type: ignore[attr-defined]
+        return scheduler
 
 
 #: `make test` has the two that differ in everything.

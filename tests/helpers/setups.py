@@ -12,14 +12,11 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import scrapy
-from scrapy import signals
 from scrapy.core.downloader import Downloader
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import get_retry_request
-from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import HtmlResponse, Response, TextResponse
-from scrapy.pipelines.files import FilesPipeline
 
 from tests.helpers.crawl import Part
 from tests.helpers.projects import SHARED, Answers, Project, crawl_in_turn
@@ -78,8 +75,6 @@ class Setup:
     left: Iterable[str] = ()
     #: How many crawlers there are at a time.
     crawlers: int = 1
-    #: How often a page may be asked for beyond what Scrapy's own filter does.
-    again: int = 0
 
     def paths(self) -> list[str]:
         """The pages that links lead to."""
@@ -87,15 +82,10 @@ class Setup:
 
     def answers(self) -> Answers:
         """Those of its site: page 0 has links to all pages, and each other page to the first 12."""
-
-        def links(paths: Iterable[str]) -> bytes:
-            return "".join(f"<a href='{path}'>a page</a>\n" for path in paths).encode()
-
-        usual, all_ = links(self.paths()[:12]), links(self.paths())
-        rules = f"User-agent: *\nDisallow: {TARGET}\n".encode()
-        answers = {"": [200], "/p/0": [all_], "/robots.txt": [rules], **self.surprises}
+        links = [f"<a href='{path}'>a page</a>\n".encode() for path in self.paths()]
+        answers = {"": [200], "/p/0": [b"".join(links)], **self.surprises}
         return {
-            path: [(self.seconds, usual if answer == 200 else answer) for answer in some]
+            path: [(self.seconds, b"".join(links[:12]) if it == 200 else it) for it in some]
             for path, some in answers.items()
         }
 
@@ -104,10 +94,6 @@ class Setup:
         if mark == "done, local" and self.crawlers > 1:
             return False
         return mark == "scheduled" or self.settings.get("SCHEDULER") != SHARED
-
-    def not_marked(self, mark: str) -> set[str]:
-        """The pages that are not marked, because they or their items failed."""
-        return set() if mark == "scheduled" else {*self.left}
 
 
 async def download(crawler: Crawler, request: scrapy.Request) -> Any:
@@ -129,9 +115,8 @@ def part(**methods: Any) -> type[Part]:
     return type("OfProject", (Part,), methods)
 
 
-def downloader(at: int = 543, **methods: Any) -> dict[str, Any]:
-    """A downloader middleware; 1,000 is at the downloader."""
-    return {"DOWNLOADER_MIDDLEWARES": {part(**methods): at}}
+def downloader(**methods: Any) -> dict[str, Any]:
+    return {"DOWNLOADER_MIDDLEWARES": {part(**methods): 543}}
 
 
 def around_spider(at: int = 500, **methods: Any) -> dict[str, Any]:
@@ -147,20 +132,10 @@ def spider(**methods: Any) -> type[Follows]:
     return type("OfProject", (Follows,), methods)
 
 
-def at_target(target: Callable[..., Any], **more: Any) -> Setup:
-    """A spider that does something else with the target."""
-    return Setup(spider=spider(target=target), **more)
-
-
 # Downloader middlewares that give another request: by ``replace`` or from scratch.
 ANOTHER: dict[str, Callable[[scrapy.Request, str], scrapy.Request]] = {
     "rewritten by replace": lambda request, url: request.replace(url=url, dont_filter=True),
-    "rewritten by replace, filtered": lambda request, url: request.replace(url=url),
-    "new Request": lambda request, url: scrapy.Request(url, request.callback, dont_filter=True),
     "new Request, filtered": lambda request, url: scrapy.Request(url, request.callback),
-    "new Request, its meta": lambda request, url: scrapy.Request(
-        url, request.callback, meta=dict(request.meta), dont_filter=True
-    ),
 }
 
 
@@ -176,16 +151,6 @@ def gives_another(hook: str, make: Callable[[scrapy.Request, str], scrapy.Reques
 
     methods = {"process_request": fail} if hook == "process_exception" else {}
     return Setup(downloader(**{**methods, hook: give}))
-
-
-async def downloads_by_itself(part: Part, request: Any) -> Response | None:
-    """As rendering services are called."""
-    if not is_page(request):
-        return None
-    await asyncio.sleep(0.01)
-    other = scrapy.Request(request.url.replace("/p/", "/api/"))
-    response = await download(part.crawler, other)
-    return response.replace(url=request.url)
 
 
 async def injects(part: Part, request: Any, response: Any) -> Response:
@@ -211,35 +176,6 @@ def asks_again(_: Part, request: Any, response: Any) -> Any:
     request.meta["again"] = True
     request.dont_filter = True
     return request
-
-
-def fails_at_target(_: Part, request: Any, response: Any) -> Any:
-    if is_target(request):
-        raise ValueError
-    return response
-
-
-def ignores(_: Part, request: Any) -> None:
-    if is_target(request):
-        raise IgnoreRequest
-
-
-def sets_cookie(_: Part, request: Any, response: Any) -> Response:
-    """As sites do."""
-    return response.replace(headers={**response.headers, "Set-Cookie": "visit=1"})  # type: ignore[no-any-return]
-
-
-def through_dead_proxy(_: Part, request: Any) -> Any:
-    """Each attempt has a proxy of its own, and a request."""
-    if "proxy" not in request.meta:
-        meta = {**request.meta, "proxy": "http://127.0.0.1:1"}
-        return request.replace(meta=meta, dont_filter=True)
-    return None
-
-
-def through_next_proxy(part: Part, request: Any, exception: Any) -> Any:
-    meta = {**request.meta, "proxy": part.crawler.spider.site}
-    return request.replace(meta=meta, dont_filter=True)
 
 
 class Browser:
@@ -276,21 +212,6 @@ class OwnDownloader(Downloader):
         return result.replace(flags=["own"]) if isinstance(result, Response) else result
 
 
-class StaysOpen(Part):
-    """An extension: the crawl goes on for 20 times 0.1 s; RedisSpider's does so for ever."""
-
-    times = 0
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
-        crawler.signals.connect(self.idle, signals.spider_idle)
-
-    def idle(self) -> None:
-        self.times += 1
-        if self.times < 20:
-            raise DontCloseSpider
-
-
 # Spider middlewares.
 async def drops_items(_: Part, response: Any, result: Any) -> AsyncIterator[Any]:
     async for output in result:
@@ -324,11 +245,6 @@ def old_start(of: Follows) -> Output:
     yield from of.links()
 
 
-def raises_at_input(_: Part, response: Any) -> None:
-    if is_target(response):
-        raise ValueError
-
-
 def recovers(_: Part, response: Any, exception: Any) -> list[Any]:
     return [{"page": "recovered"}]
 
@@ -339,107 +255,31 @@ def raises_midway(of: Follows, response: Response) -> Output:
     raise ValueError
 
 
-def retries(of: Follows, response: Response) -> Output:
+def retries_with_item(of: Follows, response: Response) -> Output:
+    yield {"page": f"visit {of.visits}"}
     if of.visits == 1:
         yield get_retry_request(response.request, spider=of, reason="captcha")
     else:
         yield from of.page(response)
 
 
-def retries_by_hand(of: Follows, response: Response) -> Output:
-    if of.visits == 1:
-        yield response.request.replace(dont_filter=True)
-    else:
-        yield from of.page(response)
-
-
-def retries_with_item(of: Follows, response: Response) -> Output:
-    yield {"page": f"visit {of.visits}"}
-    yield from retries(of, response)
-
-
-def yields_another(of: Follows, response: Response) -> Output:
-    """With a copied meta, past the filter."""
-    yield from of.page(response)
-    yield of.request("/x", meta=dict(response.meta), dont_filter=True)
-
-
-# What spiders do with every page.
-def links_with(meta: Callable[[Response], dict[str, Any]]) -> Callable[..., Output]:
-    def links(of: Follows, response: Response) -> Output:
-        for link in Follows.follow(of, response):
-            yield link.replace(meta=meta(response))
-
-    return links
-
-
-def links_twice(of: Follows, response: Response) -> Output:
-    for link in Follows.follow(of, response):
-        yield from (link, link)
-
-
-def links_offsite(of: Follows, response: Response) -> Output:
-    for link in Follows.follow(of, response):
-        yield link
-        yield link.replace(url=link.url.replace("127.0.0.1", "localhost"))
-
-
-def with_files(of: Follows, response: Response) -> Output:
-    path = urlsplit(response.url).path
-    yield {"page": path, "file_urls": [response.urljoin(f"/file{path}")]}
-    yield from of.follow(response)
-
-
-async def parses_later(of: Follows, response: Response) -> AsyncIterator[Any]:
-    await asyncio.sleep(0.01)
-    for output in of.page(response):
-        yield output
-
-
-async def raises_later(of: Follows, response: Response) -> AsyncIterator[Any]:
-    async for output in parses_later(of, response):
-        yield output
-    if is_target(response):
-        raise ValueError
-
-
+# What a spider does with every page.
 async def downloads_inline(of: Follows, response: Response) -> AsyncIterator[Any]:
     """By the page's own request, whose meta is copied."""
     inline = response.request.replace(url=f"{response.url}?inline")
     await download(of.crawler, inline)
-    async for output in parses_later(of, response):
+    for output in of.page(response):
         yield output
 
 
 # Errbacks.
-def yields(of: Follows, failure: Any) -> Output:
+async def yields_later(of: Follows, failure: Any) -> AsyncIterator[Any]:
+    await asyncio.sleep(0.01)
     yield {"page": "errback"}
     yield of.request("/r", meta=failure.request.meta)
 
 
-async def yields_async(of: Follows, failure: Any) -> AsyncIterator[Any]:
-    await asyncio.sleep(0.01)
-    for output in yields(of, failure):
-        yield output
-
-
-def retries_failed(of: Follows, failure: Any) -> Any:
-    return get_retry_request(failure.request, spider=of, reason="errback", max_retry_times=5)
-
-
-def failing(answers: list[Any], errback: Any, **more: Any) -> Setup:
-    return Setup(spider=spider(failed=errback), surprises={TARGET: answers}, **more)
-
-
 # Pipelines.
-def drops(_: Part, item: Any) -> None:
-    raise DropItem("not wanted")
-
-
-def raises(_: Part, item: Any) -> None:
-    raise ValueError
-
-
 async def raises_for_target(_: Part, item: Any) -> Any:
     """After all else of the page has ended."""
     if item["page"] == TARGET:
@@ -456,113 +296,60 @@ async def hands_on_another(part: Part, item: Any) -> Any:
     return await raises_for_target(part, item)
 
 
-async def downloads(part: Part, item: Any) -> Any:
-    crawler = part.crawler
-    media = scrapy.Request(f"{crawler.spider.site}media{item['page']}", meta=item["meta"])
-    await download(crawler, media)
-    return item
-
-
 async def is_cancelled(_: Part, item: Any) -> Any:
     if item["page"] == TARGET:
         raise asyncio.CancelledError
     return item
 
 
-def with_meta(of: Follows, response: Response) -> Output:
-    page = urlsplit(response.url).path
-    yield {"page": page, "meta": dict(response.meta), "response": response}
+def with_response(of: Follows, response: Response) -> Output:
+    yield {"page": urlsplit(response.url).path, "response": response}
     yield from of.follow(response)
 
 
-COPIES = links_with(lambda response: dict(response.meta))
-COOKIES = links_with(lambda response: {"cookiejar": response.meta.get("cookiejar", 1)})
-FILES = {"ITEM_PIPELINES": {FilesPipeline: 1}, "FILES_STORE": "FOLDER/files"}
 # Scrapy before 2.16 can't recover where a middleware makes a callback's output asynchronous.
 RAISES = part(process_spider_output=check, process_spider_output_async=check_async)
 RECOVERS = part(process_spider_exception=recovers)
 THROTTLED = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.01, "AUTOTHROTTLE_MAX_DELAY": 0.02}  # fmt: skip
-CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": "FOLDER/cache", "HTTPCACHE_IGNORE_HTTP_CODES": [500]}  # fmt: skip
 GATES = {"SCHEDULER": OwnScheduler, "DOWNLOADER": OwnDownloader}
-PROXIES = downloader(600, process_request=through_dead_proxy, process_exception=through_next_proxy)
 REDIS_QUEUE = {"SCHEDULER": SHARED, "SCHEDULER_PERSIST": True}
-T, ALL = (TARGET,), tuple(Setup().paths())
-#: A crawl that two crawlers share.
-TWO: dict[str, Any] = {"crawlers": 2, "pages": 150, "seconds": 0.02}
+T = (TARGET,)
 
-HTTP = {
-    "404": Setup(surprises={TARGET: [404]}),
-    "500": Setup(surprises={TARGET: [500]}, left=T),
-    "500 once": Setup(surprises={TARGET: [500, 200]}),
-    "500, errback yields": failing([500], yields, left=T),
-    "connection lost": Setup(surprises={TARGET: [None]}, left=T),
-    "connection lost, async errback yields": failing([None], yields_async, left=T),
-    "connection lost, errback retries": failing([None, None, 200], retries_failed),
-    "redirect": Setup(surprises={TARGET: ["/q"]}),
-    # Scrapy's own filter loses such a page.
-    "redirect to itself": Setup(surprises={TARGET: [TARGET, 200]}, again=1),
+SETUPS = {
+    # Answers.
+    "connection lost, async errback yields": Setup(spider=spider(failed=yields_later), surprises={TARGET: [None]}, left=T),
     # The start page is marked by the time that the answer of the target comes.
     "redirect to the start": Setup(surprises={TARGET: ["/p/0"]}, seconds=0.3),
     "redirect to a page in work": Setup(surprises={TARGET: ["/p/4"]}, seconds=0.05),
-    "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=("/p/4",)),
-    # Both count as done, each because of the other one.
-    "redirect in a circle": Setup(surprises={TARGET: ["/p/4"], "/p/4": [TARGET]}),
     "redirect to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"]), surprises={TARGET: ["http://localhost:PORT/q"]}),
-    "links to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"], follow=links_offsite)),
-    "robots.txt": Setup({"ROBOTSTXT_OBEY": True}),
-    "cookies": Setup(downloader(900, process_response=sets_cookie), spider=spider(follow=COOKIES), surprises={TARGET: [500, 200]}),
-    "HTTP cache": Setup(CACHED, surprises={TARGET: [500, 200]}),
+    "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=("/p/4",)),
     "AutoThrottle": Setup(THROTTLED),
-}  # fmt: skip
-MIDDLEWARES = {
+    # Middlewares and components.
     **{
         f"{name}, {hook}": gives_another(hook, make)
         for name, make in ANOTHER.items()
         for hook in ("process_request", "process_response", "process_exception")
     },
-    "a middleware downloads": Setup(downloader(process_request=downloads_by_itself)),
     "a provider downloads": Setup(downloader(process_response=injects)),
     "a response of another URL": Setup(downloader(process_request=own_response)),
     "the same request again": Setup(downloader(process_response=asks_again)),
-    "process_response raises": Setup(downloader(process_response=fails_at_target), left=T),
-    "ignored": Setup(downloader(process_request=ignores), left=T),
-    "a proxy for each attempt": Setup(PROXIES),
     "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": Browser}}),
     "a scheduler and a downloader": Setup(GATES),
     "process_start_requests": Setup(around_spider(process_start_requests=starts_of_old), spider(start_requests=old_start)),
-    "process_spider_input raises": Setup(around_spider(process_spider_input=raises_at_input), left=T),
     "items dropped near the engine": Setup(around_spider(-2_000_000, process_spider_output=drops_items)),
     "a middleware recovers": Setup({"SPIDER_MIDDLEWARES": {RAISES: 500, RECOVERS: 400}}),
-}  # fmt: skip
-SPIDERS = {
-    "raises midway": at_target(raises_midway, left=T),
+    # Spiders.
     "raises, recovered": Setup({"SPIDER_MIDDLEWARES": {RECOVERS: 400}}, spider(target=raises_midway), left=T),
-    "asks again by get_retry_request": at_target(retries),
-    "asks again by replace": at_target(retries_by_hand),
-    "asks again and yields an item, which fails": at_target(retries_with_item, settings=pipeline(raises_for_target), left=T),
-    "copies meta, past the filter": Setup(spider=spider(follow=COPIES, target=yields_another)),
-    "each link twice": Setup(spider=spider(follow=links_twice)),
-    "async callback raises": Setup(spider=spider(parse=raises_later), left=T),
+    "asks again and yields an item, which fails": Setup(pipeline(raises_for_target), spider(target=retries_with_item), left=T),
     "async callback downloads": Setup(spider=spider(parse=downloads_inline)),
-}  # fmt: skip
-PIPELINES = {
-    "items are dropped": Setup(pipeline(drops)),
-    "a pipeline raises": Setup(pipeline(raises), left=ALL),
+    # Pipelines.
     "a pipeline raises once": Setup(pipeline(raises_for_target), left=T),
-    "a pipeline hands on an item of its own": Setup(pipeline(hands_on_another), spider(page=with_meta), left=T),
+    "a pipeline hands on an item of its own": Setup(pipeline(hands_on_another), spider(page=with_response), left=T),
     "a pipeline is cancelled": Setup(pipeline(is_cancelled), left=T),
-    "a pipeline downloads": Setup(pipeline(downloads), spider(page=with_meta)),
-    "FilesPipeline": Setup(FILES, spider(page=with_files)),
+    # Queues.
+    "scrapy-redis": Setup(REDIS_QUEUE),
+    "scrapy-redis, two crawlers": Setup(REDIS_QUEUE, crawlers=2, pages=150, seconds=0.02),
 }  # fmt: skip
-QUEUES = {
-    **{
-        f"{kind} of scrapy-redis{more}": Setup({**REDIS_QUEUE, "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{kind}"}, **crawlers)
-        for kind in ("FifoQueue", "LifoQueue", "PriorityQueue")
-        for more, crawlers in (("", {}), (", two crawlers", TWO))
-    },
-    "stays idle after a failure": Setup({"EXTENSIONS": {StaysOpen: 1}}, surprises={TARGET: [500]}, left=T),
-}  # fmt: skip
-SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
 
 
 _SETTINGS = {
@@ -582,13 +369,10 @@ class Result(NamedTuple):
     ends: list[str]
 
 
-def crawl(name: str, settings: dict[str, Any], folder: str, port: int) -> Result:
+def crawl(name: str, settings: dict[str, Any], port: int) -> Result:
     """The crawls of this set-up, with these settings besides."""
     setup = SETUPS[name]
     known = {**_SETTINGS, **setup.settings, **settings}
-    for key, value in known.items():
-        if isinstance(value, str):
-            known[key] = value.replace("FOLDER", folder)
     crawls = crawl_in_turn([(setup.spider,) * setup.crawlers], setup.answers(), known, port)
     errors = [line for line in crawls[0].log if line.startswith("ERROR")]
     ends = [

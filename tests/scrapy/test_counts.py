@@ -31,11 +31,7 @@ WAYS = {
 @pytest.fixture
 def own_counters(name: str) -> dict[str, Any]:
     """The settings for the test's own counters."""
-    return {
-        **EXTENSION,
-        "TBLOOM_COUNT_KEY": f"{name}-%(spider)s",
-        "TBLOOM_COUNT_MAPPING": f"{name}:ids",
-    }
+    return {**EXTENSION, "TBLOOM_COUNT_KEY": f"{name}-%(spider)s"}
 
 
 def counted(result: dict[str, Any]) -> dict[str, int]:
@@ -138,5 +134,5 @@ def test_urls_of_all_kinds(
     assert 2 == extension._stats["urls/lost"]
     window = {"granularity": "d", "slices": 30, "tz": "Asia/Tokyo"}
     for kind, number in (("urls", 5), ("hosts", 2)):
-        kept = DistinctCounter(client, f"{name}-default:{kind}", f"{name}:ids", **window)
+        kept = DistinctCounter(client, f"{name}-default:{kind}", f"{name}-default:ids", **window)
         assert number == kept.count()

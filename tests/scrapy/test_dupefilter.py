@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from tbloom import ExactFilter, LocalBloom, TimeBloom
+from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import (
     ADDON,
     DONE,
@@ -82,9 +83,9 @@ def test_requests_may_be_kept_and_looked_for_more_briefly(
 
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])
 def test_a_crawl_that_redis_refuses_stops_at_the_start(
-    crawl: Any, own: redis.Redis, rights: str
+    crawl: Any, own: redis.Redis, own_url: str, name: str, rights: str
 ) -> None:
-    """Also where only scrapy-redis' queue is refused."""
+    """Also where only scrapy-redis' queue is refused; or is of another type (scrapy-redis#63, #192)."""
     own.execute_command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+ping", *rights.split())
     port = own.connection_pool.connection_kwargs["port"]
     refused = {"REDIS_URL": f"redis://reader:right@127.0.0.1:{port}/0"}
@@ -93,6 +94,13 @@ def test_a_crawl_that_redis_refuses_stops_at_the_start(
     finally:
         own.acl_deluser("reader")
     assert "permissions" in refusal(result)
+    own.rpush(f"{name}:requests", "what a FIFO queue has")
+    result = crawl("pages", {**SHARED, "SCHEDULER_PERSIST": True, "REDIS_URL": own_url}, ["a"])
+    assert [] == result["fetched"]
+    wrong = (
+        "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads"
+    )
+    assert 1 == result["log"].count(f"ERROR:tbloom.scrapy.crawl:{wrong}")
 
 
 @pytest.mark.parametrize("own_settings", [ADDON, DONE, {**ADDON, **STORES["exact"]}])
@@ -151,12 +159,17 @@ def test_a_full_filter_closes_the_spider(crawl: Any, settings: dict[str, Any]) -
 # Scrapy's stats
 
 
-@pytest.mark.parametrize("way", [*WAYS, pytest.param("add-on, scheduled", marks=pytest.mark.check)])
+@pytest.mark.parametrize("way", [*WAYS, "add-on, scheduled"])
 def test_the_sources_spider_fetches_100_pages_and_filters_10(
     crawl: Any, url: str, name: str, way: str
 ) -> None:
-    """10 requests, then 100 that include those 10. Its stats say so, also those that are set at the end."""
-    result = crawl("ten_and_hundred", SETTINGS[way])
+    """10 requests, then 100 that include those 10. Its stats say so, also those that are set at the end. A page costs few round trips:
+    most calls are about many links, or about many pages that are done."""
+    calls: list[int] = []
+    with Proxy(url, calls.append) as proxy:
+        result = crawl("ten_and_hundred", {**SETTINGS[way], "REDIS_URL": proxy.url})
+    print(len(calls), "script calls")
+    assert len(calls) < (50 if way in ("add-on", "add-on, scheduled") else 150)
     assert sorted(map(str, range(100))) == sorted(result["fetched"])
     assert "redis.connection" not in result["log"]
     stats = result["stats"]

@@ -17,11 +17,7 @@ from scrapy.selector import Selector
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import words_of
 from tests.helpers.crawl import Part
-from tests.helpers.projects import (
-    Project,
-    path_of,
-    times,
-)
+from tests.helpers.projects import Project, path_of, times
 
 STATUSES = [302, 400, 401, 403, 404, 410, 418, 429, 451, 500, 503]
 WITH_STATUS = {f"/{status}": [status] for status in STATUSES}
@@ -259,39 +255,28 @@ def test_an_errback_rescues_no_page_but_tbloom_done_does(
 # Dead pages
 
 
-class LinksAtFirst(Project):
-    """Only the first crawl has the links."""
+class LinksAlways(Project):
+    """Each crawl has the links."""
 
     pages = ("dead", "gone", "good")
 
     def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
-        if not self.number:
-            yield from super().links()
+        yield from super().links()
 
 
-class LinksAlways(LinksAtFirst):
-    def links(self) -> Iterator[Any]:
-        yield self.request("start", dont_filter=True)
-        yield from map(self.request, self.pages)
-
-
-@pytest.mark.parametrize("spider", [LinksAtFirst, LinksAlways])
-def test_a_dead_page_is_tried_by_three_crawls_in_a_row(done_project: Any, spider: Any) -> None:
+def test_a_dead_page_is_tried_by_three_crawls_in_a_row(done_project: Any) -> None:
     """Then one line names it. A later link makes it new."""
-    answers = {"/dead": [503], "/gone": [None]}
-    crawls = done_project(*[spider] * 5, answers=answers)
-    again = [0, 0] if spider is LinksAtFirst else [1, 1]
-    expected = {"dead": [1, 1, 1, *again], "gone": [1, 1, 1, *again], "good": [1, 0, 0, 0, 0]}
-    assert {**expected, "start": [1] * 5} == times(crawls)
+    crawls = done_project(*[LinksAlways] * 5, answers={"/dead": [503], "/gone": [None]})
+    expected = {"dead": [1] * 5, "gone": [1] * 5, "good": [1, 0, 0, 0, 0], "start": [1] * 5}
+    assert expected == times(crawls)
     warnings = [[*crawl.warnings("given up"), *crawl.warnings("have failed")] for crawl in crawls]
     assert [1, 1, 2] == [*map(len, warnings[:3])]
     for page in ("dead", "gone"):
         [line] = crawls[2].warnings(f"/{page}")
         assert "is given up: it failed in 3 crawls in a row" in line
     counts = [[end.stats.get(f"tbloom/{of}", 0) for end in crawls] for of in ("failed", "given_up")]
-    again = [0, 0] if spider is LinksAtFirst else [2, 2]
-    assert [[2, 2, 0, *again], [0, 0, 2, 0, 0]] == counts
+    assert [[2, 2, 0, 2, 2], [0, 0, 2, 0, 0]] == counts
 
 
 class EndsByAnError(Project):
@@ -318,37 +303,52 @@ class FailsInBetween(Project):
     pages = ("a",)
 
 
+class LinksOnce(FailsInBetween):
+    """Only the first crawl has the link, with a session in its cookies and headers."""
+
+    def links(self) -> Iterator[Any]:
+        if not self.number:
+            yield self.request("a", cookies={"session": "0"}, headers={"X-Session": "0"})
+
+
 class GoesVia(Part):
     """A downloader middleware that chooses a proxy and a name for each request that has none, as those that rotate them do."""
 
     def process_request(self, request: scrapy.Request) -> None:
-        spider = self.crawler.spider
-        request.meta.setdefault("via", spider.number)
-        request.headers.setdefault("X-Via", str(spider.number))
-        spider.said.append((request.meta["via"], request.headers["X-Via"].decode()))
+        number = self.crawler.spider.number
+        request.meta.setdefault("via", number)
+        request.headers.setdefault("X-Via", str(number))
+
+
+class NotesWhatIsSent(Part):
+    """A downloader middleware behind all others."""
+
+    def process_request(self, request: scrapy.Request) -> None:
+        sent = [request.headers[name].decode() for name in ("X-Via", "X-Session", "Cookie")]
+        self.crawler.spider.said.append([request.meta["via"], *sent])
 
 
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_page_is_taken_over_without_what_middlewares_put_in(
     done_project: Any, retries: int
 ) -> None:
-    """A dead proxy would stay with it for ever."""
-    more = {"DOWNLOADER_MIDDLEWARES": {GoesVia: 50}, "RETRY_TIMES": retries}
+    """A dead proxy would stay with it for ever. Its link's own headers and cookies are sent again."""
+    more = {"DOWNLOADER_MIDDLEWARES": {GoesVia: 50, NotesWhatIsSent: 999}, "RETRY_TIMES": retries}
     more |= {"RETRY_ENABLED": bool(retries)}
     answers = {"/a": [503, *[503] * retries, 200]}
-    crawls = done_project(FailsInBetween, FailsInBetween, answers=answers, **more)
-    assert [[(0, "0")] * (1 + retries), [(1, "1")]] == [crawl.said for crawl in crawls]
+    crawls = done_project(LinksOnce, LinksOnce, answers=answers, **more)
+    first, second = ([number, str(number), "0", "session=0"] for number in (0, 1))
+    assert [[first] * (1 + retries), [second]] == [crawl.said for crawl in crawls]
 
 
-class FillsItsItem(Project):
+class FillsItsItem(LinksOnce):
     """The callback of a page fills an item of the page before, and then raises an exception."""
 
     #: Of what else the item gets.
     more: Any = 1
 
-    def links(self) -> Iterator[Any]:
-        if not self.number:
-            yield self.request("a", cb_kwargs={"item": {"prices": []}})
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        return super().request(path, cb_kwargs={"item": {"prices": []}}, **more)
 
     def parse(self, response: Response, item: dict[str, Any]) -> Any:
         item["prices"].append(self.more)
@@ -369,12 +369,8 @@ def test_a_failed_page_is_taken_over_as_it_was_linked(done_project: Any, spider:
     assert [[1], [1], [1], [], []] == [crawl.said for crawl in crawls]
 
 
-class CopiesMeta(Project):
+class CopiesMeta(LinksOnce):
     """A page that was tried twice has a link with its meta."""
-
-    def links(self) -> Iterator[Any]:
-        if not self.number:
-            yield self.request("a")
 
     def parse(self, response: Response) -> Any:
         if path_of(response) == "a":
@@ -402,35 +398,9 @@ class Impatient(Project):
         async for request in super().start():
             yield request
 
-
-class Stays(Impatient):
-    """Links to the pages again and again, a little later, until one has failed four times."""
-
-    pages = ("a", "b")
-
-    def links(self) -> Iterator[Any]:
-        yield from super().links()
-        yield self.request("again", dont_filter=True)
-
-    async def parse(self, response: Response) -> Any:
-        if path_of(response) == "again" and self.crawler.stats.get_value("tbloom/failed", 0) < 4:
-            await asyncio.sleep(0.1)
-            for request in self.links():
-                yield request
-
-
-def test_an_endless_crawl_tries_failed_pages_again_after_a_pause(
-    done_project: Any,
-) -> None:
-    """When it is linked again; a done page is not."""
-    [crawl] = done_project(Stays, answers={"/a": [503]})
-    counted = times([crawl])
-    assert [1] == counted["b"]
-    assert counted["a"][0] >= 4
-    [warning] = crawl.warnings("have failed")
-    assert (
-        "1 pages have failed, and the next crawl fetches them again (status/503: 1), for" in warning
-    )
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        await asyncio.sleep(0.5)
+        yield {"page": path_of(response)}
 
 
 class LinksToASlowPage(Impatient):
@@ -454,16 +424,14 @@ class LinksToASlowPage(Impatient):
                 yield self.request(page)
             await asyncio.sleep(0.05)
 
-    async def parse(self, response: Response) -> AsyncIterator[Any]:
-        await asyncio.sleep(0.5)
-        yield {"page": path_of(response)}
 
-
-def test_a_failed_page_is_fetched_once_by_later_links(done_project: Any) -> None:
-    """Though its pause is over. Then it is done; so are a list and the target of a redirect, which a link finds free."""
-    answers = {"/to": ["/target"], **{f"/{page}": [503, 200] for page in ("a", "list", "target")}}
+def test_an_endless_crawl_tries_failed_pages_again_after_a_pause(done_project: Any) -> None:
+    """When they are linked again, however often they have failed, until they are done; so are a list and the target of a redirect, which
+    a link finds free."""
+    answers = {"/to": ["/target"], "/a": [*[503] * 4, 200]}
+    answers |= {f"/{page}": [503, 200] for page in ("list", "target")}
     first, second = done_project(LinksToASlowPage, FailsInBetween, answers=answers)
-    assert {"a": [2, 0], "list": [2, 0], "target": [2, 0], "to": [1, 1]} == times([first, second])
+    assert {"a": [5, 0], "list": [2, 0], "target": [2, 0], "to": [1, 1]} == times([first, second])
     assert ["a", "list", "target"] == sorted(item["page"] for item in first.items)
 
 
@@ -484,10 +452,6 @@ class LinksWhenIdle(Impatient):
                 self.crawler.engine.crawl(self.request("a"))
             raise DontCloseSpider
 
-    async def parse(self, response: Response) -> AsyncIterator[Any]:
-        await asyncio.sleep(0.5)
-        yield {"page": path_of(response)}
-
 
 @pytest.mark.parametrize("failures", [pytest.param(1, marks=pytest.mark.check), 3])
 def test_a_third_failure_is_fetched_again_after_a_pause(done_project: Any, failures: int) -> None:
@@ -503,25 +467,21 @@ def test_a_third_failure_is_fetched_again_after_a_pause(done_project: Any, failu
 class YieldsCollections(Project):
     """In the first crawl: lists of items or requests in place of these, as one that calls another one and forgets "from"."""
 
-    pages = ("items", "requests", "generator", "tuple", "returned", "coroutine", "fine", "stored")
+    pages = ("items", "requests", "generator", "tuple", "coroutine", "fine", "stored")
 
     def parse(self, response: Response) -> Any:
-        page = path_of(response)
-        items, requests = [{"page": page}], [response.follow(f"/{page}-link", self.link)]
-        output: Any = {
-            "items": items,
-            "requests": requests,
+        page, item = path_of(response), {"page": path_of(response)}
+        request = response.follow(f"/{page}-link", self.link)
+        response.meta["tbloom_done"] = True if page == "stored" else None
+        if self.number or page == "fine":
+            return [request] if page in ("requests", "generator", "tuple") else [item]
+        output: dict[str, Any] = {
+            "requests": [request],
             "generator": response.follow_all([f"/{page}-link"], self.link),
-            "tuple": (items[0], requests[0]),
-            "returned": items,
-            "coroutine": self.later(page) if page == "coroutine" and not self.number else items[0],
-        }.get(page, items[0])
-        if page == "stored":
-            response.meta["tbloom_done"] = True
-            return [items]
-        if page == "fine" or not self.number:
-            return [output]
-        return output
+            "tuple": (item, request),
+            "coroutine": self.later(page) if page == "coroutine" else None,
+        }
+        return [output.get(page, [item])]
 
     def link(self, response: Response) -> Any:
         yield {"page": path_of(response)}
@@ -555,7 +515,7 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
     }[stores]
     first, second = done_project(*[YieldsCollections] * 2, **more)
     assert names(YieldsCollections.pages) == names(first.fetched)
-    failed = ["coroutine", "generator", "items", "requests", "returned", "tuple"]
+    failed = ["coroutine", "generator", "items", "requests", "tuple"]
     links = ["generator-link", "requests-link", "tuple-link"]
     if stores == "pipeline":  # of which Scrapy awaits the result
         failed.remove("coroutine")
@@ -564,7 +524,7 @@ def test_a_page_whose_callback_yields_a_collection_has_failed(
     assert sorted(failed + links) == names(second.fetched)
     left = {stat: n for stat, n in first.stats.items() if stat.startswith("tbloom/failed/output/")}
     coroutine = {} if stores == "pipeline" else {"coroutine": 1}
-    assert {"list": 3, "generator": 1, "tuple": 1, **coroutine} == {
+    assert {"list": 2, "generator": 1, "tuple": 1, **coroutine} == {
         s.rpartition("/")[2]: n for s, n in left.items()
     }
     [warning] = first.warnings("which Scrapy takes for one item")

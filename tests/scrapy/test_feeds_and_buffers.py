@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import pytest
 from scrapy.exceptions import DropItem
@@ -15,7 +15,7 @@ from scrapy.http import Response
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.crawl import Part
-from tests.helpers.projects import LOCAL, Project, path_of, times
+from tests.helpers.projects import LOCAL, InOrder, Project, path_of, times
 
 MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 PAGES = tuple("abcdefgh")
@@ -23,15 +23,6 @@ PAGES = tuple("abcdefgh")
 
 class Eight(Project):
     pages = PAGES
-
-
-class InOrder(Eight):
-    """One after the other, in the order in which they are linked."""
-
-    custom_settings: ClassVar[dict[str, Any]] = {
-        "CONCURRENT_REQUESTS": 1,
-        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
-    }
 
 
 # Pipelines that buffer
@@ -305,39 +296,26 @@ def test_tbloom_done_does_not_overrule_what_was_lost(
 class HasOneOdd(Eight):
     """The item of one page is none that a feed can write."""
 
-    odd: Any = None
-
     def parse(self, response: Response) -> Any:
-        page = path_of(response)
-        yield self.odd if page == "c" and self.number == 0 else {"page": page}
-
-
-class NotSerialisable(HasOneOdd):
-    odd = {"page": object()}  # noqa: RUF012 - as Scrapy has it
-
-
-class HalfASurrogatePair(HasOneOdd):
-    odd = {"page": "\ud800"}  # noqa: RUF012
-
-
-class NoItem(HasOneOdd):
-    odd = "c"
+        page, [odd] = path_of(response), self.settings["ODD"]
+        yield odd if page == "c" and self.number == 0 else {"page": page}
 
 
 @MARKS
 @pytest.mark.parametrize(
-    ("spider", "kind"),
-    [(NotSerialisable, "jsonlines"), (HalfASurrogatePair, "csv"), (NoItem, "jsonlines")],
+    ("odd", "kind"),
+    [({"page": object()}, "jsonlines"), ({"page": "\ud800"}, "csv"), ("c", "jsonlines")],
+    ids=["not serialisable", "half a surrogate pair", "no item"],
 )
 def test_a_page_whose_item_an_exporter_refuses_is_refetched(
-    project: Any, tmp_path: Path, spider: Any, kind: str
+    project: Any, tmp_path: Path, odd: Any, kind: str
 ) -> None:
     """Scrapy logs that only. A feed whose filter does not want the item is not asked."""
     feeds = {
         str(tmp_path / "pages"): {"format": kind, "overwrite": False},
         str(tmp_path / "shops"): {"format": kind, "item_classes": [Shop]},
     }
-    crawls = project(spider, Project, FEEDS=feeds)
+    crawls = project(HasOneOdd, Project, FEEDS=feeds, ODD=[odd])
     assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/failed/items"])
     assert crawls[0].warnings(f"not stored by {tmp_path}/pages")
     assert ["/c"] == crawls[1].fetched

@@ -29,6 +29,7 @@ ANSWERS: dict[str, Any] = {
     "/small.pdf": [200],
     "/unwanted.pdf": [200],
     "/both.pdf": [503, 200],
+    "/never.pdf": [503],
     "/robots.txt": [b"User-agent: *\nDisallow: /forbidden.pdf"],
 }
 #: For each page, the names of its files.
@@ -44,6 +45,7 @@ FILES = {
     "one": ["both"],
     "other": ["both"],
     "none": [],
+    "done": ["never"],
 }
 AGAIN = {"busy", "cut", "moved", "empty", "one", "other"}
 REASONS = {"503": 3, "302": 1, "FileException": 1}
@@ -56,6 +58,8 @@ class WithFiles(Project):
 
     def parse(self, response: Response) -> Any:
         page = path_of(response)
+        if page == "done":  # does without its file
+            response.meta["tbloom_done"] = True
         yield {"page": page, "file_urls": [f"{self.site}{name}.pdf" for name in self.files[page]]}
 
 
@@ -110,7 +114,8 @@ class Replaces(Part):
 def test_a_page_fails_whose_file_fails_as_a_page_would(
     project: Any, tmp_path: Path, *, spider: Any, pipelines: Any
 ) -> None:
-    """Several pages may have one file, which a crawl fetches once (scrapy#2371). The reason has the status (scrapy#2504)."""
+    """Several pages may have one file, which a crawl fetches once (scrapy#2371). The reason has the status (scrapy#2504).
+    ``tbloom_done`` overrules it."""
     more = {"FILES_STORE": str(tmp_path / "files"), "ITEM_PIPELINES": pipelines}
     crawls = project(*[spider] * 3, answers=ANSWERS, **more)
     fetched = times(crawls)
@@ -119,23 +124,7 @@ def test_a_page_fails_whose_file_fails_as_a_page_would(
     assert REASONS == {why: stats.get(f"tbloom/failed/file/{why}") for why in REASONS}
     assert 6 == len(
         [*(tmp_path / "files" / "full").iterdir()]
-    )  # all but gone, unwanted and forbidden
-
-
-class DoneWithout(WithFiles):
-    """Does without its files."""
-
-    def parse(self, response: Response) -> Any:
-        response.meta["tbloom_done"] = True
-        return super().parse(response)
-
-
-@pytest.mark.parametrize("mark", ["done", LOCAL])
-def test_tbloom_done_keeps_a_page_done_without_its_files(project: Any, tmp_path: Path) -> None:
-    more = {"FILES_STORE": str(tmp_path / "files"), "ITEM_PIPELINES": {Files: 1}}
-    crawls = project(DoneWithout, DoneWithout, answers=ANSWERS, **more)
-    assert "tbloom/failed" not in crawls[0].stats
-    assert not {*FILES} & {path.strip("/") for path in crawls[1].fetched}
+    )  # all but gone, unwanted, forbidden and never
 
 
 class OnAFullDisk(WithFiles):
@@ -167,20 +156,15 @@ class DiesWhileItStores(Files):
     """The system kills the crawl in the midst of its first file."""
 
     def file_downloaded(self, *arguments: Any, **item: Any) -> Any:
-        if self.crawler.spider.dies:
+        if self.crawler.settings.getbool("DIES"):
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
         return super().file_downloaded(*arguments, **item)
 
 
-class Dies(WithFiles):
+class OneFile(WithFiles):
     pages = ("page",)
     files = {"page": ["large"]}  # noqa: RUF012
-    dies = True
-
-
-class LivesOn(Dies):
-    dies = False
 
 
 def test_a_torn_file_is_stored_by_the_next_crawl(project: Any, tmp_path: Path) -> None:
@@ -188,8 +172,8 @@ def test_a_torn_file_is_stored_by_the_next_crawl(project: Any, tmp_path: Path) -
     more = {"FILES_STORE": str(tmp_path / "files"), "ITEM_PIPELINES": {DiesWhileItStores: 1}}
     more |= marked("done, local", tmp_path)
     answers = {"/large.pdf": [bytes(200_000)]}
-    assert project(Dies, answers=answers, **more) is None
-    [crawl] = project(LivesOn, answers=answers, **more)
+    assert project(OneFile, answers=answers, DIES=True, **more) is None
+    [crawl] = project(OneFile, answers=answers, **more)
     assert "/page" in crawl.fetched
     assert [200_000] == [path.stat().st_size for path in (tmp_path / "files/full").glob("*.pdf")]
 

@@ -17,7 +17,7 @@ import scrapy
 from scrapy import signals
 from scrapy.crawler import Crawler
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tbloom.claims.fleet import Pages, numbers_of
 from tbloom.scrapy.crawl import crawl_of
 from tests.helpers import crawl as crawls
@@ -43,21 +43,6 @@ class Begins(Part):
         number = request.url.rpartition("/")[2]
         with Path(self.crawler.settings["BEGUN"]).open("a", encoding="utf-8") as file:
             file.write(f"{number}\n")
-
-
-class Hosts(crawls.Tree):
-    """Pages of nine hosts, each of which leads to other hosts."""
-
-    name = "hosts"
-
-    def parse(self, response: Any, **given: Any) -> Iterator[Any]:
-        for found in super().parse(response, **given):
-            if isinstance(found, scrapy.Request):
-                found.meta["download_slot"] = f"host{int(found.url.rpartition('/')[2]) % 9}.example"
-            yield found
-
-
-crawls.SPIDERS["hosts"] = Hosts
 
 
 class Fleet:
@@ -182,6 +167,20 @@ def test_a_fleet_whose_redis_comes_back_empty_misses_nothing(fleet: Fleet) -> No
     assert any("tbloom/lost" in result["stats"] for result in results)
 
 
+async def lose_session(spider: Any, *, is_empty: bool) -> None:
+    """Let others bury the spider's session, or Redis lose all that it has of the filter. Return once the crawl is another session."""
+    seen: Any = crawl_of(spider.crawler).seen
+    before, sessions = seen.session, f"{{{seen.name}}}:sessions"
+    with TimeBloom.open(spider.settings["REDIS_URL"], seen.name) as other:
+        if is_empty:
+            other.client.delete(*other.client.keys(f"{{{seen.name}}}:*"))
+        while not is_empty and other.client.hexists(sessions, before):
+            other.client.hset(sessions, before, "1")  # alive until 1970
+            other.take(0, "another queue")  # buries it
+    while seen.session == before:  # noqa: ASYNC110 - a thread notices it
+        await asyncio.sleep(0.01)
+
+
 class LosesItsSession(crawls.Fetching, scrapy.Spider):
     """Its page 0 leads to others, and asks for itself again once the crawler is another session."""
 
@@ -201,14 +200,7 @@ class LosesItsSession(crawls.Fetching, scrapy.Spider):
         seen = crawl_of(self.crawler).seen
         while len(seen._claims.session.claimed) < 19:  # noqa: ASYNC110 - a thread claims them
             await asyncio.sleep(0.01)
-        before, settings = seen.session, self.crawler.settings
-        with TimeBloom.open(settings["REDIS_URL"], settings["TBLOOM_KEY"]) as other:
-            sessions = f"{{{other.name}}}:sessions"
-            while other.client.hexists(sessions, before):  # a heartbeat may come in between
-                other.client.hset(sessions, before, "1")  # alive until 1970
-                other.take(0, "another queue")  # buries it
-        while seen.session == before:  # noqa: ASYNC110 - a thread notices it
-            await asyncio.sleep(0.01)
+        await lose_session(self, is_empty=False)
         self.was_lost = True
         self.crawler.engine.unpause()
         yield response.request.replace(dont_filter=True)
@@ -230,20 +222,6 @@ def test_what_was_queued_is_fetched_though_its_session_was_lost(
     assert ("finished", len(pages)) == (result["finish_reason"], result["stats"]["tbloom/done"])
     assert 1 == result["log"].count("goes on in place of session")
     assert not client.exists(f"{{{name}}}:claims", f"{{{name}}}:sessions")
-
-
-async def lose_session(spider: Any, *, is_empty: bool) -> None:
-    """Let others bury the spider's session, or Redis lose all that it has of the filter. Return once the crawl is another session."""
-    seen: Any = crawl_of(spider.crawler).seen
-    before, sessions = seen.session, f"{{{seen.name}}}:sessions"
-    with TimeBloom.open(spider.settings["REDIS_URL"], seen.name) as other:
-        if is_empty:
-            other.client.delete(*other.client.keys(f"{{{seen.name}}}:*"))
-        while not is_empty and other.client.hexists(sessions, before):
-            other.client.hset(sessions, before, "1")  # alive until 1970
-            other.take(0, "another queue")  # buries it
-    while seen.session == before:  # noqa: ASYNC110 - a thread notices it
-        await asyncio.sleep(0.01)
 
 
 class FailsThenLoses(Project):
@@ -279,30 +257,3 @@ def test_failed_pages_that_redis_has_lost_need_a_link(project: Any) -> None:
     assert ["ab", "", "ab"] == [end.pages for end in ends]
     [line] = ends[0].warnings("pages have failed")
     assert "2 pages have failed, and only a link leads to them again: Redis has lost" in line
-
-
-class FollowsAgain(Project):
-    """Links to a page that has failed: while another crawler has it, and when that one has released it."""
-
-    async def start(self) -> AsyncIterator[scrapy.Request]:
-        stats, crawl = self.crawler.stats, crawl_of(self.crawler)
-        pages: Any = crawl.scheduler
-        pages.requests.failures.pause = 0.01
-        page = self.request("a")
-        yield page
-        while not stats.get_value("tbloom/failed"):  # noqa: ASYNC110 - a stat
-            await asyncio.sleep(0.01)
-        await lose_session(self, is_empty=False)
-        with TimeBloom.open(self.settings["REDIS_URL"], crawl.seen.name) as other:
-            item = self.crawler.request_fingerprinter.fingerprint(page)
-            assert Claim.NEW is other.claim(item)
-            yield self.request("a")
-            while not stats.get_value("tbloom/busy"):  # noqa: ASYNC110 - a stat
-                await asyncio.sleep(0.01)
-            other.release(item)
-        yield self.request("a")
-
-
-def test_a_failed_page_that_another_crawler_had_is_followed_again(project: Any) -> None:
-    [end] = project(FollowsAgain, answers={"/a": [503, 200]}, TBLOOM_SESSION_TTL=1)
-    assert ([{"page": "a"}], 1) == (end.items, end.stats["tbloom/busy"])

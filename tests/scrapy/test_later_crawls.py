@@ -81,6 +81,7 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
         {"PAGES": "abcd"},
     ),
     "closed while it takes requests over": ("abc", STOPPED, {}, {"PAGES": "abc", "CLOSES": 1}),
+    "its start closes it at once": ("ab", STOPPED, {}, {"PAGES": "ab", "CLOSES": 0}),
     "asks for pages while it closes": ("a", STOPPED, {}, {"LATE": "b"}),
 }
 

@@ -12,10 +12,10 @@ import scrapy
 from scrapy.core.scheduler import Scheduler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import Response
-from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter
 
-from tests.helpers import schedulers
+from tbloom.scrapy.crawl import crawl_of
+from tbloom.scrapy.done import pages
 from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import SCHEDULED
@@ -31,9 +31,10 @@ DONE_MARKS = pytest.mark.parametrize("mark", ["done", LOCAL])
 
 
 class AtIdle(Project):
-    """Hands in requests whenever it is idle."""
+    """Hands in a request whenever it is idle, of which most are seen.
 
-    idles = 0
+    As Scrapy's documentation has it, the handler raises `DontCloseSpider` while it has more.
+    """
 
     @classmethod
     def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -45,38 +46,22 @@ class AtIdle(Project):
         yield self.request("start", dont_filter=True)
 
     def idle(self) -> None:
-        self.idles += 1
-        self.said.append(self.idles)
-        self.crawler.engine.crawl(self.request("seen"))
-
-
-class OneByOne(AtIdle):
-    """Three requests, one at a time; the second one is a duplicate of the first one.
-
-    As Scrapy's documentation has it, the handler raises `DontCloseSpider` while it has more.
-    """
-
-    def idle(self) -> None:
-        pages = ["a", "a", "b"]
-        self.idles += 1
-        self.said.append(self.idles)
-        if self.idles <= len(pages):
-            self.crawler.engine.crawl(self.request(pages[self.idles - 1]))
+        page = "aab"[len(self.said) :][:1]
+        self.said.append(page)
+        self.crawler.engine.crawl(self.request(page or "b"))
+        if page:
             raise DontCloseSpider
 
 
 @by_mark_and_queue(["own", *MARKS], long=["own", "JOBDIR", "scrapy-redis", "done, local"])
-@pytest.mark.parametrize("spider", [AtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends(
-    project: Any, mark: str, queue: str, spider: Any
+    project: Any, mark: str, queue: str
 ) -> None:
     """scrapy#225, #2709: a signal for each time that it is idle, and no more."""
     module = "scrapy_redis.dupefilter" if queue == "scrapy-redis" else "scrapy.dupefilters"
     own = {"DUPEFILTER_CLASS": f"{module}.RFPDupeFilter"}
-    [end] = project(spider, **(own if mark == "own" else {}))
-    assert "finished" == end.reason
-    expected = ["/seen"] if spider is AtIdle else ["/a", "/b"]
-    assert ["/start", *expected] == end.fetched
+    [end] = project(AtIdle, **(own if mark == "own" else {}))
+    assert ("finished", ["/start", "/a", "/b"]) == (end.reason, end.fetched)
     assert len(end.said) < 10
 
 
@@ -156,18 +141,8 @@ def test_no_page_is_fetched_while_thousands_of_links_wait(project: Any, own_url:
 # The crawl closes
 
 
-class ClosesAtStart(Project):
-    """Its first crawl asks for two pages, and ends at once. The others ask for nothing."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        if not self.number:
-            yield self.request("a")
-            yield self.request("b")
-            raise CloseSpider("at once")
-
-
 class ClosesInCallback(Project):
-    """The same in the callback of its first page; the others ask again."""
+    """The callback of its first page asks for two pages, and ends the crawl at once. The others ask again."""
 
     def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
@@ -182,9 +157,8 @@ class ClosesInCallback(Project):
 
 
 @by_mark_and_queue(DONE)
-@pytest.mark.parametrize("spider", [ClosesAtStart, ClosesInCallback])
-def test_a_request_before_close_spider_is_fetched_later(project: Any, spider: Any) -> None:
-    counted = times(project(*[spider] * 3))
+def test_a_request_before_close_spider_is_fetched_later(project: Any) -> None:
+    counted = times(project(*[ClosesInCallback] * 3))
     assert {"a": 1, "b": 1} == {page: sum(counted[page]) for page in "ab"}
 
 
@@ -204,16 +178,24 @@ class Parent(Project):
 
 
 def fails(request: Any, crawler: Any) -> bool:
-    return path_of(request) == "fails" and crawler.spider.number == 0
+    """Whether a component does, in the first crawl: for one page, and for the requests that downloader middlewares return."""
+    is_returned = "retry_times" in request.meta or "redirect_times" in request.meta
+    return (path_of(request) == "fails" or is_returned) and crawler.spider.number == 0
 
 
 class FailsToQueue(Scheduler):
     """A project's scheduler."""
 
     def enqueue_request(self, request: scrapy.Request) -> bool:
-        if fails(request, self.crawler):
-            raise ValueError("the disk is full")
-        return super().enqueue_request(request)
+        return self.refuse() if fails(request, self.crawler) else super().enqueue_request(request)
+
+    def refuse(self) -> bool:
+        raise ValueError("the disk is full")
+
+
+class Refuses(FailsToQueue):
+    def refuse(self) -> bool:
+        return False
 
 
 class FailsToFingerprint(RequestFingerprinter):
@@ -268,48 +250,33 @@ class Waiting(scrapy.Request):
 
 
 class Waits(Project):
-    """A page whose links have its meta, and wait."""
+    """A page whose links have its meta, and wait. Callbacks empty the meta, before or after they have an item."""
 
     pages = ("parent",)
 
     def parse(self, response: Response) -> Any:
         wait_time = getattr(response.request, "wait_time", 0)
+        if path_of(response) == "b":
+            response.meta.clear()
         yield {"page": path_of(response)}
         self.said.append((path_of(response), wait_time))
         if path_of(response) == "parent":
             for page in ("a", "b"):
                 url = response.urljoin(page)
                 yield Waiting(10, url, meta=response.meta, headers={"Accept": "text/plain"})
+        response.meta.clear()
         if path_of(response) == "a" and self.number == 0:
             raise ZeroDivisionError
 
 
 @DONE_MARKS
 def test_a_request_keeps_what_only_its_class_knows(project: Any) -> None:
-    """Copied meta has the token of another page, which the request must not keep."""
+    """Copied meta has the token of another page, which the request must not keep. A page is done whatever its callback does to its meta."""
     crawls = project(Waits, Waits)
     counted = times(crawls)
     assert {"parent": [1, 0], "b": [1, 0]} == {page: counted[page] for page in ("parent", "b")}
     assert [("a", 10), ("b", 10), ("parent", 0)] == sorted(crawls[0].said)
     assert not any("could not be scheduled" in line for crawl in crawls for line in crawl.log)
-
-
-class Clears(Project):
-    """Empties its meta, before or after it has an item."""
-
-    pages = ("early", "late")
-
-    def parse(self, response: Response) -> Any:
-        if path_of(response) == "early":
-            response.meta.clear()
-        yield {"page": path_of(response)}
-        response.meta.clear()
-
-
-@DONE_MARKS
-def test_a_page_whose_callback_empties_the_meta_is_done(project: Any) -> None:
-    crawls = project(Clears, Clears)
-    assert [2, 0] == [crawl.stats.get("tbloom/done", 0) for crawl in crawls]
 
 
 @ALL_MARKS
@@ -332,27 +299,9 @@ class Retried(Project):
             yield self.request("page")
 
 
-class RefusesRetries(Scheduler):
-    """A project's scheduler that does not want the requests that downloader middlewares return."""
-
-    def enqueue_request(self, request: scrapy.Request) -> bool:
-        is_returned = "retry_times" in request.meta or "redirect_times" in request.meta
-        if is_returned and self.crawler.spider.number == 0:
-            return self.refuse()
-        return super().enqueue_request(request)
-
-    def refuse(self) -> bool:
-        return False
-
-
-class FailsToQueueRetries(RefusesRetries):
-    def refuse(self) -> bool:
-        raise ValueError("the disk is full")
-
-
 @DONE_MARKS
 @pytest.mark.parametrize("answer", [503, "/other"], ids=["retry", "redirect"])
-@pytest.mark.parametrize("scheduler", [RefusesRetries, FailsToQueueRetries])
+@pytest.mark.parametrize("scheduler", [Refuses, FailsToQueue])
 def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
     project: Any, answer: Any, scheduler: Any
 ) -> None:
@@ -363,27 +312,74 @@ def test_a_page_fails_whose_retry_or_redirect_is_not_queued(
     assert [1, 0, 0] == [crawl.stats.get("tbloom/failed", 0) for crawl in crawls]
 
 
-# A scheduler that asks no dupefilter
+# Links that were seen
 
 
-class HasOne(schedulers.Plain):
-    """It even makes the dupefilter."""
+class ManyLinks(Project):
+    """A start page with the links of LINKS. It counts the notes that are written, and the calls that look for links or claim them."""
 
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Any:
-        scheduler = cls()
-        kind = load_object(crawler.settings["DUPEFILTER_CLASS"])
-        scheduler.df = build_from_crawler(kind, crawler)  # type: ignore[attr-defined]
-        return scheduler
+    def links(self) -> Iterator[Any]:
+        self.said += [0, [], []]
+        yield self.request("start", dont_filter=True)
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) != "start":
+            yield {"page": path_of(response)}
+            return
+        self._count()
+        for number in self.settings["LINKS"][self.number]:
+            yield self.request(f"page-{number}", meta={"nested": {"page": number}})
+
+    def _count(self) -> None:
+        seen: Any = crawl_of(self.crawler).seen
+        write, look, claim = self._writes, seen.contains_many, seen.claim_many
+
+        def write_note(request: scrapy.Request, *more: Any, **named: Any) -> Any:
+            self.said[0] += 1
+            return write(request, *more, **named)
+
+        def contains_many(items: Any, *more: Any, **named: Any) -> Any:
+            items = [*items]
+            self.said[1].append(len(items))
+            return look(items, *more, **named)
+
+        def claim_many(items: Any, **named: Any) -> Any:
+            items = [*items]
+            self.said[2].append(len(items))
+            return claim(items, **named)
+
+        pages.write_note = write_note
+        seen.contains_many, seen.claim_many = contains_many, claim_many
+
+    _writes = staticmethod(pages.write_note)
 
 
-@pytest.mark.parametrize("scheduler", [schedulers.Plain, HasOne])
-@pytest.mark.parametrize("settings", [SCHEDULED, schedulers.DONE], ids=["scheduled", "done"])
-def test_a_scheduler_that_asks_no_dupefilter_is_refused(
-    project: Any, scheduler: Any, settings: dict[str, Any]
-) -> None:
-    """Before the first request: it would filter nothing, in silence."""
-    [end] = project(Project, **settings, PAGES="aa", SCHEDULER=scheduler)
-    assert ([], "tbloom_error") == (end.fetched, end.reason)
-    assert 1 == len(end.warnings(scheduler.__name__))
-    assert end.warnings(scheduler.__name__)[0].startswith("ERROR")
+@DONE_MARKS
+def test_seen_links_cost_a_look_and_new_ones_a_note(project: Any) -> None:
+    """They cost no claims; new ones are claimed together."""
+    links = [range(300), range(300), range(100, 350)]
+    first, seen, some = project(*[ManyLinks] * 3, LINKS=links)
+    assert (300, 300) == (first.said[0], len(first.items))
+    assert ([0, []], ["/start"]) == ([seen.said[0], seen.said[2]], seen.fetched)
+    assert (50, 50) == (some.said[0], sum(some.said[2]))
+    assert {f"/page-{number}" for number in range(300, 350)} == {*some.fetched} - {"/start"}
+
+
+class HearsOfDropped(Project):
+    """Notes at each request that is dropped how many were seen, as the stats say then."""
+
+    pages = "abc"
+
+    def links(self) -> Iterator[Any]:
+        self.crawler.signals.connect(self._dropped, scrapy.signals.request_dropped)
+        yield from super().links()
+
+    def _dropped(self, request: scrapy.Request) -> None:
+        self.said.append((path_of(request), self.crawler.stats.get_value("tbloom/seen")))
+
+
+@pytest.mark.parametrize("mark", ["done", "scheduled", LOCAL])
+def test_who_hears_of_a_dropped_request_reads_right_stats(project: Any) -> None:
+    """Though the stats count many at once."""
+    _, second = project(HearsOfDropped, HearsOfDropped)
+    assert [("a", 1), ("b", 2), ("c", 3)] == second.said

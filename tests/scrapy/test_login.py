@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 import scrapy
-from scrapy.exceptions import CloseSpider
 from scrapy.http import FormRequest, Response
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tests.helpers.crawl import Part
 from tests.helpers.documents import ROOT, blocks
-from tests.helpers.projects import LOCAL, Project, path_of, times
+from tests.helpers.projects import LOCAL, Project, path_of
 from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY
 
 # A login that is dropped, because another crawl was logged in within the window
@@ -24,31 +23,25 @@ DROPPED = "If it logs this crawler in, give it dont_filter=True"
 
 
 class LogsIn(Project):
-    """Logs in by a form that its start page has twice; a page behind it has a search form."""
-
-    #: How the login is requested.
-    is_filtered, method = True, "POST"
+    """Logs in by a form that its start page has twice; a page behind it has a search form. LOGIN: how the login is requested."""
 
     def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
 
     def parse(self, _: Response) -> Any:
         for _ in range(2):
-            yield self.form("login", not self.is_filtered, self.method)
+            yield self.login()
         yield self.request("deep", dont_filter=True, callback=self.parse_deep)
 
     def parse_deep(self, _: Response) -> Any:
         yield self.form("search")
 
-    def form(self, path: str, dont_filter: bool = False, method: str = "POST") -> scrapy.Request:
-        form = {"user": "me"}
-        return FormRequest(
-            f"{self.site}{path}",
-            formdata=form,
-            method=method,
-            dont_filter=dont_filter,
-            callback=self.parse_result,
-        )
+    def login(self) -> scrapy.Request:
+        return self.form("login", **self.settings.get("LOGIN", {}))
+
+    def form(self, path: str, **more: Any) -> scrapy.Request:
+        given = {"formdata": {"user": "me"}, "callback": self.parse_result, **more}
+        return FormRequest(f"{self.site}{path}", **given)
 
     def parse_result(self, response: Response) -> Any:
         yield {"page": path_of(response)}
@@ -58,15 +51,7 @@ class LogsInAtOnce(LogsIn):
     """Without a start page."""
 
     def links(self) -> Iterator[Any]:
-        yield self.form("login", not self.is_filtered, self.method)
-
-
-class LogsInUnfiltered(LogsIn):
-    is_filtered = False
-
-
-class LogsInByLink(LogsIn):
-    method = "GET"
+        yield self.login()
 
 
 CHECK = pytest.mark.check
@@ -89,9 +74,9 @@ def test_a_crawl_says_once_that_its_login_was_dropped(
     assert "/login" in line
 
 
-@pytest.mark.parametrize("spider", [LogsInUnfiltered, LogsInByLink])
-def test_other_requests_are_dropped_in_silence(project: Any, spider: Any) -> None:
-    crawls = project(spider, spider)
+@pytest.mark.parametrize("login", [{"dont_filter": True}, {"method": "GET"}], ids=str)
+def test_other_requests_are_dropped_in_silence(project: Any, login: Any) -> None:
+    crawls = project(LogsIn, LogsIn, LOGIN=login)
     assert [[], []] == [crawl.warnings("dont_filter=True") for crawl in crawls]
 
 
@@ -106,13 +91,13 @@ def test_a_crawl_says_that_another_one_has_claimed_its_login(
     assert ([], 1) == (result["fetched"], result["log"].count(DROPPED))
 
 
-# The spider of docs/scrapy.md, on a site with a login
+# The spider of docs/recipes.md, on a site with a login
 
-[CODE] = [each.code for each in blocks(ROOT / "docs/scrapy.md") if "class Members" in each.code]
+[CODE] = [each.code for each in blocks(ROOT / "docs/recipes.md") if "class Members" in each.code]
 CODE = CODE.replace('"https://example.com/', 'self.site + "')
 NAMES: dict[str, Any] = {"__name__": __name__}
-linecache.cache["scrapy.md"] = len(CODE), None, CODE.splitlines(keepends=True), "scrapy.md"
-exec(compile(CODE, "scrapy.md", "exec"), NAMES)  # noqa: S102 - Scrapy reads the source of callbacks
+linecache.cache["recipes.md"] = len(CODE), None, CODE.splitlines(keepends=True), "recipes.md"
+exec(compile(CODE, "recipes.md", "exec"), NAMES)  # noqa: S102 - Scrapy reads the source of callbacks
 
 
 class AddsMeta(Part):
@@ -190,26 +175,6 @@ def test_a_failed_page_waits_for_a_login_that_works(project: Any) -> None:
     assert [*LOGIN, "/1"] == last.fetched
 
 
-class EndsWithoutLogin(Project):
-    """The first crawl also requests another page."""
-
-    def links(self) -> Iterator[Any]:
-        url = f"{self.site}login"
-        yield FormRequest(url, formdata={"user": "me"}, errback=self.failed, dont_filter=True)
-        if not self.number:
-            yield self.request("a")
-
-    def failed(self, _: Any) -> None:
-        raise CloseSpider("login_failed")
-
-
-def test_an_errback_can_end_a_crawl_whose_login_fails(project: Any) -> None:
-    answers = {"/login user=me": [200, 500, 200], "/a": [503]}
-    crawls = project(*[EndsWithoutLogin] * 3, answers=answers)
-    assert [1, 0, 1] == times(crawls)["a"]
-    assert "login_failed" == crawls[1].reason
-
-
 @MARKS
 @pytest.mark.parametrize(("redirects", "why"), [(False, "tbloom_done"), (True, "status/302")])
 def test_articles_after_a_logout_are_fetched_by_the_next_crawl(
@@ -221,41 +186,3 @@ def test_articles_after_a_logout_are_fetched_by_the_next_crawl(
     assert 8 == first.stats["tbloom/failed"] == first.stats[f"tbloom/failed/{why}"]
     assert 1 == len(first.items)
     assert 3 + 8 == len({*second.fetched}) == len(second.fetched)
-
-
-def test_three_articles_redirected_to_a_login_may_count_as_done(project: Any) -> None:
-    """Without ``dont_redirect``. The next crawl fetches the others."""
-    answers = ForMembers({"logs_out": 1, "redirects": True, "articles": 9}, {"articles": 9})
-    meta = {"GET": {"dont_redirect": False}}
-    first, second = project(Members, Members, answers=answers, META=meta)
-    assert 5 <= first.stats["tbloom/failed"] == len(second.fetched) - 3
-
-
-class SendsItsSession(Project):
-    """Sends a session in cookies= and in headers=."""
-
-    def links(self) -> Iterator[Any]:
-        session = {"session": str(self.number)}
-        yield self.request("start", dont_filter=True)
-        if not self.number:
-            yield self.request("a", cookies=session)
-            yield self.request("b", headers={"Authorization": str(session)})
-
-
-class NotesSession(Part):
-    """A downloader middleware behind that of the cookies."""
-
-    def process_request(self, request: scrapy.Request) -> None:
-        names = ("Cookie", "Authorization")
-        found = [request.headers[name].decode() for name in names if name in request.headers]
-        self.crawler.spider.said.append((path_of(request), found))
-
-
-def test_a_failed_pages_cookies_and_headers_are_sent_again(project: Any) -> None:
-    """A failed page is fetched as it was linked."""
-    more = {**DONE, "DOWNLOADER_MIDDLEWARES": {NotesSession: 999}}
-    answers = {"/a": [503, 200], "/b": [503, 200]}
-    crawls = project(SendsItsSession, SendsItsSession, answers=answers, **more)
-    for crawl in crawls:
-        said = dict(crawl.said)
-        assert [["session=0"], ["{'session': '0'}"]] == [said["a"][:1], said["b"][-1:]]

@@ -334,25 +334,22 @@ def test_a_crawl_that_needs_no_answer_ends_without_its_server(
     assert (6, None) == (len(crawl.site.asked), end["stats"].get("tbloom/window/items"))
 
 
-def test_an_idle_crawl_waits_for_the_server(server: LocalRedis, start: Any) -> None:
-    """To mark its pages."""
+@pytest.mark.parametrize("refuses", [False, True])
+def test_an_idle_crawl_waits_for_the_server(
+    server: LocalRedis, start: Any, *, refuses: bool
+) -> None:
+    """To mark its pages. If the server then refuses its calls, a line says why the crawl ends."""
     with without_its_server(server, start, DONE) as crawl:
         crawl.says()
         assert crawl.process.is_running
+        rights = ("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-evalsha")
+        server._options += rights if refuses else ()
         server.restart()
         end = crawl.end()
-    assert ("finished", 5) == (end["finish_reason"], end["stats"]["tbloom/done"])
-
-
-def test_a_server_that_then_refuses_calls_ends_the_crawl(server: LocalRedis, start: Any) -> None:
-    """With a line that says why."""
-    with without_its_server(server, start, DONE) as crawl:
-        crawl.says()
-        server._options += ("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-evalsha")
-        server.restart()
-        reason, errors = ended(crawl)
-    assert "tbloom_error" == reason
-    assert "permissions" in errors[-1]
+    if refuses:
+        assert ("tbloom_error", True) == (end["finish_reason"], "permissions" in end["errors"][-1])
+    else:
+        assert ("finished", 5) == (end["finish_reason"], end["stats"]["tbloom/done"])
 
 
 @pytest.mark.parametrize("refusal", ["OOM", pytest.param("MISCONF", marks=LONG)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from scrapy.http import Response
 
 from tests.helpers.commands import tbloom_in
-from tests.helpers.projects import Project, marked, path_of, times
+from tests.helpers.projects import Versions, marked, path_of, times
 
 #: The stores; `make check` has all.
 STORES = pytest.mark.parametrize(
@@ -26,23 +25,15 @@ STORES = pytest.mark.parametrize(
 )
 
 
-class Versions(Project):
-    """Asks for the pages in what VERSIONS has for the crawl: a version of "a", or pairs of pages and versions (None: without one).
-
-    KILLED: in which crawl it is killed by the page "a". Each item has the version of its page.
-    """
+class OneByOne(Versions):
+    """KILLED: in which crawl it is killed by the page "a"."""
 
     custom_settings = {"CONCURRENT_REQUESTS": 1}  # noqa: RUF012 - as Scrapy has it
-
-    def links(self) -> Iterator[Any]:
-        asked = self.settings["VERSIONS"][self.number]
-        for path, version in asked if isinstance(asked, list) else [("a", asked)]:
-            yield self.request(path, meta={} if version is None else {"tbloom_version": version})
 
     def parse(self, response: Response) -> Any:
         if path_of(response) == "a" and self.settings.get("KILLED") == self.number:
             os.kill(os.getpid(), signal.SIGKILL)
-        yield {"page": path_of(response), "version": response.meta.get("tbloom_version")}
+        yield from super().parse(response)
 
 
 class Crawls:
@@ -53,7 +44,7 @@ class Crawls:
 
     def __call__(self, *versions: Any, **more: Any) -> Any:
         settings = {**self._settings, **more, "VERSIONS": [*versions]}
-        return self._project(*[Versions] * len(versions), **settings)
+        return self._project(*[OneByOne] * len(versions), **settings)
 
     def run(self, *words: str, stdin: str = "") -> str:
         (self._folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")

@@ -202,7 +202,8 @@ def test_spiders_of_one_process_share_the_pages(site: Any, tmp_path: Path) -> No
 def test_a_second_process_stops_at_the_start(
     crawl: Any, site: Any, tmp_path: Path, folder: str
 ) -> None:
-    """With and without the spider's name in the path: nothing is fetched without the cache; one line says why."""
+    """With and without the spider's name in the path: nothing is fetched without the cache; one line says why. A crawl that only reads
+    goes on, and stores nothing."""
     with PageStore(tmp_path / "tests") as store:
         result = crawl("pages", caching(tmp_path / folder), ["a"], f"{site.url}/")
         assert ([], "tbloom_error") == (result["failures"], result["finish_reason"])
@@ -210,13 +211,8 @@ def test_a_second_process_stops_at_the_start(
         said = f"{why}or only read it here, with TBLOOM_PAGES_READONLY = True"
         assert (1, 0) == (result["log"].count(said), result["log"].count("Traceback"))
         assert ({}, []) == (site.asked, [*store])
-
-
-def test_a_crawl_reads_beside_a_writer(crawl: Any, site: Any, tmp_path: Path) -> None:
-    """It stores nothing."""
-    with PageStore(tmp_path) as store:
         store.put(f"{site.url}/a", b"from the cache")
-        settings = {**caching(tmp_path), "TBLOOM_PAGES_READONLY": "True"}
+        settings = {**caching(tmp_path / folder), "TBLOOM_PAGES_READONLY": "True"}
         result = crawl("pages", settings, ["a", "b"], f"{site.url}/")
         assert (["a", "b"], {"/b": 1}) == (sorted(result["fetched"]), site.asked)
         assert 1 == len(store)

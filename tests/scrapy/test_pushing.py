@@ -192,7 +192,7 @@ def test_others_fetch_what_a_stopped_crawler_has_taken(project: Project, site: s
 
 
 def test_a_line_may_be_a_request(project: Project, site: str) -> None:
-    """It comes to its callback with all that the line had."""
+    """It comes to its callback with all that the line had. What was fetched in a version is not new without one."""
     given = {
         "callback": "parse_book",
         "errback": "parse",
@@ -206,7 +206,8 @@ def test_a_line_may_be_a_request(project: Project, site: str) -> None:
     book = {"url": f"{site}book", **given}
     within = {"url": f"{site}list", "meta": {"tbloom_within": 1}}
     assert (4, 3) == project.push(book, f"{site}plain", within, {**book, "priority": 6})
-    assert (1, 0) == project.push(within)
+    first, second = ({"url": f"{site}a", "meta": {"tbloom_version": n}} for n in (1, 2))
+    assert (3, 1) == project.push(within, first, first)
     project.crawl(DEFAULT_REQUEST_HEADERS={}, USER_AGENT="theirs")
     found = {page.pop("path"): page for page in project.fetched()}
     same = {name: given[name] for name in ("callback", "priority", "method", "body")}
@@ -214,14 +215,7 @@ def test_a_line_may_be_a_request(project: Project, site: str) -> None:
     assert {**same, **own} == found.pop("book")
     plain = {"callback": "parse", "book": None, "priority": 0, "method": "GET", "body": ""}
     plain |= {"agent": "theirs"}
-    assert {"plain": plain, "list": plain} == found
-
-
-def test_a_line_may_name_a_version(project: Project, site: str) -> None:
-    """What was fetched in a version is not new without one."""
-    first, second = ({"url": f"{site}a", "meta": {"tbloom_version": n}} for n in (1, 2))
-    assert (2, 1) == project.push(first, first)
-    project.crawl()
+    assert {"plain": plain, "list": plain, "a": plain} == found
     assert (3, 1) == project.push(first, f"{site}a", second)
 
 
@@ -236,7 +230,10 @@ def test_only_crawls_with_the_same_arguments_take_what_is_pushed(
     assert ["any"] == [page["path"] for page in project.fetched()]
 
 
-def test_standard_input_is_read_and_the_queue_is_shown(project: Project, site: str) -> None:
+def test_standard_input_is_read_and_the_queue_is_shown(
+    project: Project, site: str, url: str
+) -> None:
+    """With the pages that each crawler has."""
     done = project.run("push", "fed", stdin=f"\ufeff{site}a\r\n\r\n  {site}b \n{site}a")
     said = "3 lines: 2 new; not new: 1 repeated\n"
     assert (0, said, "") == (done.returncode, done.stdout, done.stderr)
@@ -245,13 +242,7 @@ def test_standard_input_is_read_and_the_queue_is_shown(project: Project, site: s
     assert "left        2  for the next crawler that has nothing to fetch" == row
     zero = dict.fromkeys(["claimed", "suspects", "orphaned", "failed", "held", "given_up"], 0)
     assert {"left": 2, **zero, "crawlers": []} == project.queue_of("fed")
-
-
-def test_the_queue_shows_how_many_pages_each_crawler_has(
-    project: Project, site: str, url: str
-) -> None:
-    project.push(*(f"{site}{n}" for n in range(30)))
-    assert 30 == len(project.seen.take(30, "fed", idle=False).notes)
+    assert 2 == len(project.seen.take(2, "fed", idle=False).notes)
     with TimeBloom.from_url(url, project.seen.name, capacity=10_000, error_rate=1e-9) as other:
         other.take(1, "fed")
         session = other.session
@@ -268,7 +259,6 @@ WRONG = [
     ("example.com", ["expected a URL, or a request", "begins with no scheme"]),
     ("{'url'", ["expected a URL, or a request as a JSON object"]),
     ('{"url": "SITEx", "calback": "parse"}', ["field: expected 'callback'", "'calback'"]),
-    ('{"url": "SITEx", "sitemap": true}', ["field: ", "url, callback", "cb_kwargs"]),
     ('{"url": "SITEx", "dont_filter": 1}', ["dont_filter: expected true or false"]),
     ('{"url": "SITEx", "body": {"a": 1}}', ["body: expected text"]),
     ('{"url": "SITEx", "_class": "os:Request"}', ["expected a URL", "class of requests"]),
@@ -277,7 +267,6 @@ WRONG = [
     ('{"url": "SITEx", "callback": "gone"}', ["callback: ", "spider 'fed'", "'gone'"]),
     ('{"url": "SITEx", "errback": "name"}', ["errback: ", "spider 'fed'", "'name'"]),
     ('{"url": "SITEx", "priority": "5"}', ["priority: expected a whole number", "'5'"]),
-    ('{"url": "SITEx", "priority": true}', ["priority: expected a whole number"]),
     ('{"url": "SITEx", "meta": []}', ["meta: expected an object"]),
     ('{"url": "SITEx", "headers": {"a": {"b": 1}}}', ["headers: expected"]),
     ('{"url": "SITEx", "headers": {"a": [1]}}', ["headers: expected", "of texts"]),
@@ -289,11 +278,8 @@ WRONG = [
     (f"SITE{'x' * 70_000}", ["expected a URL", "too long"]),
     ('{"url": "SITE", "meta": {"tbloom_version": 1.5}}', ["meta['tbloom_version'] of <GET", "got 1.5"]),
     ('"SITEx"', ["begins with no scheme", "SITEx"]),
-    ("'SITEx'", ["begins with no scheme"]),
-    ("1,SITEx", ["begins with no scheme"]),
     ('SITEx,"A title"', ["""'"' is in no URL: %22 may be"""]),
     ("SITEx A title", ["' ' is in no URL: %20 may be"]),
-    ("SITEx\tA title", ["is in no URL: %09 may be"]),
     ("SITEx>", ["'>' is in no URL"]),
     ("mailto:me@example.com", ["download handlers for data, file, ftp, http, https, s3"]),
     ('{"url": "javascript:void(0)"}', ["download handlers for"]),
@@ -331,13 +317,6 @@ def test_the_lines_that_are_not_wrong_can_be_pushed(project: Project, site: str)
     assert ["tbloom: line 1201:"] == [line[:18] for line in done.stderr.splitlines()]
 
 
-@pytest.mark.parametrize("data", [gzip.compress(b"http://a/"), "http://a/".encode("utf-16")])
-def test_a_file_that_is_no_text_is_named(project: Project, data: bytes) -> None:
-    (project.path / "urls").write_bytes(data)
-    for words in [], ["--skip-wrong"]:
-        refused(project.run("push", "fed", "urls", *words), "urls: expected lines of text in UTF-8")
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -371,11 +350,6 @@ def test_push_makes_the_fingerprints_of_a_crawl(project: Project, site: str) -> 
     project.write(REQUEST_FINGERPRINTER_CLASS=f"{FINGERPRINTERS}.RefusesLater")
     done = project.run("push", "fed", stdin=f"{site}a")
     refused(done, "which raises RuntimeError: refused: <GET")
-
-
-def test_nothing_is_pushed_to_a_filter_without_a_server(project: Project, site: str) -> None:
-    project.write(TBLOOM_STORE="local")
-    refused(project.run("push", "fed", stdin=f"{site}a"), "TBLOOM_STORE: expected 'bloom'")
 
 
 class Old:
@@ -466,13 +440,26 @@ def test_each_request_of_scrapy_redis_queue_is_fetched_once(
     assert not any(project.fleet.look().pages)
 
 
+PACKED = """
+import pickle
+import zlib
+
+def loads(data):
+    return pickle.loads(zlib.decompress(data))
+"""
+
+
 @pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
 def test_a_failed_moved_page_is_left_to_the_next_crawl(
     project: Project, old: Old, site: str, url: str
 ) -> None:
-    """The import of scrapy-redis' set does not call it seen; nor is it new."""
-    old.push(Request(f"{site}status/500"))
-    moved(project)
+    """The import of scrapy-redis' set does not call it seen; nor is it new. The queue has a serializer of its own."""
+    (project.path / "packed.py").write_text(PACKED)
+    project.write(SCHEDULER_SERIALIZER="packed")
+    request = Request(f"{site}status/500")
+    old.dupefilter.request_seen(request)
+    old.store(zlib.compress(pickle.dumps(request.to_dict())))
+    assert ([1, 1, 0, 0], "") == moved(project)
     imported(project, old, url)
     for left in 1, 1, 0:
         project.crawl()
@@ -537,15 +524,6 @@ def test_requests_stay_if_scrapy_redis_set_was_imported_before(
     assert 10 == len(old)
 
 
-@pytest.mark.parametrize("old", ["PriorityQueue"], indirect=True)
-def test_scrapy_redis_own_serializer_reads_its_queue(project: Project, old: Old, site: str) -> None:
-    code = "import pickle\nimport zlib\n\n\ndef loads(data):\n    return pickle.loads(zlib.decompress(data))\n"
-    (project.path / "packed.py").write_text(code)
-    project.write(SCHEDULER_SERIALIZER="packed")
-    old.store(zlib.compress(pickle.dumps(Request(f"{site}a").to_dict())))
-    assert ([1, 1, 0, 0], "") == moved(project)
-
-
 @pytest.mark.parametrize("old", ["FifoQueue"], indirect=True)
 def test_a_queue_that_is_none_is_refused(project: Project, old: Old, client: redis.Redis) -> None:
     refuse = partial(project.run, "push", "fed")
@@ -569,6 +547,14 @@ def test_a_wrong_spider_or_argument_is_named(project: Project, tmp_path: Path) -
     refused(project.run("push", "fet"), "SPIDER: expected the name of a spider", "(fed)", "'fet'")
     refused(project.run("push", "fed", "-a", "country"), "'-a'", "expected NAME=VALUE")
     refused(project.run("push", "fed", "none"), "none", "No such file")
+    project.write(TBLOOM_STORE="local")
+    refused(project.run("push", "fed"), "TBLOOM_STORE: expected 'bloom'")
+    project.write(TBLOOM_STORE="bloom")
+    for data in gzip.compress(b"http://a/"), "http://a/".encode("utf-16"):
+        (project.path / "urls").write_bytes(data)
+        for words in [], ["--skip-wrong"]:
+            done = project.run("push", "fed", "urls", *words)
+            refused(done, "urls: expected lines of text in UTF-8")
     project.write(f"{SPIDERS}        raise OSError(country)")
     refused(project.run("queue", "fed", "-a", "country=de"), "can't be made", "OSError: de")
     for missing in ("given['shop']", "self.shop", "sys.exit('no shop')"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -14,7 +13,7 @@ from scrapy.http import Response
 from scrapy_redis.spiders import RedisSpider
 
 from tests.helpers.clock import Clockwork
-from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, marked, path_of, times
+from tests.helpers.projects import LOCAL, Project, by_mark_and_queue, path_of, times
 
 DAY = 24 * 3600
 LONG = pytest.mark.check
@@ -33,8 +32,8 @@ def days(clockwork: Clockwork, project: Any) -> Any:
         for day, given in zip(days, answered, strict=True):
             clockwork.go_on((day - now) * DAY)
             now = day
-            url = clockwork.server.url
-            ends += project(spider, answers=given, REDIS_URL=url, **settings)
+            own = {"REDIS_URL": clockwork.server.url, "DAY": day}
+            ends += project(spider, answers=given, **own, **settings)
         return ends
 
     return days
@@ -113,151 +112,70 @@ def test_the_meta_keys_work_with_each_queue_and_mark(days: Any, mark: str) -> No
     assert ["finished"] * 4 == [crawl.reason for crawl in crawls]
 
 
-# List pages
-
-
-class Lists(Project):
-    """As examples/news.py: list pages that lead to the next one, and articles; the keys are named in each request."""
-
-    pages = ("list-1",)
-    within: ClassVar[dict[str, Any]] = {"tbloom_within": 1}
-
-    def links(self) -> Iterator[Any]:
-        yield self.request("list-1", meta=dict(self.within))
-
-    def parse(self, response: Response) -> Any:
-        number = int(path_of(response).removeprefix("list-"))
-        yield self.request(f"article-{number}", callback=self.parse_article)
-        if number < 4:
-            yield self.request(f"list-{number + 1}", meta=dict(self.within))
-
-    def parse_article(self, response: Response) -> Any:
-        yield {"page": path_of(response)}
-
-
-@by_mark_and_queue(MARKS)
-def test_list_pages_are_read_each_slice_articles_once_a_window(days: Any) -> None:
-    """Also the third list page and those behind it, whose request names the key as that of the page before it did."""
-    crawls = days(Lists, 0, 0, 1, 2)
-    lists = {f"list-{number}": [1, 0, 1, 1] for number in range(1, 5)}
-    articles = {f"article-{number}": [1, 0, 0, 0] for number in range(1, 5)}
-    assert {**lists, **articles} == times(crawls)
-    assert ["finished"] * 4 == [crawl.reason for crawl in crawls]
-    assert [[]] * 4 == [crawl.warnings("tbloom_within", "response") for crawl in crawls]
+# Copied meta
 
 
 class CopiesMeta(Project):
-    """A list page that gives each article its own meta (scrapy#2988)."""
-
-    key, value = "tbloom_within", 1
-
-    def links(self) -> Iterator[Any]:
-        yield self.request("list", meta={self.key: self.value})
-
-    def parse(self, response: Response) -> Any:
-        yield self.request("same", meta=response.meta, callback=self.note)
-        yield self.request("copy", meta=dict(response.meta), callback=self.note)
-        yield self.request("more", meta={**response.meta, "more": 1}, callback=self.note)
-        yield response.follow("/followed", meta=response.meta, callback=self.note)
-        # As Scrapy's own warning about copied meta suggests.
-        some = {key: v for key, v in response.meta.items() if key != "download_latency"}
-        yield self.request("some", meta=some, callback=self.note)
-        updated = self.request("updated", callback=self.note)  # scrapy#152
-        updated.meta.update(response.meta)
-        yield updated
-        # scrapy#4796: several requests with the same values.
-        yield from response.follow_all(["/all-1", "/all-2"], meta=response.meta, callback=self.note)
-
-    def note(self, response: Response) -> Any:
-        yield {"page": path_of(response)}
-
-
-ARTICLES = ("same", "copy", "more", "followed", "some", "updated", "all-1", "all-2")
-
-
-@by_mark_and_queue(MARKS)
-def test_a_tbloom_key_in_a_copied_meta_has_no_effect(days: Any) -> None:
-    """scrapy#2988: the list page is read each day, its articles once."""
-    crawls = days(CopiesMeta, 0, 1)
-    assert {"list": [1, 1], **{page: [1, 0] for page in ARTICLES}} == times(crawls)
-
-
-class Explicit(Project):
-    """A list page whose articles name its key again, beside a copied meta; its errback does so, too."""
-
-    key, values = "tbloom_within", (1, 1)
-
-    @property
-    def value(self) -> Any:
-        return self.values[self.settings.getint("DAY")]
+    """A list page, and one that fails, with a key in their meta. The callback, or the errback, gives its links the same meta; in one of
+    them, it names the key again."""
 
     def links(self) -> Iterator[Any]:
         for page in "list", "503":
-            yield self.request(page, meta={self.key: self.value}, errback=self.parse)
+            yield self.request(page, meta=self.named(), errback=self.parse)
+
+    def named(self) -> dict[str, Any]:
+        key, *values = self.settings["NAMED"]
+        return {key: values[self.settings.getint("DAY")]}
 
     def parse(self, source: Any) -> Any:
         meta, page = source.request.meta, path_of(source.request)
-        self.said.append(meta[self.key] == self.value)  # it stays readable
-        yield self.request(f"{page}-named", meta={**meta, self.key: self.value}, callback=self.note)
-        yield self.request(f"{page}-copied", meta=meta, callback=self.note)
+        self.said.append(self.named().items() <= meta.items())  # it stays readable
+        yield self.request(f"{page}-named", meta={**meta, **self.named()}, callback=self.note)
+        for link in "copied", "again":  # scrapy#4796: several requests with the same values.
+            yield self.request(f"{page}-{link}", meta=meta, callback=self.note)
+        updated = self.request(f"{page}-updated", callback=self.note)  # scrapy#152
+        updated.meta.update(meta)
+        yield updated
 
     def note(self, response: Response) -> Any:
         yield {"page": path_of(response)}
 
 
-class ExplicitNumber(Explicit):
-    key, values = "tbloom_version", (1, 2)
-
-
-class ExplicitDate(Explicit):
-    key, values = "tbloom_version", (date(2026, 11, 29), datetime(2026, 11, 30, tzinfo=UTC))
+DATES = date(2026, 11, 29), datetime(2026, 11, 30, tzinfo=UTC)
 
 
 @by_mark_and_queue(MARKS)
 @pytest.mark.parametrize(
-    "spider", [Explicit, ExplicitNumber, pytest.param(ExplicitDate, marks=LONG)]
+    "named",
+    [
+        ("tbloom_within", 1, 1),
+        ("tbloom_version", 1, 2),
+        pytest.param(("tbloom_version", *DATES), marks=LONG),
+    ],
 )
-def test_a_tbloom_key_named_beside_a_copied_meta_counts(
-    clockwork: Clockwork, project: Any, *, spider: Any
-) -> None:
-    """Though its value is that of the copied meta."""
-    settings = {"REDIS_URL": clockwork.server.url, "answers": {"/503": [503]}}
-    crawls = project(spider, DAY=0, **settings)
-    clockwork.go_on(DAY)
-    crawls += project(spider, DAY=1, **settings)
-    pages = [f"{page}-{what}" for page in ("list", "503") for what in ("named", "copied")]
-    expected = {page: [1, int(page.endswith("named"))] for page in pages}
-    assert expected == {page: at for page, at in times(crawls).items() if page in pages}
+def test_a_tbloom_key_in_a_copied_meta_has_no_effect(days: Any, named: Any) -> None:
+    """scrapy#2988: the list page is read each day, its articles once. A key that is named beside it counts, though its value is the same."""
+    crawls = days(CopiesMeta, 0, 1, answers=[{"/503": [503]}] * 2, NAMED=named)
+    pages = [(page, link) for page in ("list", "503") for link in ("copied", "again", "updated")]
+    copied = {f"{page}-{link}": [1, 0] for page, link in pages}
+    named_again = {page: [1, 1] for page in ("list", "503", "list-named", "503-named")}
+    assert copied | named_again == times(crawls)
     assert all(said for crawl in crawls for said in crawl.said)
 
 
-class ExplicitDone(Project):
-    """An article that is done whatever its callback raises."""
+class CopiesDone(Project):
+    """Two list pages whose articles fail: one says in its callback that it is done, the other one that an article is."""
 
-    pages = ("list",)
-
-    def parse(self, response: Response) -> Any:
-        for page, more in ("named", {"tbloom_done": True}), ("copied", {}):
-            yield self.request(page, meta={**response.meta, **more}, callback=self.note)
-
-    def note(self, response: Response) -> Any:  # noqa: ARG002
-        raise ValueError
-
-
-def test_tbloom_done_that_is_named_beside_a_copied_meta_counts(project: Any) -> None:
-    crawls = project(ExplicitDone, ExplicitDone)
-    assert {"list": [1, 0], "named": [1, 0], "copied": [1, 1]} == times(crawls)
-
-
-class CopiesDone(CopiesMeta):
-    """The list page says that it is done; the articles fail."""
-
-    def links(self) -> Iterator[Any]:
-        yield self.request("list")
+    pages = ("done", "other")
 
     def parse(self, response: Response) -> Any:
-        response.meta["tbloom_done"] = True
-        yield from super().parse(response)
+        page, named = path_of(response), {"tbloom_done": True}
+        if page == "done":
+            response.meta.update(named)
+        else:
+            meta = {**response.meta, **named}
+            yield self.request(f"{page}-named", meta=meta, callback=self.note)
+        yield self.request(f"{page}-copied", meta=response.meta, callback=self.note)
 
     def note(self, response: Response) -> Any:  # noqa: ARG002
         raise ValueError
@@ -265,9 +183,10 @@ class CopiesDone(CopiesMeta):
 
 @QUEUES
 def test_tbloom_done_does_not_hold_for_a_pages_links(project: Any) -> None:
-    """scrapy#2988"""
+    """scrapy#2988. What a link's own meta names, counts."""
     crawls = project(CopiesDone, CopiesDone)
-    assert {"list": [1, 0], **{page: [1, 1] for page in ARTICLES}} == times(crawls)
+    lists = {"done": [1, 0], "other": [1, 0], "other-named": [1, 0]}
+    assert {**lists, "done-copied": [1, 1], "other-copied": [1, 1]} == times(crawls)
 
 
 class RetriesLists(Project):
@@ -307,67 +226,50 @@ def test_a_retried_or_redirected_page_keeps_its_meta_keys(days: Any) -> None:
 
 
 class Polls(Project):
-    """Two crawlers, one after the other while the first one goes on. The list page fails for the first one."""
-
-    #: What has happened, in the process of both.
-    failed: ClassVar[Any] = None
-    over: ClassVar[Any] = None
-    meta: ClassVar[dict[str, Any]] = {"tbloom_within": 1}
-
-    @classmethod
-    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
-        if Polls.failed is None:
-            Polls.failed, Polls.over = asyncio.Event(), asyncio.Event()
-        return super().from_crawler(crawler, *args, **kwargs)
-
-    async def start(self) -> AsyncIterator[Any]:
-        if self.number == 0:
-            yield self.ask()
-            await Polls.over.wait()
-        else:
-            await Polls.failed.wait()
-            while not self.items:
-                yield self.ask()
-                await asyncio.sleep(0.1)
-            Polls.over.set()
-
-    def ask(self) -> Any:
-        return self.request("list", meta=dict(self.meta), errback=self.note_failure)
-
-    def note_failure(self, failure: Any) -> None:  # noqa: ARG002
-        Polls.failed.set()
-
-
-def test_one_failed_poll_of_a_list_page_stops_no_others(project: Any, tmp_path: Path) -> None:
-    """The other crawler polls it while the first one lives."""
-    settings = marked("done", tmp_path)
-    ends = project((Polls, Polls), answers={"/list": [503, 200]}, **settings)
-    assert 2 == sum(len(end.fetched) for end in ends)
-    assert [{"page": "list"}] == [item for end in ends for item in end.items]
-
-
-class PollsAlone(Project):
-    """A crawler that does not end: asks for the list page again and again, until it is fetched or has failed four times."""
+    """Asks for the list page again and again, until it is fetched or has failed four times. ``WAITS``: once it has failed for another
+    crawler."""
 
     failures = 0
+    has_failed, is_over = asyncio.Event(), asyncio.Event()
 
     async def start(self) -> AsyncIterator[Any]:
+        if self.settings.getbool("WAITS"):
+            await self.has_failed.wait()
         while self.failures < 4 and not self.items:
-            # While the page is in work, the request is dropped.
-            yield self.request("list", meta={"tbloom_within": 1}, errback=self.failed)
+            yield self.ask()  # while the page is in work, the request is dropped
             await asyncio.sleep(0.1)
+        self.is_over.set()
+
+    def ask(self) -> Any:
+        return self.request("list", meta={"tbloom_within": 1}, errback=self.failed)
 
     def failed(self, failure: Any) -> None:  # noqa: ARG002
         self.failures += 1
+        self.has_failed.set()
+
+
+class PollsOnce(Polls):
+    """Goes on until the other crawler has the page."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield self.ask()
+        await self.is_over.wait()
+
+
+def test_one_failed_poll_of_a_list_page_stops_no_others(project: Any) -> None:
+    """The other crawler polls it while the first one lives."""
+    ends = project((PollsOnce, Polls), answers={"/list": [503, 200]}, WAITS=True)
+    assert [["/list"], ["/list"]] == [end.fetched for end in ends]
+    assert [[], [{"page": "list"}]] == [end.items for end in ends]
 
 
 @QUEUES
-@pytest.mark.parametrize(("answers", "asked"), [([503], 4), ([503, 503, 200], 3), ([200], 1)])
+@pytest.mark.parametrize(("answers", "asked"), [([503], 4), ([503, 503, 200], 3)])
 def test_a_failed_list_page_is_polled_again_by_its_crawl(
     project: Any, answers: list[int], asked: int
 ) -> None:
     """Without a pause."""
-    [end] = project(PollsAlone, answers={"/list": answers})
+    [end] = project(Polls, answers={"/list": answers})
     assert ["/list"] * asked == end.fetched
 
 
@@ -377,8 +279,7 @@ def test_a_failed_list_page_is_polled_again_by_its_crawl(
 class Tutorial(Project):
     """The spider of Scrapy's tutorial, whose start requests are filtered."""
 
-    def links(self) -> Iterator[Any]:
-        yield from (self.request(f"page-{number}") for number in (1, 2))
+    pages = "12"
 
 
 class SomeNew(Tutorial):
@@ -389,27 +290,23 @@ class SomeNew(Tutorial):
         yield self.request(f"new-{self.number}")
 
 
-class NeverFiltered(Tutorial):
+class NeverFiltered(Project):
     def links(self) -> Iterator[Any]:
         yield self.request("start", dont_filter=True)
 
 
 @ALL_MARKS
-def test_a_second_run_whose_start_was_all_seen_says_so(project: Any) -> None:
-    """Once, and names the remedy (scrapy#4479)."""
-    first, second = project(Tutorial, Tutorial)
-    assert first.fetched
-    assert [] == second.fetched
-    counts = [len(end.warnings("dont_filter", "tbloom_within")) for end in (first, second)]
-    assert [0, 1] == counts
-
-
-@ALL_MARKS
-@pytest.mark.parametrize("spider", [SomeNew, NeverFiltered])
-def test_a_second_run_that_fetches_something_logs_no_hint(project: Any, spider: Any) -> None:
+@pytest.mark.parametrize(
+    ("spider", "is_idle"), [(Tutorial, True), (SomeNew, False), (NeverFiltered, False)]
+)
+def test_a_second_run_whose_start_was_all_seen_says_so(
+    project: Any, *, spider: Any, is_idle: bool
+) -> None:
+    """Once, and names the remedy (scrapy#4479); not one that fetches something."""
     first, second = project(spider, spider)
-    assert second.fetched
-    assert [] == first.warnings("dont_filter") == second.warnings("dont_filter")
+    assert (True, is_idle) == (bool(first.fetched), not second.fetched)
+    assert [] == first.warnings("dont_filter")
+    assert ["tbloom_within" in line for line in second.warnings("dont_filter")] == [True] * is_idle
 
 
 # Seeds

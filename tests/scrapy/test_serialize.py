@@ -479,18 +479,6 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_text_that_is_no_request_raises_a_value_error(text: str) -> None:
-    """Its name can stand in a stat's name, and on a page."""
-    modules = {*sys.modules} - {name for name in sys.modules if name.startswith("encodings.")}
-    with pytest.raises(Unreadable, match="not the text of a request") as caught:
-        request_from_text(text, SPIDER)
-    assert isinstance(caught.value, ValueError)
-    assert re.fullmatch(r"[\w.]{1,80}", caught.value.name)
-    new = {name for name in sys.modules.keys() - modules if not name.startswith("encodings.")}
-    assert set() == new
-
-
 UNREADABLE = {
     "a callback that is gone": ({"callback": "parse_article"}, "parse_article"),
     "an errback that is gone": ({"callback": "parse_book", "errback": "log_failure"}, "log_failure"),
@@ -505,11 +493,24 @@ UNREADABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "name"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_a_spider_can_not_read_has_a_name(fields: dict[str, Any], name: str) -> None:
-    with pytest.raises(Unreadable) as caught:
-        request_from_text(json.dumps({"url": URL, **fields}), SPIDER)
-    assert name == caught.value.name
+UNREAD = [(json.dumps({"url": URL, **fields}), name) for fields, name in UNREADABLE.values()]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [*((text, None) for text in HOSTILE), *UNREAD],
+    ids=[*map(str, range(len(HOSTILE))), *UNREADABLE],
+)
+def test_a_text_that_is_no_request_raises_a_value_error(text: str, name: str | None) -> None:
+    """Its name can stand in a stat's name, and on a page."""
+    modules = {*sys.modules} - {name for name in sys.modules if name.startswith("encodings.")}
+    with pytest.raises(Unreadable, match="not the text of a request") as caught:
+        request_from_text(text, SPIDER)
+    assert isinstance(caught.value, ValueError)
+    assert re.fullmatch(r"[\w.]{1,80}", caught.value.name)
+    assert name in (None, caught.value.name)
+    new = {name for name in sys.modules.keys() - modules if not name.startswith("encodings.")}
+    assert set() == new
 
 
 def test_a_text_without_fingerprints_is_no_note() -> None:

@@ -15,7 +15,7 @@ from tbloom.bloom.config import configure
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import KNOWN
-from tests.helpers.hostile import anything, refused
+from tests.helpers.hostile import refused
 from tests.helpers.schedulers import (
     ADDON,
     DONE,
@@ -88,7 +88,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"REDIS_PARAMS": {1: 2, "password": "secret"}}, f"REDIS_PARAMS: {TAKES}"),
         # Of the distinct counts:
         ({"TBLOOM_COUNT_KEY": ""}, "TBLOOM_COUNT_KEY: expected a str that is not empty"),
-        ({"TBLOOM_COUNT_MAPPING": "%d"}, "TBLOOM_COUNT_MAPPING: expected a str in which only"),
+        ({"TBLOOM_COUNT_KEY": "%d"}, "TBLOOM_COUNT_KEY: expected a str in which only"),
         ({"TBLOOM_COUNT_MAX_MEMBERS": "many"}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
         ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
     ],
@@ -113,11 +113,19 @@ DEAD = {"REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}
 _DEAD = f"REDIS_URL is {UNREACHABLE}: "
 
 
-#: `make test` has the first three: one without the add-on, one of scrapy-redis', one of both.
+_ASKS = "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.schedulers."
+
+
+def schedulers(kind: str) -> dict[str, str]:
+    return {"SCHEDULER": f"tests.helpers.schedulers.{kind}"}
+
+
+#: `make test` has the first four: one without the add-on, one of scrapy-redis', one of both, one that would filter nothing.
 STOPS: list[tuple[dict[str, Any], str]] = [
     ({**SCRAPY, "TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number from 1 to 1024, got 'many'"),
     ({**SHARED, "SCHEDULER_FLUSH_ON_START": "s3"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
     ({**SHARED, "TBLOOM_MARK": None}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove SCHEDULER: with 'done', the add-on's default, crawlers"),
+    ({**DONE, **schedulers("HasOne")}, f"{_ASKS}HasOne'"),
     ({**SCRAPY, "REDIS_PARAMS": {"socket_timeout": "soon"}}, f"REDIS_PARAMS: {TAKES}"),
     ({**SCRAPY, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
     # It needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs.
@@ -125,15 +133,13 @@ STOPS: list[tuple[dict[str, Any], str]] = [
     ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on"),
     ({**ADDON, **EXACT}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'exact' (the add-on's default is 'done')"),
     ({**SCRAPY_REDIS, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled' with scrapy-redis' SCHEDULER; or remove"),
-    *(({**DONE, "SCHEDULER": f"tests.helpers.schedulers.{kind}"},
-       "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s")
-      for kind in ("Plain", "Bare")),
+    ({**SCHEDULED, **schedulers("Plain")}, f"{_ASKS}Plain'"), ({**DONE, **schedulers("Bare")}, f"{_ASKS}Bare'"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("wrong", "expected"),
-    [*STOPS[:3], *(pytest.param(*stop, marks=pytest.mark.check) for stop in STOPS[3:])],
+    [*STOPS[:4], *(pytest.param(*stop, marks=pytest.mark.check) for stop in STOPS[4:])],
 )
 def test_a_wrong_setting_stops_the_crawl_at_the_start(
     crawl: Any, wrong: dict[str, Any], expected: str
@@ -155,7 +161,7 @@ COUNTS = {**ADDON, "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 def test_other_parameters_than_the_stored_stop_the_crawl(
     crawl: Any, name: str, settings: dict[str, Any], other: dict[str, Any], expected: str
 ) -> None:
-    own = {**settings, "TBLOOM_COUNT_KEY": name, "TBLOOM_COUNT_MAPPING": f"{name}:ids"}
+    own = {**settings, "TBLOOM_COUNT_KEY": name}
     crawl("pages", own, ["a"])
     assert refusal(crawl("pages", {**own, **other}, ["b"])).startswith(expected)
 
@@ -167,9 +173,24 @@ def test_a_key_has_the_spiders_name(key: str, name: str) -> None:
     assert make_store(Settings({"TBLOOM_KEY": key}), "a%s").name == name
 
 
+class _Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+#: Values of every wrong kind.
+_ANYTHING = st.one_of(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers(),
+    st.text(max_size=20) | st.binary(max_size=5) | st.lists(st.integers(), max_size=2),
+    st.timedeltas() | st.dates() | st.fractions() | st.decimals(),
+    st.sampled_from([10**5000, -(10**400), 2**63, "x" * 65536, object, {}, _Unprintable()]),
+    st.sampled_from(["..", "/etc/passwd", "a\0b", "Europe", "posixrules", "h\0", "9" * 5000 + "s"]),
+)
+
+
 @pytest.mark.check
 @settings(suppress_health_check=list(HealthCheck))
-@given(st.dictionaries(st.sampled_from([*_REDIS, *sorted(KNOWN)]), anything, min_size=1))
+@given(st.dictionaries(st.sampled_from([*_REDIS, *sorted(KNOWN)]), _ANYTHING, min_size=1))
 @example({"BLOOMFILTER_BIT": 40, "TBLOOM_CAPACITY": 1000})
 @example({"TBLOOM_GROW": Decimal("sNaN")})
 @example({"TBLOOM_GROW": False})

@@ -291,17 +291,6 @@ class Visits(Part):
             file.write(f"{json.dumps(visit)}\n")
 
 
-class Hosts(crawls.Tree):
-    """Pages of nine hosts, each of which leads to other hosts."""
-
-    def parse(self, response: Any, **given: Any) -> Iterator[Any]:
-        for found in super().parse(response, **given):
-            if isinstance(found, scrapy.Request):
-                number = int(found.url.removeprefix(self.site))
-                found.meta["download_slot"] = f"host{number % 9}.example"
-            yield found
-
-
 @pytest.mark.parametrize("crawlers", [pytest.param(1, marks=pytest.mark.check), 3])
 def test_a_host_has_one_owner_at_a_time(
     site: str, settings: dict[str, Any], tmp_path: Path, crawlers: int
@@ -311,7 +300,7 @@ def test_a_host_has_one_owner_at_a_time(
     fleet = [
         Forked(
             crawl_as,
-            Hosts,
+            crawls.Hosts,
             {**settings, "VISITS": str(tmp_path / f"visits-{number}")},
             site=site,
             size=HOST_PAGES,

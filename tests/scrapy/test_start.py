@@ -23,7 +23,7 @@ from tests.helpers.contents import keys_of
 from tests.helpers.crawl import Part
 from tests.helpers.fingerprinters import ByCallback, RefusesLater, WithoutSession
 from tests.helpers.folders import Folder
-from tests.helpers.schedulers import ADDON, DONE, SETTINGS, STORES, UNREACHABLE
+from tests.helpers.schedulers import ADDON, DONE, STORES, UNREACHABLE
 
 COUNTED = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
@@ -227,21 +227,6 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     assert f"other fingerprints, by {SCRAPYS}" in finds(seen, other)
     seen.clear()
     assert [] == keys_of(client, f"{{{name}}}")
-
-
-def test_a_shared_queue_of_another_type_is_named(
-    crawl: Any, own: redis.Redis, own_url: str
-) -> None:
-    """It said that TBLOOM_KEY were wrong (scrapy-redis#63, #192)."""
-    queue = {"SCHEDULER_PERSIST": True, "SCHEDULER_QUEUE_KEY": "queue"}
-    settings = {**SETTINGS["add-on, scrapy-redis"], **queue, "REDIS_URL": own_url}
-    own.rpush("queue", "what a FIFO queue has")
-    result = crawl("pages", settings, ["a"])
-    assert [] == result["fetched"]
-    [line] = said(result, "ERROR")
-    assert line.startswith(
-        "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads"
-    )
 
 
 # Scrapy's commands

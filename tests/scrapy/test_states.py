@@ -92,7 +92,8 @@ def step(rng: random.Random, register: Register, page: Model) -> Model:
 def compare(register: Register, pages: dict[str, Model]) -> None:
     for first, page in pages.items():
         known = page.known if page.state is not S.UNKNOWN else None
-        assert (page.state, known) == (register.state_of(first), register.get(Known, first))
+        found = register.get(Known, first)
+        assert (page.state, known) == (found.state if found else S.UNKNOWN, found)
         assert (known if page.state in FAILED else None) is register.get(Known, first, *FAILED)
         redirected = known if isinstance(known, Redirected) else None
         assert redirected is register.get(Redirected, first)

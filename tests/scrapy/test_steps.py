@@ -82,17 +82,21 @@ class LosesItsSession(Project):
         for request in queued:
             yield request
         await until(lambda: register.count(State.FOLLOWED) == register.count(State.QUEUED) == 1)
-        before = seen.session
         with TimeBloom.open(seen.client, seen.name) as other:
-            sessions = f"{{{other.name}}}:sessions"
-            while other.client.hexists(sessions, before):  # a heartbeat may come in between
-                other.client.hset(sessions, before, "1")  # alive until 1970
-                other.take(0, "another queue")  # buries it
-            await until(lambda: seen.session != before)
+            await lose_session(seen, other)
             items = [self.crawler.request_fingerprinter.fingerprint(each) for each in queued[:2]]
             self.said += [other.claim_many(items), register.count(State.HELD)]
             self.crawler.engine.unpause()
             await until(lambda: not register.count(State.FOLLOWED) + register.count(State.QUEUED))
+
+
+async def lose_session(seen: Any, other: TimeBloom) -> None:
+    """Let another filter object bury the session of a crawl."""
+    before, sessions = seen.session, f"{{{other.name}}}:sessions"
+    while other.client.hexists(sessions, before):  # a heartbeat may come in between
+        other.client.hset(sessions, before, "1")  # alive until 1970
+        other.take(0, "another queue")  # buries it
+    await until(lambda: seen.session != before)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -103,10 +107,37 @@ async def until(condition: Callable[[], object]) -> None:
 def test_a_crawl_whose_session_was_lost_takes_what_no_other_one_has(project: Any) -> None:
     """What others have is dropped; what has failed is held no longer."""
     answers = {"/again": [503], "/failed": [503]}
-    [crawl] = project(LosesItsSession, answers=answers, TBLOOM_SESSION_TTL=1)
+    [crawl] = project(LosesItsSession, answers=answers, TBLOOM_SESSION_TTL=6)
     counted = times([crawl])
     assert {"0": counted["0"], "again": [1], "failed": [2]} == counted
     assert [[Claim.NEW] * 2, 0] == crawl.said
+    assert "finished" == crawl.reason
+
+
+class FailsWithoutItsSession(Project):
+    """Page 0 loses the session of both pages, and fails. Page 1 says how it has failed."""
+
+    pages = "01"
+
+    async def parse(self, response: Response) -> None:
+        crawl = crawl_of(self.crawler)
+        pages: Any = pages_of(crawl)
+        seen: Any = crawl.seen
+        register = pages.failures.register
+        if self.said:  # the crawler has taken it again
+            return
+        if path_of(response) == "0":
+            with TimeBloom.open(seen.client, seen.name) as other:
+                await lose_session(seen, other)
+            raise ValueError
+        await until(lambda: register.count(State.HELD) + register.count(State.FREE))
+        self.said += [register.count(State.HELD), register.count(State.FREE)]
+
+
+def test_a_page_that_fails_after_its_session_is_not_held(project: Any) -> None:
+    """The crawl does not count a claim as its own that another one may have."""
+    [crawl] = project(FailsWithoutItsSession, TBLOOM_SESSION_TTL=1)
+    assert [0, 1] == crawl.said
     assert "finished" == crawl.reason
 
 

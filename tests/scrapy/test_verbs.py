@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from html import unescape
 from typing import Any
@@ -16,10 +13,8 @@ import redis
 import scrapy
 
 from tbloom import Claim, Note, TimeBloom
-from tests.helpers.clock import shifted
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.folders import Shop
-from tests.helpers.making import clock_needed
 
 STORES = pytest.mark.parametrize("store", ["bloom", pytest.param("local", marks=pytest.mark.check)])
 NOTHING = "no pages are claimed, left, failed or given up, and no crawlers are known"
@@ -102,33 +97,6 @@ def test_an_errors_words_and_place_are_shown_everywhere(shop: Shop, store: str) 
     assert 3 == shown.count(True)
     assert all("hunter2" not in view for view in (*views, str(listed), warning))
     assert f"has failed (callback/KeyError): 'price' at spiders.py:{key}" in log
-
-
-@pytest.mark.check
-def test_the_times_of_failed_pages_are_the_server_s(shop: Shop, client: redis.Redis) -> None:
-    """With a crawler three hours behind, and an operator five hours ahead."""
-    clock_needed()
-    shop.spider(LINKS=[{"url": f"{shop.site}flaky/{n}"} for n in range(3)], LOG_ENABLED=False)
-    began, _ = client.time()
-
-    def run(offset: str, *words: str) -> str:
-        environment = {**os.environ, **shifted(offset), "PYTHONDONTWRITEBYTECODE": "1"}
-        own: dict[str, Any] = {"cwd": shop.path, "env": environment}
-        command = [sys.executable, "-m", *words]
-        return subprocess.run(command, **own, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-    run("-3h", "scrapy", "crawl", "shop")
-    ended, _ = client.time()
-    listed = run("+5h", "tbloom", "failed", "shop", "--json-lines", "--since", "1h")
-    times = [json.loads(line)["_failed_at"] for line in listed.splitlines()]
-    assert 3 == len([at for at in times if began <= at <= ended])
-    for words in ["failed", "shop", "--since", "1h"], ["watch", "shop", "--once", "-"]:
-        shown = re.sub("<[^>]*>", " ", run("+5h", "tbloom", *words))
-        assert "status/503" in shown
-        assert not re.search(r"\b\d+ h\b", shown)
-    said = run("+5h", "tbloom", "drop", "shop", "--before", "2h", "--yes")
-    assert said.startswith("Dropped 0 pages of 'shop': no pages")
-    assert {"failed": 3} == shop.queue()
 
 
 def test_each_pushed_line_is_answered_and_again_fetches_it_once(

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, History, Note, TimeBloom
-from tbloom.claims.fleet import KeptPages, failed_queue_of, given_up_queue_of
-from tbloom.claims.record import Record
+from tbloom import Claim, Note, TimeBloom
+from tbloom.claims.fleet import KeptPages, failed_queue_of
 from tbloom.cli.commands import fleet as commands
+from tests.helpers.clock import Clockwork
 from tests.helpers.commands import refused, tbloom, tbloom_asking, tbloom_in
+from tests.helpers.documents import COMMAND_ROWS
 from tests.helpers.folders import Shop
+from tests.helpers.keptpages import claimed, failed, note_of, told
 
 
 class Filter:
@@ -26,26 +28,15 @@ class Filter:
     def __init__(self, seen: TimeBloom) -> None:
         self.seen = seen
 
-    def keep(
-        self, queue: str, *urls: str, reason: str = "", failures: int = 0, at: float = 0
-    ) -> None:
-        seen = self.seen
-        seen.claim_many(urls, notes=[self.note(url, queue) for url in urls])
-        if reason:
-            its = given_up_queue_of(queue) if failures > 2 else failed_queue_of(queue)
-            history = History(its, failures=failures, reason=reason, failed_at=round(at))
-            seen.note_history(dict.fromkeys(urls, history))
-        seen.leave_many(urls)
-
-    @staticmethod
-    def note(url: str, queue: str) -> Note:
-        return Note(f"{'0' * 40}\n{json.dumps({'url': url, 'callback': 'parse_item'})}", queue)
+    def keep(self, queue: str, *urls: str, **why: Any) -> None:
+        claimed(self.seen, *urls, queue=queue, callback="parse_item")
+        if why:
+            self.seen.note_history(dict.fromkeys(urls, failed(**why, queue=queue)))
+        self.seen.leave_many(urls)
 
     def tell(self, queue: str, **more: Any) -> None:
-        about: dict[str, Any] = {"queue": queue, "project": "p", "host": "crawl-01", "pid": 7}
         self.seen.take(0, queue, idle=False)
-        self.seen._claims.record = lambda _session: Record(**{**about, "ttl": 60, **more})
-        self.seen._send_heartbeat()
+        told(self.seen, queue=queue, **more)
 
 
 @pytest.fixture
@@ -132,53 +123,6 @@ def test_a_name_is_never_that_of_spiders_of_several_projects(
     refused(done, "-a and --no-arguments need a SPIDER")
 
 
-def test_several_queues_are_shown_and_one_is_changed(kept: Filter, said: Any, name: str) -> None:
-    day = "[('n', 1), ('when', datetime.date(2026, 1, 1))]"
-    others = f"{name}\n[('country', 'de')]", f"{name}\n{day}"
-    kept.tell("other")
-    kept.keep("other", "http://a/other")
-    for queue in others:
-        kept.tell(queue)
-        kept.keep(queue, f"http://a/{len(queue)}", reason="status/503", failures=1)
-    shown = said("queue")
-    assert shown.startswith(f"{name} at ")
-    assert "\n-a country=de " in shown
-    assert f"\n{day} " in shown
-    assert "other" not in shown
-    assert "\nother " in said("queue", spider=f"{name}:tbloom")
-    words = "retry", "-a", "country=de", "--all", "--yes"
-    assert f"Retried 1 page of '{name} -a country=de'\n" == said(*words)
-    kept.tell(name)
-    kept.keep(name, "http://a/plain", reason="status/503", failures=1)
-    words = "retry", "--no-arguments", "--all", "--yes"
-    assert f"Retried 1 page of '{name} --no-arguments'\n" == said(*words)
-    dropped = said("drop", "--left", "--all", "--yes", spider=f"{name}:tbloom")
-    assert dropped.startswith(f"Dropped 3 pages of '{name}:tbloom': 1 of ")
-    named = {*re.findall(r"1 of (.*?)(?:, |\n)", dropped)}
-    assert {"other", name, f"{name} -a country=de"} == named
-
-
-def test_crawlers_are_shown_as_they_have_told(kept: Filter, said: Any, name: str) -> None:
-    kept.tell(name, up=7200, claimed=4120, done=25110, per_minute=218, taken=840, given=9120)
-    shown = said("queue")
-    heads = "crawler is started beat claimed done a minute taken given"
-    assert heads.split() == shown.splitlines()[-2].split()
-    row = shown.splitlines()[-1].split()
-    assert ["crawl-01:7", "works", "2", "h"] == row[:4]
-    assert ["4,120", "25,110", "218", "840", "9,120"] == row[6:]
-    failed = {"status/503": 48, "callback/KeyError": 13, "a": 2, "b": 1}
-    kept.tell(name, failed=failed, ended="shutdown")
-    shown = said("queue", "--all")
-    assert "ended (shutdown)" in shown
-    assert "64  status/503 48, callback/KeyError 13, a 2" in shown
-    assert "pages" not in shown
-    totals = "0 claimed or left, 0 done a minute; 25,110 done in the whole filter"
-    assert f"{totals}\n\n1 ended (" in said("queue")
-    [crawler] = json.loads(said("queue", "--json"))["queues"][0]["crawlers"]
-    about = {"host": "crawl-01", "state": "ended", "failed": failed}
-    assert {**crawler, **about} == crawler
-
-
 def test_failed_pages_are_grouped_and_the_newest_are_shown(
     kept: Filter, said: Any, name: str, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
@@ -213,6 +157,7 @@ def test_failed_pages_are_grouped_and_the_newest_are_shown(
     assert (15, 1) == (found("--reason", "status"), found("--given-up"))
     assert (11, 1) == (found("--since", "10.5min"), found("--before", "2d"))
     assert (2, 1) == (found("--match", "*/1?", "--since", "11.5min"), found("--host", "b.*"))
+    assert 1 == found("--reason", "*/KeyError")
     none = "no pages are given up, or match"
     assert f"{none}\n" in said("failed", "--given-up", "--host", "c")
     shown = said("failed", "--given-up", "--match", "b.ex")
@@ -222,6 +167,25 @@ def test_failed_pages_are_grouped_and_the_newest_are_shown(
     assert "there are more than 5 failed pages; --json-lines has all\n" == done.stderr
     expected = "expected a time such as 45s, 30min, 2h or 30d, got '2'"
     refused(tbloom("failed", name, "--since", "2"), expected)
+
+
+def test_the_times_of_failed_pages_are_the_server_s(clockwork: Clockwork) -> None:
+    """Here the clock of programs and operators is years ahead."""
+    words = "news", "--url", clockwork.server.url
+    with TimeBloom.from_url(clockwork.server.url, "news") as seen:
+        seen.take(0, "news")
+        claimed(seen, "http://a/", queue="news")
+        seen.fail("http://a/", "status/503")
+        seen.leave_many(["http://a/"])
+        failed_at = int(clockwork.client.time()[0])
+        clockwork.go_on(3 * 3600)
+        [line] = tbloom("failed", *words, "--json-lines", "--since", "4h").stdout.splitlines()
+        assert failed_at == json.loads(line)["_failed_at"]
+        for shown in tbloom("failed", *words).stdout, tbloom("watch", *words, "--once", "-").stdout:
+            assert re.search(r"\b3 h\b", re.sub("<[^>]*>", " ", shown))
+        dropped = tbloom("drop", *words, "--before", "4h", "--yes").stdout
+        assert dropped.startswith("Dropped 0 pages of 'news': no pages")
+        assert "Dropped 1 page" in tbloom("drop", *words, "--before", "2h", "--yes").stdout
 
 
 def test_without_a_filter_or_a_yes_nothing_is_changed(
@@ -245,7 +209,7 @@ def test_without_a_filter_or_a_yes_nothing_is_changed(
     done = tbloom_asking("y\n", "drop", name, "--reason", "status", "--url", url)
     assert (0, f"Dropped 2 pages of '{name}'\n") == (done.returncode, done.stdout)
     assert [False, False] == kept.seen.contains_many(["http://a/1", "http://a/2"])
-    assert Claim.NEW is kept.seen.claim("http://a/1", note=kept.note("http://a/1", name))
+    assert Claim.NEW is kept.seen.claim("http://a/1", note=note_of("http://a/1", name))
     kept.seen.leave_many(["http://a/1"])
     assert f"Dropped 1 page of '{name}'\n" == said("drop", "--left", "--all", "--yes")
 
@@ -284,11 +248,10 @@ def test_a_link_that_comes_first_is_reported(
 
 
 def test_commands_about_a_filter_know_the_project(
-    shop: Shop, kept: Filter, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, kept: Filter, url: str, name: str
 ) -> None:
-    """Its server, and its spiders; a name that one takes, the others take. In place of a wrong one, a near one is named."""
+    """Its spiders, too; a name that one takes, the others take. In place of a wrong one, a near one is named."""
     shop.crawl("a")
-    monkeypatch.setenv("TBLOOM_URL", "redis://127.0.0.1:1/0")
     kept.keep("other", "http://a/")
     assert f"{name}: 7 slices" in shop.said("info", "shop")
     assert f"{name}: 7 slices" in shop.said("info", "shop", "--url", url)
@@ -309,6 +272,29 @@ def test_commands_about_a_filter_know_the_project(
     refused(shop.run("info", "shop"), "TBLOOM_STORE", "tbloom queue shop")
     refused(shop.run("queue", "shp"), "shop")
     refused(shop.run("queue"), "expected SPIDER")
+
+
+#: A command line for each command; server, demo and metrics go on until they are ended.
+LINES = """list | info shop | check shop | clear shop --yes | queue shop | watch shop --once page.html | failed shop | push shop |
+retry shop --all --yes | drop shop --all --yes | doctor | add shop | migrate shop --from-set old | export shop other.tbloom |
+import made.tbloom | count list | plan --capacity 1e6 | pages put store http://a/"""
+
+
+def test_each_command_asks_the_server_that_its_row_names(shop: Shop, url: str, name: str) -> None:
+    """In a project, whose server answers, while that of the environment does not. NAME is a spider where the row says so."""
+    shop.crawl("a")
+    assert 0 == tbloom("export", name, shop.path / "made.tbloom", "--url", url).returncode
+    rows = {command: server for command, server, _ in COMMAND_ROWS}
+    lines = [line.split() for line in LINES.split("|")]
+    assert rows.keys() - {"server", "demo", "metrics"} == {line[0] for line in lines}
+    for line in lines:
+        done = tbloom_in(shop.path, *line, TBLOOM_URL="redis://127.0.0.1:1/0")
+        asks_another = "127.0.0.1:1" in done.stderr
+        assert (done.returncode == 2) == asks_another == (rows[line[0]] == "not the project's"), (
+            done
+        )
+        if line[0] == "clear":
+            shop.crawl("a")
 
 
 @pytest.mark.parametrize("is_inside", [True, False])

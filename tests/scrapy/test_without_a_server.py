@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from scrapy import Request
 from scrapy.http import Response
-from scrapy.settings import Settings
 from scrapy.utils.asyncio import call_later
 
 from tbloom import LocalBloom
 from tbloom.local.claims import LocalClaims
 from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.extras.doctor import examine
+from tests.helpers.folders import Folder
 from tests.helpers.projects import Project, marked, queued, times
 from tests.helpers.schedulers import UNREACHABLE
 from tests.scrapy.test_later_crawls import CASES, crawl_case
@@ -123,11 +122,27 @@ def test_a_second_process_is_told_of_the_first(project: Any, tmp_path: Path) -> 
     assert "another TBLOOM_PATH" in line
 
 
-def test_doctor_does_not_lock(tmp_path: Path) -> None:
-    held = LocalClaims(path=tmp_path / "seen")
-    with held:
+def test_doctor_compares_the_settings_with_a_locked_file(tmp_path: Path) -> None:
+    """From another process than the crawl's. It makes no file, and changes none."""
+    path = tmp_path / "seen"
+    folder = Folder(tmp_path, **marked("done, local", tmp_path))
+    assert (0, []) == (folder.doctor()[0], [*tmp_path.glob("seen*")])
+    with LocalClaims(path=path) as held:
         held.open_claims()
-        assert [] == examine(Settings(marked("done, local", tmp_path)))[0]
+        held.claim_many([b"x"], notes=["x"])
+        held.commit_many([b"x"])
+        before = path.read_bytes()
+        assert 0 == folder.doctor()[0]
+        folder.write(TBLOOM_SLICES=3)
+        code, lines = folder.doctor()
+        assert (1, before) == (code, path.read_bytes())
+    assert lines[:2] == [
+        "✗ TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_PATH, or TBLOOM_SLICES = 7",
+        "  settings.py: TBLOOM_SLICES",
+    ]
+    folder.write(TBLOOM_PATH="gone/a")
+    code, lines = folder.doctor()
+    assert (1, True) == (code, "No such file or directory" in lines[0])
 
 
 class Deletes(Links):

@@ -33,6 +33,10 @@ class Account:
 
     #: What is remembered of an item at first.
     NOTHING: Any
+    #: Until when an answer "new" of a moment is pending (ms, by the server's clock), with these arguments of the call.
+    lasts: Callable[[int, Any], int]
+    #: What may be remembered of a state at another time.
+    at_another_time: Callable[[Any], Iterable[Any]]
 
     def __init__(self, clock: Clock, items: Iterable[str]) -> None:
         self.clock = clock
@@ -91,14 +95,6 @@ class Account:
     def echo(self, op: Op) -> None:
         """A copy of a call is late: where it may take effect once more, whatever its caller is answered, that is allowed."""
 
-    def _begin_copy(self, op: Op, store: int, verb: str) -> None:
-        self._calls += 1
-        copy = Op(
-            self._calls, store, verb, op.arguments, self.moves, self.now, self.moves, is_copy=True
-        )
-        for history in self._of(op):
-            history.begin(copy)
-
     def nothing_is_late(self) -> None:
         """No request is on its way that its caller does not wait for."""
         for history in self.histories.values():
@@ -118,10 +114,6 @@ class Account:
         change()
         for history in self.histories.values():
             history.change(self.at_another_time)
-
-    def at_another_time(self, state: Any) -> Iterable[Any]:
-        """What may be remembered then."""
-        return [state]
 
     def is_saved(self) -> None:
         """The server saves what it holds."""
@@ -158,10 +150,6 @@ class Account:
             since = _NEVER if op.is_cleared else op.failed
             return state._replace(pending=state.pending | {(op.store, since, until)})
         return state
-
-    def lasts(self, since: int, arguments: Any) -> int:  # noqa: ARG002
-        """Until when an answer "new" of then is pending (ms, by the server's clock)."""
-        return _NEVER
 
     def _added(self, op: Op, state: Any, added: Any, *, is_new: bool) -> Outcomes:
         """What an ``add`` answers, and what is remembered then: ``added``, but for the pending answers."""
@@ -238,7 +226,13 @@ class ExactAccount(Account):
 
     def echo(self, op: Op) -> None:
         if op.verb != "clear":  # a late one forgets nothing that was added since
-            self._begin_copy(op, NOBODY, op.verb)
+            self._calls += 1
+            copy = Op(
+                self._calls, NOBODY, op.verb, op.arguments, self.moves, self.now, is_copy=True
+            )
+            copy.failed = self.moves
+            for history in self._of(op):
+                history.begin(copy)
 
     def lose(self, op: Op, item: str, state: Entry, answer: Any) -> Entry:
         return state if op.is_copy else super().lose(op, item, state, answer)

@@ -79,9 +79,7 @@ class Caller:
         )
         store, call = self._world.stores[self.store], self.question.call
         if self._world.loop is not None:
-            context = contextvars.copy_context()
-            context.run(asking.set, self.name)
-            self.task = context.run(self._world.loop.create_task, self._await(call, store))
+            self.task = self._world.task(self.name, self._await(call, store))
         else:
             self.thread = greenlet(partial(self._run, call, store))
             self._world.callers_of[self.thread] = self

@@ -113,7 +113,7 @@ def of_exact(world: World, case: Case) -> None:
     """An exact filter's: it has what the account has, counted once; each key leaves; a clear leaves lanes only."""
     ask_for_pending_answers(world)
     observer = observe(world, case)
-    _check_count(world, observer, lambda store: store.info().items)
+    check_count(world, world.stores[observer], lambda store: store.info().items)
     for_ever = [key for key, ttl in world.server.all_keys().items() if ttl == -1]
     assert not for_ever, f"never leave: {for_ever}"
     # Buckets of a generation that a clear left expire.
@@ -124,7 +124,7 @@ def of_distinct(world: World, case: Case) -> None:
     """A counter's: it has whom the account has, counted once; each member has one id."""
     ask_for_pending_answers(world)
     observer = observe(world, case)
-    counted = _check_count(world, observer, lambda store: store.count())
+    counted = check_count(world, world.stores[observer], lambda store: store.count())
     ids = sorted(ids_of(world.server.client, f"{world.name}-ids").values())
     assert [*range(len(ids))] == ids, f"ids are not given once each: {ids}"
     members = world.undisturbed(world.stores[observer], lambda store: store.info()).members
@@ -149,14 +149,17 @@ def _check_claims(world: World, account: Account) -> None:
     assert least <= claims <= most, f"{claims} claims, not {least} to {most}"
 
 
-def _check_count(world: World, observer: int, count: Callable[[Any], Any]) -> int:
-    """As many are counted as the account has; returns how many."""
+def check_count(
+    world: World, store: Any, count: Callable[[Any], Any], *, of: Callable[[str], bool] = bool
+) -> int:
+    """As many of these items are counted as the account has; returns how many."""
     now = world.account.now
-    least, most = at_least_and_most(
+    least, most = _at_least_and_most(
         {state.until is not None and state.until > now for state in history.states}
-        for history in world.account.histories.values()
+        for item, history in world.account.histories.items()
+        if of(item)
     )
-    counted: int = world.undisturbed(world.stores[observer], count)
+    counted: int = world.undisturbed(store, count)
     assert least <= counted <= most, f"{counted} items are counted, not {least} to {most}"
     return counted
 
@@ -168,7 +171,7 @@ def _check_clear(world: World, observer: int, but: Iterable[str] = (), **how: An
     assert not left, f"a clear leaves {left}"
 
 
-def at_least_and_most(each: Iterable[set[bool]]) -> tuple[int, int]:
+def _at_least_and_most(each: Iterable[set[bool]]) -> tuple[int, int]:
     """How many there are, by what may be true of each."""
     may = [*each]
     return sum(map(all, may)), sum(map(any, may))
@@ -179,7 +182,7 @@ def _check_counts(world: World, account: WindowAccount, observer: int) -> None:
     info = world.undisturbed(world.stores[observer], lambda store: store.info())
     counted = {round(s.start.timestamp() * 1000) // LENGTH: s.items for s in info.slices}
     for number, items in counted.items():
-        least, most = at_least_and_most(
+        least, most = _at_least_and_most(
             {number in state.slices for state in history.states}
             for history in account.histories.values()
         )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from tests.simulation.accounts import LENGTH, SLICES
-from tests.simulation.callers import Caller, add_many, clear
+from tests.simulation.callers import Caller
 from tests.simulation.network import LOST, Link
 
 if TYPE_CHECKING:
@@ -203,29 +203,12 @@ def _restart(world: World) -> None:
     cut_all(world)
 
 
-def _clear_and_add(world: World, case: Case) -> None:
-    """Another client asks both, and nothing comes between."""
-    other = _other(world, case)
-    for question in (clear, add_many):
-        world.through(other, question(world.account.histories))
-
-
-def _other(world: World, case: Case) -> int:
-    """The number of the other client's object."""
-    if world.other is None:
-        world.stores.append(case.store(world, len(world.stores)))
-        world.other = len(world.stores) - 1
-    return world.other
-
-
 EVENTS: dict[str, Callable[..., Any]] = {
     "the first object's process dies": _first_dies,
     "the slice ends": _pass,
-    "half a minute passes": partial(_pass, ms=30_000),
     "the window ends": partial(_pass, ms=SLICES * LENGTH),
     "the clock is set on": partial(_step, ms=LENGTH),
     "the clock is set back": partial(_step, ms=-40_000),
-    "another client clears and adds": _clear_and_add,
     "scripts are forgotten": _forget_scripts,
     "the server saves": _save,
 }

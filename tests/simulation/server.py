@@ -20,14 +20,6 @@ from tests.helpers.making import clock_needed
 
 #: The clock of a schedule begins here (2026-11-23 12:00:30 UTC): in the middle of a minute, at the beginning of an hour.
 START_MS = 1_795_435_230_000
-#: All keys, each followed by its TTL.
-_KEYS = """
-local found = {}
-for _, key in ipairs(redis.call('KEYS', '*')) do
-  found[#found + 1], found[#found + 2] = key, redis.call('PTTL', key)
-end
-return found
-"""
 
 
 @cache
@@ -109,8 +101,7 @@ class Server:
 
     def all_keys(self) -> dict[str, int]:
         """All keys, with the milliseconds until each leaves; -1: never."""
-        found = self.do("EVAL", _KEYS, 0)
-        return {key.decode(): ttl for key, ttl in zip(found[::2], found[1::2], strict=True)}
+        return {key.decode(): self.do("PTTL", key) for key in self.do("KEYS", "*")}
 
     def saved(self) -> list[tuple[bytes, int, bytes]]:
         """All keys, with when they leave and what they hold, for ``restart``."""

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import itertools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -46,8 +46,6 @@ class World:
         self.saved: Any = None
         #: The objects that callers use, and others.
         self.stores: list[Any] = []
-        #: The number of the other client's that events are about.
-        self.other: int | None = None
         #: The numbers of those whose processes are gone.
         self.gone = set[int]()
         #: What a living session sends from time to time.
@@ -197,25 +195,28 @@ class World:
 
     def undisturbed(self, store: Any, call: Callable[[Any], Any]) -> Any:
         """The answer of a call that nothing comes between."""
-        outcome: list[Any] = []
+        if self.loop is None:
+            return call(store)  # in this thread, in which the network answers at once
         before = {*self.network.waiting}
-        if self.loop is not None:
+        task = self.task("player", call(store))
+        self.settle()
+        while not task.done():
+            new = [link for link in self.network.waiting if link not in before]
+            assert new, "it does not end"
+            for link in new:
+                self.answer(link)
+        return task.result()
 
-            async def run() -> None:
-                outcome.append(await call(store))
+    def task(self, name: str, call: Awaitable[Any]) -> asyncio.Task[Any]:
+        """A task in which this caller awaits a call."""
 
-            context = contextvars.copy_context()
-            context.run(asking.set, "player")
-            task = context.run(self.loop.create_task, run())
-            self.settle()
-            while not task.done():
-                new = [link for link in self.network.waiting if link not in before]
-                assert new, "it does not end"
-                for link in new:
-                    self.answer(link)
-            task.result()
-            return outcome[0]
-        return call(store)  # in this thread, in which the network answers at once
+        async def run() -> Any:
+            return await call
+
+        assert self.loop is not None
+        context = contextvars.copy_context()
+        context.run(asking.set, name)
+        return self.loop.create_task(run(), context=context)
 
     def end(self) -> None:
         """Unwinds what still waits."""
@@ -320,8 +321,6 @@ class Case:
     has_sessions: bool = False
     #: False: only schedules in found.txt are played of it.
     is_played: bool = True
-    #: All schedules are played, if there is time.
-    exhaustive: bool = False
     #: So many items fill a bucket of a store that has some.
     in_bucket: int = 80
     #: What is in the store at the beginning.

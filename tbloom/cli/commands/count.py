@@ -68,27 +68,16 @@ class Counters:
         return DistinctCounter(self.server.client, name, self.mapping, keep_members=keep, **own)
 
     def open(self, name: str) -> DistinctCounter:
-        """Return the stored counter of this name. Raise CommandError if there is none."""
-        counter = self.find(name)
-        if counter is None:
-            raise CommandError(
-                f"no counter {name!r} of the mapping {self.mapping!r} on {self.server.place} "
-                "('tbloom count list' shows the counters)"
-            )
-        return counter
-
-    def find(self, name: str) -> DistinctCounter | None:
-        """Return the stored counter, or None. Without --mapping, it may be one of integers."""
-        entry = self._entry(name)
-        if entry is not None:
-            return self.of_entry(name, entry)
-        if self.mapping == DEFAULT_MAPPING and self.server.kind(name) == INTEGERS:
-            return Counters(self.server, name).find(name)
-        return None
-
-    def _entry(self, name: str) -> str | None:
+        """Return the stored counter of this name. Without --mapping, it may be one of integers. Raise CommandError if there is none."""
         entry = self.server.client.hget(self._keys.counters(), name)
-        return None if entry is None else text(entry)
+        if entry is not None:
+            return self.of_entry(name, text(entry))
+        if self.mapping == DEFAULT_MAPPING and self.server.kind(name) == INTEGERS:
+            return Counters(self.server, name).open(name)
+        raise CommandError(
+            f"no counter {name!r} of the mapping {self.mapping!r} on {self.server.place} "
+            "('tbloom count list' shows the counters)"
+        )
 
 
 @click.group(cls=Group, example="tbloom count show urls", extra="distinct", no_args_is_help=False)
@@ -96,11 +85,8 @@ def command() -> None:
     """Show and clear exact counters of distinct members."""
 
 
-_name = click.argument("name", type=options.text_of)
-
-
 @command.command(example="tbloom count show urls")
-@_name
+@options.name
 @of_mapping
 @options.as_json
 def show(counters: Counters, name: str) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial, wraps
+from functools import wraps
 from heapq import nlargest
 from itertools import chain, islice
 from tempfile import TemporaryFile
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 import click
 from click.core import ParameterSource
 
-from tbloom import TimeBloom
 from tbloom.claims.fleet import (
     CRAWLERS,
     DEAD,
@@ -172,21 +171,21 @@ def _queue_text(target: Target, views: list[View], done: int | None, *, everythi
     )
     ended = [one for one, _ in crawlers if one.state == ENDED and not everything]
     rows = [_crawler_row(*each) for each in crawlers if everything or each[0].state != ENDED]
-    progress = ""
+    done_so_far = ""
     if done:  # else nobody has told
         waiting = pages.claimed + pages.left + pages.orphaned
         rate = per_minute(one for one, _ in crawlers)
-        progress = f"{waiting:,} claimed or left, {rate:,} done a minute; {done:,} done in the whole filter"
+        done_so_far = f"{waiting:,} claimed or left, {rate:,} done a minute; {done:,} done in the whole filter"
     shown = [
-        *output.warnings(target.seen.warnings() if isinstance(target.seen, TimeBloom) else ()),
-        output.sentence(progress),
+        *output.warnings(() if target.is_local else target.seen.warnings()),
+        output.sentence(done_so_far),
         output.table(_page_rows(target, pages), left=("pages", ""), least=[""]),
         _sets_text(views, names, everything=everything),
         output.table(_said(rows), left=("crawler", *_APART, "is", "why"), least=_LEAST),
     ]
     if ended:
-        errors = sum(not _WELL.fullmatch(one.record.ended) for one in ended)
-        by_errors = f", {errors:,} of them by errors" * bool(errors)
+        failing = sum(not _WELL.fullmatch(one.record.ended) for one in ended)
+        by_errors = f", {failing:,} of them by errors" * bool(failing)
         shown.append(f"{len(ended):,} ended{by_errors} (--all shows them)")
     if not (crawlers or any(pages)):
         shown.append(_NOTHING)
@@ -277,6 +276,7 @@ def _as_json(crawler: Crawler) -> dict[str, Any]:
 class _Chosen(NamedTuple):
     """The kept pages that a command is about."""
 
+    fleets: list[KeptPages]
     where: Where
     states: Sequence[str]
     #: The time (s since the epoch) by the clock by which they have failed.
@@ -307,7 +307,8 @@ def _choosing(function: Callable[..., Any]) -> Any:
         everything: bool = True,
         **more: Any,
     ) -> Any:
-        now = target.fleets()[0].now()
+        fleets = target.fleets()
+        now = fleets[0].now()
         where = Where(
             reason=more.pop("reason"),
             host=more.pop("host"),
@@ -319,7 +320,7 @@ def _choosing(function: Callable[..., Any]) -> Any:
         is_narrow = bool(where or states)
         if not (is_narrow or everything):
             raise CommandError("expected a choice, such as --reason status/503 or --host, or --all")
-        chosen = _Chosen(where, states or [FAILED, GIVEN_UP], now, is_narrow)
+        chosen = _Chosen(fleets, where, states or [FAILED, GIVEN_UP], now, is_narrow)
         return function(target, chosen, **more)
 
     return _filters(command)
@@ -365,7 +366,7 @@ def failed(target: Target, chosen: _Chosen, *, as_lines: bool) -> None:
     tbloom retry. SPIDER is as of tbloom queue. Without --json-lines, at most 10,000 pages of each state are shown.
     """
     if as_lines:
-        _print_lines(chain.from_iterable(map(chosen.of, target.fleets())))
+        _print_lines(chain.from_iterable(map(chosen.of, chosen.fleets)))
     else:
         _show_failed(target, chosen)
 
@@ -386,7 +387,7 @@ def _print_lines(pages: Iterator[KeptPage]) -> None:
 
 
 def _show_failed(target: Target, chosen: _Chosen) -> None:
-    fleets, more = target.fleets(), list[str]()
+    fleets, more = chosen.fleets, list[str]()
     names, pages = _names_of(fleets), {fleet.queue: list[KeptPage]() for fleet in fleets}
     for state in chosen.states:
         room = _MOST_READ
@@ -475,12 +476,10 @@ def retry(target: Target, chosen: _Chosen, callback: str) -> None:
     begin again. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
     new_note: NewNote = kept_note
-    if callback and target.spider:
-        new_note = target.spider.with_callback(callback)
-    elif callback:
+    if callback:
         from tbloom.scrapy.extras.pushing import with_callback  # noqa: PLC0415 - needs Scrapy
 
-        new_note = partial(with_callback, name=callback)
+        new_note = with_callback(callback, target.spider and target.spider.spider)
     _move(target, chosen, ("Retry", "Retried"), lambda fleet, pages: fleet.retry(pages, new_note))
 
 
@@ -495,7 +494,13 @@ def drop(target: Target, chosen: _Chosen) -> None:
 
     Each is new to the next link. Without a choice or --all, nothing is done. SPIDER is as of tbloom queue.
     """
-    _move(target, chosen, ("Drop", "Dropped"), lambda fleet, pages: fleet.drop(pages))
+    _move(
+        target,
+        chosen,
+        ("Drop", "Dropped"),
+        lambda fleet, pages: fleet.drop(pages),
+        names_left=not chosen.is_narrow,
+    )
 
 
 def _move(
@@ -503,10 +508,12 @@ def _move(
     chosen: _Chosen,
     verbs: tuple[str, str],
     move: Callable[[KeptPages, Iterator[KeptPage]], Moved],
+    *,
+    names_left: bool = False,
 ) -> None:
-    """Move the pages, after a question that says how many they are; say what became of them."""
+    """Move the pages, after a question that says how many they are; say what became of them. ``names_left``: and how many are left."""
     ask, done = verbs
-    fleets = target.fleets()
+    fleets = chosen.fleets
     if not output.is_on("yes"):
         numbers, example = Counter[str](), ""
         for fleet in fleets:
@@ -524,7 +531,7 @@ def _move(
         shown += f"; {gone:,} were no longer there: a link, or a crawl, came first"
     if not moved + gone:
         shown += f": {_none_found(chosen)}" * bool(chosen.where)
-    if done == "Dropped" and LEFT not in chosen.states and not chosen.is_narrow:
+    if names_left:
         left = sum(each.pages.left for each in target.look()[0])
         stay = "stay" if left != 1 else "stays"
         shown += f"; {formats.counted(left, 'left page')} {stay} (--left: those)" * bool(left)
@@ -604,8 +611,11 @@ def push(
     source = click.get_current_context().get_parameter_source("file")
     if source is ParameterSource.COMMANDLINE or again or skip_wrong:
         raise CommandError("expected --from-scrapy-redis without FILE, --again and --skip-wrong")
-    with target.spider.old_queue(old_key) as old:
-        return _move_old(target.spider, old)
+    from tbloom.scrapy.extras.moving import open_old_queue  # noqa: PLC0415 - needs Scrapy
+
+    queue = target.spider
+    with open_old_queue(queue.settings, queue.spider.name, old_key) as old:
+        return _move_old(queue, old)
 
 
 #: What a line is that is not new, as the summary has it; those that --again fetches come first.
@@ -624,15 +634,20 @@ _AGAIN = "done", LEFT, FAILED, GIVEN_UP
 def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool, skip_wrong: bool) -> int:
     """Push the requests of lines, and return the exit code."""
     if not skip_wrong:
-        file = _seekable(file)
-        _check_lines(queue, file)
+        file, checked = _seekable(file), _Wrong()
+        number = sum(1 for _ in checked.read(queue, file))
         file.seek(0)
+        checked.say()
+        if checked.number:
+            raise CommandError(
+                f"wrong lines: {checked.number:,} of {number:,}, so nothing is pushed (--skip-wrong pushes the others)"
+            )
     total, found, wrong = 0, Counter[str](), _Wrong()
-    lines = _lines(file)
+    requests = wrong.read(queue, file)
     queue.bury()
     with progress.bar("lines", 0) as advance:
-        while batch := [*islice(lines, _BATCH)]:
-            given = [each for line in batch if (each := wrong.read(queue, line))]
+        while batch := [*islice(requests, _BATCH)]:
+            given = [*filter(None, batch)]
             try:
                 found += queue.push(given, again=again)
             except TBloomError as error:  # the server's memory is full, or it is away
@@ -649,19 +664,6 @@ def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool, skip_wrong: 
     return errors.FAILED if wrong.number else 0
 
 
-def _check_lines(queue: SpiderQueue, file: BinaryIO) -> None:
-    """Raise CommandError if a line is wrong, after the first wrong lines were named."""
-    wrong, number = _Wrong(), 0
-    for line in _lines(file):
-        wrong.read(queue, line)
-        number += 1
-    if wrong.number:
-        wrong.say()
-        raise CommandError(
-            f"wrong lines: {wrong.number:,} of {number:,}, so nothing is pushed (--skip-wrong pushes the others)"
-        )
-
-
 class _Wrong:
     """The lines that are neither a URL nor a request."""
 
@@ -669,15 +671,19 @@ class _Wrong:
         self.number = 0
         self._first: list[ConfigError] = []
 
-    def read(self, queue: SpiderQueue, line: tuple[int, str]) -> Given | None:
-        """Return what a line asks for, or None if it is wrong."""
-        try:
-            return queue.read(*line)
-        except ConfigError as error:
-            self.number += 1
-            if len(self._first) < _NAMED:
-                self._first.append(error)
-            return None
+    def read(self, queue: SpiderQueue, file: BinaryIO) -> Iterator[Given | None]:
+        """Yield what each line asks for that is not empty, or None if it is wrong. Raise CommandError if the file is not text."""
+        for number, line in enumerate(file, start=1):
+            streams.check_text(file, line)
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape")
+            try:
+                if stripped := text.strip():
+                    yield queue.read(number, stripped)
+            except ConfigError as error:
+                self.number += 1
+                if len(self._first) < _NAMED:
+                    self._first.append(error)
+                yield None
 
     def say(self) -> None:
         """Name the first wrong lines, and say how many more there are."""
@@ -697,15 +703,6 @@ def _seekable(file: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", copied)
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty, each with its number. Raise CommandError if the file is not text."""
-    for number, line in enumerate(file, start=1):
-        streams.check_text(file, line)
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape")
-        if stripped := text.strip():
-            yield number, stripped
-
-
 def _pushed(total: int, found: Counter[str], *, again: bool) -> str:
     def counts(kinds: Sequence[str]) -> str:
         return ", ".join(f"{found[kind]:,} {_KINDS[kind]}" for kind in kinds if found[kind])
@@ -722,19 +719,20 @@ def _pushed(total: int, found: Counter[str], *, again: bool) -> str:
 
 def _move_old(queue: SpiderQueue, old: OldQueue) -> int:
     """Move the requests of scrapy-redis' queue, and return the exit code."""
-    total = new = seen = refused = 0
+    total, refused = Counter[str](), 0
     with progress.bar("requests", old.size()) as advance:
-        while moved := queue.move(old, seen + refused, _BATCH):
-            total += moved.read
-            new += moved.new
-            seen += moved.seen
-            refused += len(moved.refused)
-            for each in moved.refused:
+        while (moved := queue.move(old, total["seen"] + refused, _BATCH))[0]["read"]:
+            numbers, staying = moved
+            total += numbers
+            refused += len(staying)
+            for each in staying:
                 output.say(f"stays in {old.key!r}: {each}")
-            advance(moved.read)
-    value = {"requests": total, "new": new, "seen": seen, "refused": refused}
-    others = total - new - seen - refused
-    shown = f"{formats.counted(total, 'request')}: {new:,} new, {others:,} not new"
+            advance(numbers["read"])
+    read, new, seen = total["read"], total["new"], total["seen"]
+    shown = (
+        f"{formats.counted(read, 'request')}: {new:,} new, {read - new - seen - refused:,} not new"
+    )
+    value = {"requests": read, "new": new, "seen": seen, "refused": refused}
     output.show(value, lambda: shown)
     if seen:
         output.say(

@@ -138,7 +138,11 @@ def _in_set(server: Server, key: str) -> tuple[Iterator[bytes], int]:
     def members() -> Iterator[bytes]:
         with server.named():
             for member in server.client.sscan_iter(key, count=_AT_ONCE):
-                yield _unhexed(member, f"--from-set {key}")
+                try:
+                    yield unhexlify(member)
+                except ValueError:
+                    got = f"expected fingerprints in hex, got {text(member[:100])!r}"
+                    raise CommandError(f"--from-set {key}: {got}") from None
 
     return members(), number
 
@@ -245,11 +249,3 @@ def _record(file: BufferedReader) -> tuple[bytes, bytes | None]:
     item = file.read(size) if size <= _LONGEST else b""
     is_cut = len(head) < _LENGTH_BYTES or len(item) < size <= _LONGEST
     return head + item, None if is_cut else item
-
-
-def _unhexed(digits: bytes, place: str) -> bytes:
-    try:
-        return unhexlify(digits)
-    except ValueError:
-        got = text(digits[:100])
-        raise CommandError(f"{place}: expected fingerprints in hex, got {got!r}") from None

@@ -29,7 +29,6 @@ from tbloom.claims.fleet import (
     GIVEN_UP,
     LIVING,
     Crawler,
-    Fleet,
     Group,
     KeptPage,
     Pages,
@@ -57,8 +56,6 @@ LISTED = FAILED, GIVEN_UP
 #: What a query may have, and how much of it is read.
 FIELDS = ("state", "reason", "host")
 _LONGEST = 300
-#: So many pages are kept for those who ask for the same.
-_MOST_PAGES = 50
 #: A connection that says nothing for so long is closed (s).
 _SILENT_FOR = 10
 _HEADERS = [
@@ -91,10 +88,6 @@ class Overview(NamedTuple):
         """The server."""
         return self.server.place
 
-    def look(self) -> Fleets:
-        """Return what the server tells of each filter with crawlers."""
-        return [*fleets_of(self.server)]
-
 
 class Look(NamedTuple):
     """What was found of a fleet at a moment."""
@@ -116,7 +109,7 @@ class Look(NamedTuple):
 def look_at(watched: Target | Overview) -> Look | Fleets:
     """Return what the server tells."""
     if isinstance(watched, Overview):
-        return watched.look()
+        return [*fleets_of(watched.server)]
     seen, (views, done) = watched.seen, watched.look()
     crawlers = sorted((each for view in views for each in view.crawlers), key=order)
     pages = Pages(*map(sum, zip(*(view.pages for view in views), strict=True)))
@@ -125,7 +118,7 @@ def look_at(watched: Target | Overview) -> Look | Fleets:
         pages = numbers.pages  # with claims of other programs
     kept, is_cut = list[tuple[str, KeptPage]](), False
     for view in views:
-        fleet = Fleet(seen, view.queue)
+        fleet = seen.fleet(view.queue)
         for state in LISTED if view.pages.failed or view.pages.given_up else ():
             room = min(MOST_PAGES - len(kept), MOST_PAGES // len(LISTED))
             found = [(fleet.queue, page) for page in fleet.kept([state], room + 1)]
@@ -137,7 +130,7 @@ def look_at(watched: Target | Overview) -> Look | Fleets:
 
 
 class Looks:
-    """Looks at a fleet, and their pages, which all viewers share, at most one in so many seconds."""
+    """Looks at a fleet, which all viewers share, at most one in so many seconds."""
 
     def __init__(self, watched: Target | Overview, every: float) -> None:
         self.watched = watched
@@ -146,21 +139,12 @@ class Looks:
         self._look: Look | Fleets | None = None
         self._error: Exception | None = None
         self._again_at = 0.0
-        #: The pages that were made of the newest look, by what was asked for.
-        self._pages: dict[frozenset[tuple[str, str]], bytes] = {}
 
     def page(self, query: Query) -> bytes:
-        """Return the page of the newest look, which is made once for all who ask for the same.
-
-        Raise what the server's answer was, if it was an error.
-        """
+        """Return the page of the newest look. Raise what the server's answer was, if it was an error."""
         with self._lock:
-            look, asked = self._newest(), frozenset(query.items())
-            if asked not in self._pages:
-                if len(self._pages) >= _MOST_PAGES:
-                    self._pages.clear()
-                self._pages[asked] = html_of(self.watched, look, query, refresh=self.refresh)
-            return self._pages[asked]
+            look = self._newest()
+        return html_of(self.watched, look, query, refresh=self.refresh)
 
     @property
     def refresh(self) -> int:
@@ -170,7 +154,6 @@ class Looks:
     def _newest(self) -> Look | Fleets:
         if time.monotonic() >= self._again_at:
             self._error = None
-            self._pages.clear()
             try:
                 self._look = look_at(self.watched)
             except _ERRORS as error:

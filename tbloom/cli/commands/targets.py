@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from tbloom.claims.fleet import Fleet, KeptPages, View, queues_of, views_of
+from tbloom.claims.fleet import KeptPages, View, queues_of, views_of
 from tbloom.claims.queues import arguments_in, queue_of
 from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
@@ -20,7 +20,7 @@ from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.urls import address_of, without_secrets
 from tbloom.errors import ConfigError
-from tbloom.local.claims import LocalClaims, LocalFleet
+from tbloom.local.claims import LocalClaims
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.pushing import SpiderQueue
@@ -63,6 +63,11 @@ class Target(NamedTuple):
         return self.name.replace("%", "%%")
 
     @property
+    def is_local(self) -> bool:
+        """Whether the filter is on no server: then its crawlers tell nothing."""
+        return isinstance(self.seen, LocalClaims)
+
+    @property
     def place(self) -> str:
         """The filter, and its server: "'shop:tbloom', redis1:6379/0"."""
         return f"{self.name!r}, {self.server}"
@@ -101,25 +106,31 @@ class Target(NamedTuple):
 
     def known(self) -> list[str]:
         """Return the queues of which the crawlers of the spider, or of the whole filter, have told."""
-        is_local = isinstance(self.seen, LocalClaims)
-        known: list[str] = self.seen.queues() if is_local else queues_of(self.seen)
+        known: list[str] = self.seen.queues() if self.is_local else queues_of(self.seen)
         if self.is_filter:
             return known
-        spiders = {queue.partition("\n")[0] for queue in known}
-        named = spiders & {self.plain}
-        if not (named or self.spider):  # a project's name may precede the spider's
-            named = {spider for spider in spiders if spider.endswith(f":{self.plain}")}
+        spider = self._spider_of({queue.partition("\n")[0] for queue in known})
+        return [queue for queue in known if queue.partition("\n")[0] == spider]
+
+    def _spider_of(self, spiders: set[str]) -> str:
+        """Return the spider of the filter that is meant: outside its project, one whose name follows a project's.
+
+        Raise CommandError if several projects have such a spider.
+        """
+        if self.spider or self.plain in spiders:
+            return self.plain
+        named = sorted(spider for spider in spiders if spider.endswith(f":{self.plain}"))
         if len(named) > 1:
-            several = f"spiders of several projects use this filter ({', '.join(sorted(named))})"
+            several = f"spiders of several projects use this filter ({', '.join(named)})"
             raise CommandError(f"{self.name!r}: {several}: name one, with -s TBLOOM_KEY={self.key}")
-        return [queue for queue in known if queue.partition("\n")[0] in named]
+        return named[0] if named else self.plain
 
     def queues(self) -> list[str]:
         """Return the queues that are meant; at least one."""
         known = self.known()
         if self.arguments is None:
             # What was pushed, or failed without a take, is kept there, though no crawler has told of it.
-            untold = [self.plain, *[""] * self.is_filter]
+            untold = [self.plain, ""] if self.is_filter else [self.plain]
             return [*(queue for queue in untold if queue not in known), *known]
         found = [queue for queue in known if arguments_in(queue) == self.arguments]
         return found or [queue_of(self.plain, self.arguments)]
@@ -130,8 +141,8 @@ class Target(NamedTuple):
         Without a server, that is unknown (None). Raise CommandError if no crawl has the arguments that are named, but others are known.
         """
         queues, done = self.queues(), None
-        if isinstance(self.seen, LocalClaims):
-            views = [View(queue, [], LocalFleet(self.seen, queue).pages()) for queue in queues]
+        if self.is_local:
+            views = [self.seen.fleet(queue).look() for queue in queues]
         else:
             with filters.naming_damage(self.seen):
                 views, done = views_of(self.seen, queues)
@@ -143,8 +154,7 @@ class Target(NamedTuple):
 
     def fleets(self) -> list[KeptPages]:
         """Return the fleets of the queues that are not empty, at least one."""
-        kind: Any = LocalFleet if isinstance(self.seen, LocalClaims) else Fleet
-        return [kind(self.seen, view.queue) for view in self.look()[0]]
+        return [self.seen.fleet(view.queue) for view in self.look()[0]]
 
 
 def shortened(words: Iterable[str]) -> str:
@@ -276,11 +286,7 @@ def open_target(
     *,
     of_project: bool = False,
 ) -> Iterator[Target]:
-    """Yield what SPIDER names.
-
-    In a project with a spider of this name, it is that spider, with the project's settings and the ``given`` ones over them.
-    Otherwise it is a filter of this name, or with the default name of a spider's. ``arguments``: those of the crawls that are meant
-    (None: any). ``of_project``: see ``of_fleet``.
+    """Yield what SPIDER names: a spider of the project, or else a filter, of this name or with a spider's default name.
 
     Raise TBloomError or CommandError if there is none.
     """
@@ -292,7 +298,8 @@ def open_target(
         from tbloom.scrapy.extras.pushing import open_queue  # noqa: PLC0415 - needs Scrapy
 
         with open_queue(settings, spider, arguments, has_local=not of_project) as queue:
-            yield Target(spider, queue.seen, queue.seen.place, queue.plain, arguments, given, queue)
+            plain = queue.queue.partition("\n")[0]
+            yield Target(spider, queue.seen, queue.seen.place, plain, arguments, given, queue)
     elif settings.get("TBLOOM_STORE") != "local":
         with _server_of(settings) as server:
             server.others = spiders
@@ -385,9 +392,9 @@ def _spiders_of(settings: Any) -> list[str]:
     """Return the names of the project's spiders."""
     if isinstance(settings, dict):
         return []
-    from tbloom.scrapy.extras.pushing import spider_names  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.extras.pushing import spiders_of  # noqa: PLC0415 - needs Scrapy
 
-    return spider_names(settings)
+    return [*spiders_of(settings)]
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbloom import TimeBloom
 from tbloom.cli.commands.targets import Target, of_fleet
 from tbloom.cli.kit import options, output, streams
 from tbloom.cli.kit.command import Command
@@ -30,13 +29,19 @@ _every = click.option(
 )
 
 
+def _listener(port: int) -> options.Decorator:
+    return options.all_of(
+        click.option(
+            "--port", type=click.IntRange(0, 65535), default=port, help=f"0: any free port ({port})"
+        ),
+        click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)"),
+    )
+
+
 @click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
 @options.names
 @options.server
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"0: any free port ({PORT})"
-)
-@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
+@_listener(PORT)
 @_every
 def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every: float) -> None:
     """Serve the metrics of filters, for Prometheus.
@@ -77,13 +82,7 @@ def _overview(server: Server, words: list[str], **how: Any) -> None:
 
 @click.command(cls=Command, extra="cli", example="tbloom watch shop --port 8140")
 @of_fleet(overview=_overview)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=WATCH_PORT,
-    help=f"0: any free port ({WATCH_PORT})",
-)
-@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
+@_listener(WATCH_PORT)
 @click.option(
     "--allow-host",
     "names",
@@ -107,7 +106,7 @@ def watch(target: Target, **how: Any) -> None:
     all filters with crawlers. The page has no login: to see it from another machine, use ssh -L 8140:localhost:8140 HOST, or a proxy
     with a login.
     """
-    if not isinstance(target.seen, TimeBloom):
+    if target.is_local:
         expected = "expected a filter on a server ('tbloom failed' shows this one)"
         raise CommandError(f"{target.place}: {expected}")
     _show(target, **how)

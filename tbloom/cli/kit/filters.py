@@ -129,15 +129,17 @@ class Server:
     def kind(self, name: str) -> str | None:
         """Return the kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
         try:
-            return _kind(self.stored(name))
-        except redis.ResponseError as error:  # the key belongs to another program
-            return _kind(error)
+            stored = self.stored(name)
+        except redis.ResponseError:  # the key belongs to another program
+            return WITH_SLICES
+        return None if stored is None else _kind(stored)
 
     def filter(self, name: str, **own: Any) -> TimeBloom:
         """Return the stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
         found = self.any_filter(name, **own)
         if isinstance(found, ExactFilter):
-            raise self.exact_filter_error(name)
+            needed = "is an exact filter; this command needs one with slices"
+            raise CommandError(f"{name!r} on {self.place} {needed}")
         return found
 
     def open_or_create(self, name: str, given: dict[str, Any] | None, **own: Any) -> TimeBloom:
@@ -221,19 +223,9 @@ class Server:
         hint = f"did you mean {near[0]!r}?" if near else remedy
         return CommandError(f"no filter {' or '.join(map(repr, names))} on {self.place} ({hint})")
 
-    def exact_filter_error(self, name: str) -> CommandError:
-        """Return the error of a command that does not take an exact filter."""
-        return CommandError(
-            f"{name!r} on {self.place} is an exact filter; this command needs one with slices"
-        )
 
-
-def _kind(stored: str | Exception | None) -> str | None:
-    if stored is None:
-        return None
-    return (
-        WITH_SLICES if isinstance(stored, Exception) else str(read_stored(stored).get("kind", ""))
-    )
+def _kind(stored: str) -> str:
+    return str(read_stored(stored).get("kind", WITH_SLICES))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from tbloom.claims.fleet import failed_queue_of, given_up_queue_of
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, FailedPage, Page, Why
-from tbloom.scrapy.done.states import DONE, Event, Known, Register, State
+from tbloom.scrapy.done.states import DONE, TABLE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.inbox import Inbox
@@ -33,6 +33,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 #: Pages that end within this time go in one call (seconds).
 GATHER = 0.1
 _SHOWN_URLS = 3
+#: So many pages may be redirected to one page, such as a login: the first ones are done if it is, and the others have failed.
+_MOST_REDIRECTED = 3
+#: This is known of so many of such pages, the last ones: a login is always among them.
+_MOST_TARGETS = 10_000
 #: The pause after which a link to a page is followed again that has failed once (seconds); doubled at each failure.
 _PAUSE = 600.0
 _AGAIN = "%d pages have failed, and the next crawl fetches them again (%s)%s"
@@ -43,36 +47,6 @@ _WALL = (
     "%d pages that were redirected to %s (a login?) have failed. If they are done, let a downloader middleware set "
     "request.meta['tbloom_done'] = True"
 )
-
-
-class Walls:
-    """Pages to which many others are redirected, such as a login: the first ones are done if it is, and the others have failed."""
-
-    #: So many pages may be redirected to one page.
-    MOST = 3
-    #: This is known of so many of these pages, the last ones: a login is always among them.
-    _MOST_TARGETS = 10_000
-
-    def __init__(self) -> None:
-        #: By its fingerprint, the first pages that were redirected to each page; and by its URL, how often others were.
-        self._first: dict[str, set[str]] = {}
-        self._others: Counter[str] = Counter()
-
-    def note(self, page: Page, target: str, url: str) -> bool:
-        """Note that a page is redirected to another one; return whether that is a wall for it. A retry is answered as before."""
-        first = self._first[target] = self._first.pop(target, set())  # the last one
-        if len(self._first) > self._MOST_TARGETS:
-            del self._first[next(iter(self._first))]
-        if len(first) < self.MOST:
-            first.add(page.url)
-        if page.url not in first:
-            self._others[url] += 1
-        return page.url not in first
-
-    def report(self) -> None:
-        """Log where the most pages were redirected."""
-        for url, failed in self._others.most_common(_SHOWN_URLS):
-            logger.warning(_WALL, failed, url)
 
 
 class Failures:
@@ -87,21 +61,49 @@ class Failures:
         self.reasons: Counter[str] = Counter()
         #: By their first fingerprints, why pages have failed that are left to the next crawl, with what the log says of the first ones.
         self._left = dict[str, tuple[str, str]]()
-        #: Whether Redis has lost the filter, and the first fingerprints of pages whose claims went with it.
-        self._has_lost = False
+        #: The first fingerprints of pages whose claims were lost with the filter in Redis, as far as this crawl knew the pages.
         self._lost = set[str]()
+        #: By its fingerprint, the first pages that were redirected to each page; and by its URL, how many others have failed.
+        self._redirected: dict[str, set[str]] = {}
+        self._walls: Counter[str] = Counter()
 
-    def add(self, known: Known, page: EndedPage, why: Why) -> None:
-        """Note that a page has failed. A list page may be fetched again at once."""
+    def is_walled(self, page: Page, target: str, url: str) -> bool:
+        """Note that a page is redirected to another one; return whether too many others were. A retry is answered as before."""
+        first = self._redirected[target] = self._redirected.pop(target, set())  # the last one
+        if len(self._redirected) > _MOST_TARGETS:
+            del self._redirected[next(iter(self._redirected))]
+        if len(first) < _MOST_REDIRECTED:
+            first.add(page.url)
+        if page.url not in first:
+            self._walls[url] += 1
+        return page.url not in first
+
+    def add(self, known: Known | None, page: EndedPage, why: Why, *, is_held: bool) -> None:
+        """Note that a page has failed, and count it, unless no later crawl takes it. A list page may be fetched again at once.
+
+        ``known``: the page as the register knows it; None: the register lets it fail. ``is_held``: this session has its claim.
+        """
         words = f": {why.words}" if why.words else ""
         logger.debug("%s has failed (%s)%s", page.url, why.reason, words)
-        if page.is_list:
+        if known and page.is_list:
             self.register.step(known, Event.FAIL_LIST)
-            return
-        pause = page.pause or self.pause
-        failures = 0 if page.is_given_up else page.failures
-        failed = FailedPage(page.first, time.monotonic() + pause, 2 * pause, failures)
-        self.register.step(known, Event.GIVE_UP if page.is_given_up else Event.FAIL, failed)
+        elif known:
+            pause = page.pause or self.pause
+            failures = 0 if page.is_given_up else page.failures
+            failed = FailedPage(page.first, time.monotonic() + pause, 2 * pause, failures)
+            event = Event.GIVE_UP if page.is_given_up else Event.FAIL
+            if (
+                self.register.step(known, event, failed)
+                and failed.state is State.HELD
+                and not is_held
+            ):
+                self.register.step(failed, Event.PART)
+        if not page.is_given_up or self._crawl.is_ending:
+            if is_held:  # claimed since
+                self._lost.discard(page.first)
+            example = f"{page.url} ({why.words})" if why.words else page.url
+            self._left[page.first] = why.reason, example if len(self._left) < _SHOWN_URLS else ""
+            self.count("failed", why.reason)
 
     def try_again(self, failed: FailedPage) -> None:
         """Follow no further link to a page, to which one is followed now, until it is done or fails again."""
@@ -119,8 +121,9 @@ class Failures:
         for failed in self.register.all(FailedPage, State.HELD):
             self.register.step(failed, Event.PART)
         if is_empty:
-            self._has_lost = True
-            self._lost.update(self._left)
+            self._lost.update(
+                self._left, (known.first for known in self.register.all(Known, *TABLE))
+            )
 
     def count(self, stat: str, reason: str, pages: int = 1) -> None:
         """Count pages that have ``failed``, or are ``given_up``."""
@@ -128,24 +131,10 @@ class Failures:
         self._crawl.count(f"tbloom/{stat}", pages)
         self._crawl.count(f"tbloom/{stat}/{reason}", pages)
 
-    def count_failed(self, page: EndedPage, why: Why, *, is_held: bool) -> None:
-        """Count a page that has failed, and that the next crawl fetches again. ``is_held``: this session has its claim."""
-        self._lost.discard(page.first)
-        if self._has_lost and not is_held:
-            self._lost.add(page.first)
-        example = f"{page.url} ({why.words})" if why.words else page.url
-        self._left[page.first] = why.reason, example if len(self._left) < _SHOWN_URLS else ""
-        self.count("failed", why.reason)
-
-    def count_given_up(self, url: str, reason: str, why: str) -> None:
-        """Log and count a page that no later crawl takes."""
-        logger.warning(
-            "%s is given up: %s. Only a link leads to it again, or tbloom retry", url, why
-        )
-        self.count("given_up", reason)
-
     def report(self) -> None:
-        """Log how many pages are left to the next crawl, why, and some of them."""
+        """Log where the most pages were redirected. Then how many pages are left to the next crawl, why, and some of them."""
+        for url, failed in self._walls.most_common(_SHOWN_URLS):
+            logger.warning(_WALL, failed, url)
         for message, is_lost in (_AGAIN, False), (_LOST, True):
             left = [why for first, why in self._left.items() if (first in self._lost) == is_lost]
             if left:
@@ -240,16 +229,13 @@ class Committer:
 
         ``known``: the page as the register knows it; None: the register lets it fail.
         """
-        if known:
-            self._failures.add(known, page, why)
         first, history = page.items[0], self.failure(page.failures + 1, why)
+        self._failures.add(known, page, why, is_held=self._seen.owns(first))
         if page.is_given_up and not self._crawl.is_ending:  # an error leaves claims as they are
             times = f"it failed in {page.failures + 1} crawls in a row ({why.reason})"
             self.give_up(first, page.url, history, times)
-        else:
-            self._failures.count_failed(page, why, is_held=self._seen.owns(first))
-            if not page.is_list:
-                self._set_history(first, history)
+        elif not page.is_list:
+            self._set_history(first, history)
         # Any crawler may fetch a list page soon. Of another page, the next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in page.items if page.is_list or item != first)
 
@@ -260,7 +246,9 @@ class Committer:
 
     def give_up(self, item: bytes, url: str, history: History, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
-        self._failures.count_given_up(url, history.reason, why)
+        message = "%s is given up: %s. Only a link leads to it again, or tbloom retry"
+        logger.warning(message, url, why)
+        self._failures.count("given_up", history.reason)
         self._set_history(item, history)
         self._outbox.left.append(item)
         self.soon()

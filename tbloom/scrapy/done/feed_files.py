@@ -43,7 +43,7 @@ _WHY = "by a crawler that was killed or still runs, or by a full disk"
 
 def mend(slot: FeedSlot) -> bool:
     """Mend the file to which a new feed appends. Without an item, it then stays as it is. Return False if the feed begins a file."""
-    if (path := _continued(slot)) is None:
+    if (path := continued_file(slot)) is None:
         return False
     slot.store_empty = False
     opener, lines = _opener(slot), lines_of(slot)
@@ -84,7 +84,7 @@ def warn_of_replacing(slot: FeedSlot) -> None:
 
 def begin(slot: FeedSlot, item: Any) -> None:
     """Begin to export items, the first of which is this one. Move an older document aside. A table of CSV gets no second header."""
-    path = _continued(slot)
+    path = continued_file(slot)
     if path and writes_document(slot):
         _move_aside(
             path, "older", "holds an older document, whole or not, to which nothing can be appended"
@@ -96,14 +96,6 @@ def begin(slot: FeedSlot, item: Any) -> None:
         opened = (_opener(slot) or open)(path, "rt", encoding=exporter.encoding, newline="")
         with opened as file, suppress(UnicodeError, csv.Error):  # of an unknown file
             continue_csv(exporter, next(csv.reader(file, exporter.csv_writer.dialect), []), item)
-
-
-def _continued(slot: FeedSlot) -> Path | None:
-    path = continued_file(slot)
-    with suppress(FileNotFoundError):  # another crawler has just moved it aside
-        if path and path.is_file() and path.stat().st_size:
-            return path
-    return None
 
 
 def _opener(slot: FeedSlot) -> Any:

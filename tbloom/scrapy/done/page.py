@@ -74,11 +74,6 @@ class Token(NamedTuple):
         known = (*fingerprints.split(),)
         return cls(session, known, int(deaths), int(failures), version, bool(bare))
 
-    @staticmethod
-    def first_of(text: str) -> str:
-        """Return the first fingerprint of a token's text, without reading all of it; "" if it has none."""
-        return [*text.split(" ", 4), "", "", "", ""][3]
-
     def __str__(self) -> str:
         bare = " bare" * self.is_bare
         return f"{self.session} {self.deaths} {self.failures} {self.text}{bare}"

@@ -5,9 +5,10 @@
     1. comes       enqueue        a link: to a page that may be new, or has failed in this crawl (_link)
                                   a retry or a redirect: its page goes on (_continued)
                                   of a page that others have left, or that is asked for again (_claimed)
-    2. is asked    ask            the filter claims many in one call
+    2. is asked    prepare        it gets its page's Token, and a note
+                   ask            the filter claims many in one call
     3. is settled  settle         seen, or claimed: filtered; without an answer: dropped (_filter)
-    4. is queued                  new: with its page's Token (or the project's scheduler has _refused it)
+    4. is queued   mark           new: with its Token (or the project's scheduler has _refused it)
     5. comes out   next_request   its page is in work: a Page
                    _claim_again   but back to 2 if the token is another session's
     6. is fetched  Work           hears of the page until the scraper has finished it
@@ -25,11 +26,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from scrapy import Request, signals
+from scrapy import Request
 
-from tbloom import Claim, Note
+from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl, ProjectScheduler
-from tbloom.scrapy.done.committer import GATHER, Committer, Failures, Walls
+from tbloom.scrapy.done.committer import GATHER, Committer, Failures
 from tbloom.scrapy.done.page import (
     RETRIES,
     EndedPage,
@@ -44,9 +45,16 @@ from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
 from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State, UnknownStep
 from tbloom.scrapy.done.work import Work
-from tbloom.scrapy.hooks.engine import Output, in_loop, wake_engine, watch_end, watch_files
-from tbloom.scrapy.inbox import Inbox, ProjectQueue, Requests
-from tbloom.scrapy.links import Answer, NoAnswer, Pending, drop_copied, link_of, look_of, own_values
+from tbloom.scrapy.hooks.engine import (
+    in_loop,
+    link_source,
+    wake_engine,
+    watch_end,
+    watch_files,
+    watch_output,
+)
+from tbloom.scrapy.inbox import Requests
+from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
@@ -70,24 +78,22 @@ class Pages(Requests):
     """The requests and the pages of one crawl."""
 
     def __init__(self, crawl: Crawl, scheduler: ProjectScheduler, seen: ClaimStore) -> None:
+        super().__init__(crawl, scheduler)
         crawler = crawl.crawler
-        self._crawl, self._scheduler, self._seen = crawl, scheduler, seen
+        self._scheduler: ProjectScheduler = scheduler
+        self._seen = seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
-        self._output = Output()
+        #: Whether the filter had items at the start.
+        self._had_items = False
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
-        self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
-        self.inbox: Inbox = Inbox(crawl, self)
         self._register = Register(self._step_failed)
         self.failures: Failures = Failures(crawl, self._register)
-        self._walls = Walls()
         self.committer: Committer = Committer(
             crawl, seen, self.inbox, self.failures, self._committed
         )
         self.work: Work = Work(crawler, self._register, self.committer.stored, self._ended)
         self._taking = Taking(crawl, seen, self.failures, self.committer, self._claimed)
-        # A local filter knows at once.
-        self.looks_first: bool = self.committer.has_notes and seen.needs_server
         self._giving: Giving | None = None
         self._telling: Telling | None = None
         if (shared := seen.shared) is not None:
@@ -97,16 +103,15 @@ class Pages(Requests):
                 kind = GivingHosts if crawl.owns_hosts else Giving
                 parts = self.inbox, self.work
                 self._giving = kind(crawl, scheduler, shared, *parts, is_givable=self._is_givable)
-        crawler.signals.connect(self._engine_started, signals.engine_started)
 
     def _engine_started(self) -> None:
         engine = self._crawl.crawler.engine
-        self._output.watch(engine, self._item_lost)
+        watch_output(engine, self._item_lost)
         watch_end(engine, self.work.scraped)
         watch_files(engine, self.work.file_failed)
         if not self._crawl.is_ending:  # by a mistake in the settings
             shared = self._seen.shared
-            self.inbox.mostly_seen = shared is not None and not shared.is_new
+            self._had_items = shared is not None and not shared.is_new
             self._taking.begin()
             if self.committer.has_notes and (warning := self._crawl.warning_of_arguments):
                 logger.warning(warning)
@@ -126,13 +131,13 @@ class Pages(Requests):
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
-        output = self._output.source
-        source = self.work.of(output) if output is not None else None
+        output = link_source.get()
+        source = self.work.of(output)
         try:
             # A request with which a callback asks for its own page again waits for the page's end.
-            if self.work.asked_again(request, source):
+            if request.dont_filter and self.work.asked_again(request, source):
                 return True
-            return self.inbox.enter(self._pending(request, source, output))
+            return self.inbox.enter(self._pending(request, source, is_link=not request.dont_filter))
         except Exception as error:  # Scrapy would lose the callback's other links, too
             if output is None:  # of start()
                 raise
@@ -140,70 +145,69 @@ class Pages(Requests):
             self.lose(Pending(request, source=source), error)
             return False
 
+    def link(self, request: Request) -> Pending:
+        """See ``Requests``. Also a request with ``dont_filter`` may be a link."""
+        return self._pending(request, self.work.of(link_source.get()))
+
     def _pending(
-        self,
-        request: Request,
-        source: Page | None = None,
-        output: Any = None,
-        *,
-        always: bool = False,
+        self, request: Request, source: Page | None = None, *, is_link: bool = True
     ) -> Pending:
         """Return the pending request; with an answer where there is nothing to ask.
 
-        ``source``: the page, and ``output``: the response or failure, for which a callback or errback has yielded it. ``always``: also
-        if its ``dont_filter`` is set.
+        ``source``: the page for which a callback or errback has yielded it. ``is_link``: whether the filter is asked, unless a page
+        goes on as this request.
         """
-        if page := self.work.continued(request):
-            return self._continued(request, page)
-        request = without(request, TOKEN)  # it came with a copied meta
-        pending = Pending(request)
-        if always or not request.dont_filter:
-            pending = self._link(request, output)
+        if TOKEN in request.meta:
+            if page := self.work.continued(request):
+                return self._continued(request, page)
+            request = without(request, TOKEN)  # it came with a copied meta
+        pending = self._link(request) if is_link else Pending(request)
         pending.source = source
         return pending
 
-    def _link(self, request: Request, output: Any) -> Pending:
-        """Return the pending request of a link. A page that may be new gets a token; its note is written before it is claimed."""
-        drop_copied(request, output)
-        pending = link_of(request, self._crawl, claims=True)
-        if pending.item is None:
-            return pending
+    def _link(self, request: Request) -> Pending:
+        """Return the pending request of a link."""
+        pending = link_of(request, self._crawl, link_source.get(), claims=True)
+        if pending.answer is Claim.BUSY and self._taking.has_begun:
+            self._give_token(pending)
+        elif pending.answer is Claim.BUSY:
+            pending.answer = None  # asked behind the first question, in its thread
+        return pending
+
+    def _give_token(self, pending: Pending) -> None:
+        """Give a page that may be new a token. One that has failed in this crawl gets none before its pause is over."""
+        assert pending.item is not None  # noqa: S101 - it is a link
         first = pending.item.hex()
         failed = self._register.get(FailedPage, first, *FAILED)
-        failures = failed.failures if failed else 0
-        token = Token(self._seen.session, (first,), 0, failures, pending.version.hex())
-        if pending.answer is Claim.BUSY and not self._taking.has_begun:
-            pending.answer = None  # asked behind the first question, in its thread
-        if failed and WITHIN not in request.meta:
+        if failed and WITHIN not in pending.request.meta:
             # Meanwhile, another crawler may own its host.
             is_followed = failed.state is State.FOLLOWED or time.monotonic() < failed.until
             if self._crawl.owns_hosts or is_followed:
                 pending.answer = Claim.BUSY
-            else:
-                self.failures.try_again(failed)
-                # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
-                if pending.answer is Claim.BUSY:
-                    pending.item, pending.answer = None, Claim.NEW
-                    self.committer.fetch_again(token.items[0], failures)
+                return
+            self.failures.try_again(failed)
+            # The claim is this crawl's, unless it was dropped, and stays as it is until the page ends.
+            if pending.answer is Claim.BUSY:
+                self.committer.fetch_again(pending.item, failed.failures)
+                pending.item, pending.answer = None, Claim.NEW
         if pending.answer in (None, Claim.NEW):
             self._register.take_asked(first)  # before an earlier claim
-            pending.token = token
-            pending.note = "" if pending.answer else None
-        return pending
+            failures, version = failed.failures if failed else 0, pending.version.hex()
+            pending.token = Token(self._seen.session, (first,), 0, failures, version)
 
     def _continued(self, request: Request, page: Page) -> Pending:
         """Return the pending request as which a page goes on. A retry is not asked about; the URL of a redirect is claimed, too."""
         if request.dont_filter:
             return Pending(request, page=page, token=page.token)
         pending = link_of(request, self._crawl, claims=True)
-        pending.page, pending.token = page, page.token
+        pending.page, pending.token, pending.note = page, page.token, ""
         if pending.item is None:
             return pending
         before, hexed = page.token.fingerprints, pending.item.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
         if hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
             goes_on = before[-1] == hexed and before.count(hexed) == 1
-        elif self._walls.note(page, hexed, request.url):
+        elif self.failures.is_walled(page, hexed, request.url):
             goes_on = False
         else:
             return pending
@@ -215,19 +219,25 @@ class Pages(Requests):
         self._taking.queue_changed()
         self.inbox.settle_late(Pending(request, answer=Claim.NEW, token=token))
 
-    def note_of(self, request: Request, token: Token | None) -> Note | str:
-        """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
-        crawl = self._crawl
-        if token is None or not self.committer.has_notes:
-            return ""
-        try:
-            # A link may have these from a copied meta, and a retry in a JOBDIR: they are of this crawl.
-            request = without(request, RETRIES, DONE)
-            return write_note(request, token, crawl.spider, crawl.queue, one_owner=crawl.owns_hosts)
-        except NotSerializable as error:
-            crawl.count("tbloom/unserializable")
-            crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
-            return ""
+    def prepare(self, pending: Pending) -> None:
+        """Give a page that may be new a token. Write the note that is kept with its claim, if one can restore the request."""
+        if pending.token is None:
+            self._give_token(pending)
+        request, token, crawl = pending.request, pending.token, self._crawl
+        if token is None or pending.note is not None:
+            return
+        pending.note = ""
+        if self.committer.has_notes:
+            try:
+                # A link may have these from a copied meta, and a retry in a JOBDIR: they are of this crawl.
+                request = without(request, RETRIES, DONE)
+                is_owned = crawl.owns_hosts
+                pending.note = write_note(
+                    request, token, crawl.spider, crawl.queue, one_owner=is_owned
+                )
+            except NotSerializable as error:
+                crawl.count("tbloom/unserializable")
+                crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
 
     # 2. The filter is asked
 
@@ -235,6 +245,11 @@ class Pages(Requests):
         """See ``Requests``."""
         # As pages that are done do, unless the crawl has soon nothing else to fetch.
         return GATHER if self._scheduler.queued > _ENOUGH else 0.0
+
+    def looks_first(self, *, mostly_seen: bool | None) -> bool:
+        """See ``Requests``. A look takes no notes; and a local filter knows at once."""
+        is_likely = self._had_items if mostly_seen is None else mostly_seen
+        return is_likely and self.committer.has_notes and self._seen.needs_server
 
     def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
         """See ``Requests``."""
@@ -247,23 +262,12 @@ class Pages(Requests):
         items, looks, notes = zip(*of_each, strict=True)
         return self._seen.claim_many(items, notes=notes, looks=looks, **arguments)
 
-    def answer_to(self, request: Request) -> Answer:
-        """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
-        output = self._output.source
-        source = self.work.of(output) if output is not None else None
-        link = partial(self._pending, source=source, output=output, always=True)
-        pending = self.inbox.ask_now(request, link)
-        if pending.answer is NoAnswer.WRONG:
-            self.lose(pending)
-        elif pending.answer in (None, Claim.NEW):
-            self._write_token(pending)
-        return self.project.count(request, pending.answer or Claim.NEW)
-
     # 3. It is settled: queued, filtered or dropped
 
     def _filter(self, pending: Pending) -> bool:
         """Filter or drop a request that is not new."""
-        page, answer, claimed_before = pending.page, pending.answer, Token.of(pending.request)
+        page, answer = pending.page, pending.answer
+        claimed_before = Token.of(pending.request) if pending.token else None
         if answer is NoAnswer.DROPPED and claimed_before and page is None:
             self._requeue(pending.request)  # for the next crawl with its JOBDIR
             return True
@@ -274,19 +278,20 @@ class Pages(Requests):
             self._leads_elsewhere(page, pending)
         elif claimed_before:
             # It was claimed again, and another crawler has it. Of its redirects, this one may have claims.
-            first = claimed_before.fingerprints[0]
-            if waits := self._register.get(Known, first, *IN_QUEUE):
-                self._register.step(waits, Event.DROPPED)
+            self._dropped(claimed_before, *IN_QUEUE)
             self.committer.release(claimed_before.items[1:])
-        elif pending.item and self._seen.owns(pending.item):
+        elif answer is Claim.BUSY and pending.item and self._seen.owns(pending.item):
             # If the page is fetched later, it is done in this version, too; else it is fetched once more.
-            if answer is Claim.BUSY and pending.version:
+            if pending.version:
                 self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
         elif pending.token:
-            first = pending.token.fingerprints[0]
-            if failed := self._register.get(Known, first, State.FOLLOWED):
-                self._register.step(failed, Event.DROPPED)
+            self._dropped(pending.token, State.FOLLOWED)
         return queued
+
+    def _dropped(self, token: Token, *states: State) -> None:
+        """Note that the page of a token, if it is in one of these states, does not enter the queue."""
+        if waits := self._register.get(Known, token.fingerprints[0], *states):
+            self._register.step(waits, Event.DROPPED)
 
     def _leads_elsewhere(self, page: Page, pending: Pending) -> None:
         """End a page whose redirect is not new: as done, unless it is in a circle, or leads to a wall."""
@@ -316,7 +321,7 @@ class Pages(Requests):
         """Queue a request that is new, with its token; filter any other. Return whether the project's scheduler has queued it."""
         if pending.answer not in (None, Claim.NEW):
             return self._filter(pending)
-        self._write_token(pending)
+        self.mark(pending)
         try:
             queued = self.project.settle(pending)
         except Exception as error:
@@ -336,11 +341,11 @@ class Pages(Requests):
             self.work.goes_on(pending.page)
         return True
 
-    def _write_token(self, pending: Pending) -> None:
+    def mark(self, pending: Pending) -> None:
+        """See ``Requests``. The request of a page gets its token, too."""
         if pending.token:
             is_bare = bool(self._giving and pending.item and not pending.note)
-            now = pending.token._replace(session=self._seen.session, is_bare=is_bare)
-            pending.token = now
+            pending.token = pending.token._replace(session=self._seen.session, is_bare=is_bare)
             pending.request.meta[TOKEN] = str(pending.token)
         own_values(pending.request)
 
@@ -359,15 +364,15 @@ class Pages(Requests):
             self.committer.release(item for item in token.items if item not in page.token.items)
             page.fail(f"queue/{why}", error)
             self.work.end(page)
-        elif token and pending.item is not None:
-            self.committer.release(token.items)
-        elif token and (waits := self._register.get(Known, token.fingerprints[0], *IN_QUEUE)):
-            self._register.step(waits, Event.DROPPED)
+        elif token:
+            if pending.item is not None:
+                self.committer.release(token.items)
+            self._dropped(token, *IN_QUEUE)
 
     def _requeue(self, request: Request) -> None:
         """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
         try:
-            self.project.enqueue(request)
+            self.project.settle(Pending(request, answer=Claim.NEW))
         except Exception:
             logger.exception("%s could not be queued again", request)
 
@@ -425,8 +430,8 @@ class Pages(Requests):
             return
         arguments = (("within", request.meta[WITHIN]),) if WITHIN in request.meta else ()
         item, version = token.items[0], bytes.fromhex(token.version)
-        look, note = look_of(item, version, self._seen.config), self.note_of(request, token)
-        self.inbox.enter(Pending(request, item, look, version, arguments, token=token, note=note))
+        look = look_of(item, version, self._seen.config)
+        self.inbox.enter(Pending(request, item, look, version, arguments, token=token))
 
     def _is_givable(self, request: Request) -> bool:
         """Return whether Redis has all that another crawler needs of a queued request.
@@ -441,7 +446,7 @@ class Pages(Requests):
             or token.deaths
             or token.failures
             or token.is_bare
-            or self._register.state_of(token.fingerprints[0]) is not State.UNKNOWN
+            or self._register.get(Known, token.fingerprints[0])
             or "cookiejar" in request.meta
         )
 
@@ -527,6 +532,5 @@ class Pages(Requests):
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
         self.committer.report()
-        self._walls.report()
         self.failures.report()
-        self.project.hints.report()
+        self.project.report()

@@ -268,25 +268,21 @@ class _Writer:
 
 def _read(value: dict[str, Any]) -> Any:
     """Return the value of an object of JSON. Raise Unreadable with the name of the class that can't be made."""
-    name = next(iter(value), "")
-    if not name.startswith("!"):
+    mark = next(iter(value), "")
+    if not mark.startswith("!"):
         return value
+    name, content = mark[1:], value[mark]
     try:
-        return _make(name[1:], value[name])
+        if name in _MAKERS:
+            return _MAKERS[name](content)
+        kind = _find_class(name)
+        if issubclass(kind, Enum):
+            return kind.__members__[content]
+        if _is_item(kind):
+            return _make_item(kind, content)
     except Exception as error:  # classes of the project raise what they like
-        raise Unreadable(name[1:], f"{name[1:]}: {error}") from error
-
-
-def _make(name: str, content: Any) -> Any:
-    """Return the value of a class that a text names."""
-    if name in _MAKERS:
-        return _MAKERS[name](content)
-    kind = _find_class(name)
-    if issubclass(kind, Enum):
-        return kind.__members__[content]
-    if not _is_item(kind):
-        raise TypeError(f"expected an item or a member of an Enum, got {kind}")
-    return _make_item(kind, content)
+        raise Unreadable(name, f"{name}: {error}") from error
+    raise Unreadable(name, f"{name}: expected an item or a member of an Enum, got {kind}")
 
 
 def _adapter(kind: type[Any]) -> Any:

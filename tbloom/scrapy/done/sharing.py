@@ -18,11 +18,10 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
@@ -46,7 +45,7 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
 )
 from tbloom.scrapy.inbox import Inbox
-from tbloom.scrapy.settings import TOKEN, WHEN_IDLE
+from tbloom.scrapy.settings import WHEN_IDLE
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -107,7 +106,7 @@ class Giving:
         self._is_giving = True
         self._forget_given()
         self._given_lately.extend(zip(repeat(now), requests))
-        items = [bytes.fromhex(Token.first_of(request.meta[TOKEN])) for request in requests]
+        items = [token.items[0] for request in requests if (token := Token.of(request))]
         call = partial(self._seen.give, items, hosts)
         self._crawl.page_calls.begin(call, partial(self._given, len(requests), hosts))
 
@@ -242,27 +241,6 @@ _UNREADABLE = (
 )
 
 
-@dataclass(slots=True)
-class _Found:
-    """The answer to a question for pages."""
-
-    taken: Taken | None = None
-    pages: list[tuple[Request, Token]] = field(default_factory=list)
-    #: By its first item, each page that this spider can't restore, with the name of what is missing.
-    unreadable: dict[bytes, tuple[Token, str]] = field(default_factory=dict)
-
-
-class _Next(NamedTuple):
-    """What a crawl that has asked for pages does next. Without values, it asks again at once: there may be more."""
-
-    #: How long it asks for nothing (seconds).
-    pause: float = 0.0
-    #: From when on it also asks while it works; None: now.
-    works_from: float | None = None
-    #: When no work was left: the crawl is over, unless its queue has changed since then. None: some may be left.
-    over_at: float | None = None
-
-
 class Taking:
     """Takes pages for one crawl, and knows whether an idle crawl is over. ``enqueue`` enqueues a page that was taken."""
 
@@ -278,9 +256,17 @@ class Taking:
         self._enqueue = enqueue
         #: Whether a question, or the pause after it, is under way. The first one is due at the start.
         self._is_asking = True
+        #: What the question has found so far: the answer, the pages, and by its first item, each page that this spider can't restore,
+        #: with the name of what is missing. After an outage, it is put again, and goes on with that.
+        self._taken: Taken | None = None
+        self._found: list[tuple[Request, Token]] = []
+        self._lacking: dict[bytes, tuple[Token, str]] = {}
         #: Whether the first question is answered: until then, this session may hold pages that it is about to leave.
         self.has_begun: bool = False
-        self._next = _Next()
+        #: The last pause (seconds), and from when on this crawler also asks while it works.
+        self._pause = self._works_from = 0.0
+        #: When no work was left: the crawl is over, unless its queue has changed since then. None: some may be left.
+        self._over_at: float | None = None
         #: When the queue has changed. While the spider is not ready, a download counts as a change.
         self._changed_at = time.monotonic()
         #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
@@ -313,7 +299,7 @@ class Taking:
         """Ask for pages, because the queue is empty; but not too often."""
         now = time.monotonic()
         if self._is_ready:
-            if self._next.works_from is None or now > self._next.works_from:
+            if now > self._works_from:
                 self._ask(self._crawl.page_calls, _TAKES, idle=False)
         elif is_downloading(self._crawl.crawler.engine):
             self._changed_at = now
@@ -338,7 +324,7 @@ class Taking:
             return True
         if not self._is_ready and self._become_ready():
             return False
-        over_at, now = self._next.over_at, time.monotonic()
+        over_at, now = self._over_at, time.monotonic()
         if over_at is not None and self._changed_at < over_at and now < over_at + _OVER_FOR:
             return True
         self._ask(self._crawl.page_calls, _TAKES, idle=True)
@@ -347,29 +333,26 @@ class Taking:
     def _ask(self, calls: Calls, limit: int, *, idle: bool) -> None:
         """Ask for pages, unless a question, or the pause after it, is under way."""
         if not self._is_asking and self._crawl.is_running:
-            self._is_asking, found = True, _Found()
-            take = partial(self._take, found, limit, idle=idle)
-            calls.begin(take, partial(self._answered, found, idle))
+            self._is_asking, self._taken = True, None
+            calls.begin(partial(self._take, limit, idle=idle), partial(self._answered, idle))
 
-    def _take(self, found: _Found, limit: int, *, idle: bool) -> None:
-        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls.
-
-        After an outage this is called again, and goes on with what it had found.
-        """
-        if found.taken is None:
-            found.taken = self._seen.take(limit, self._crawl.queue, idle=idle)
-            self._sort(found, found.taken.notes)
-        if self._more_failed and not found.taken.notes:
-            while len(found.pages) < _MOST_FAILED and (
-                failed := self._seen.take(_TAKES, self._crawl.queue, idle=False, failed=True).notes
+    def _take(self, limit: int, *, idle: bool) -> None:
+        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls."""
+        queue = self._crawl.queue
+        if self._taken is None:
+            self._taken = self._seen.take(limit, queue, idle=idle)
+            self._sort(self._taken.notes)
+        if self._more_failed and not self._taken.notes:
+            while len(self._found) < _MOST_FAILED and (
+                failed := self._seen.take(_TAKES, queue, idle=False, failed=True).notes
             ):
-                self._sort(found, failed)
-            self._more_failed = len(found.pages) >= _MOST_FAILED
-        if found.unreadable:  # not before: they would be taken again
-            self._leave_unreadable(found.unreadable)
+                self._sort(failed)
+            self._more_failed = len(self._found) >= _MOST_FAILED
+        if self._lacking:  # not before: they would be taken again
+            self._leave_unreadable()
 
-    def _sort(self, found: _Found, notes: list[Note]) -> None:
-        """Add the pages of notes to what is found: those that this spider can restore, and the others."""
+    def _sort(self, notes: list[Note]) -> None:
+        """Find the pages of notes: those that this spider can restore, and the others."""
         for note in notes:
             try:
                 token = read_token(note, self._seen.session)
@@ -378,67 +361,65 @@ class Taking:
                 continue
             try:
                 text = note.text.partition("\n")[2]
-                found.pages.append((request_from_text(text, self._crawl.spider), token))
+                self._found.append((request_from_text(text, self._crawl.spider), token))
             except Unreadable as error:
-                found.unreadable[token.items[0]] = token, error.name
+                self._lacking[token.items[0]] = token, error.name
 
-    def _leave_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+    def _leave_unreadable(self) -> None:
         """Leave pages as failed ones, before the next link: it may name another callback, or another version of the spider take them."""
         histories = {
             item: self._committer.failure(
                 token.failures + (item not in self._unreadable), Why(f"unreadable/{name}")
             )
-            for item, (token, name) in pages.items()
+            for item, (token, name) in self._lacking.items()
         }
         self._seen.note_history(histories)
         self._seen.leave_many([*histories])
         self._seen.trim_given_up(self._crawl.queue)
 
-    def _answered(self, found: _Found, idle: bool, asked: Future[None]) -> None:  # noqa: FBT001 - of a partial
+    def _answered(self, idle: bool, asked: Future[None]) -> None:  # noqa: FBT001 - of a partial
         self.has_begun = True
         try:
             asked.result()
-            if found.unreadable:
-                self._report_unreadable(found.unreadable)
-            if found.pages:
-                self._receive(found.pages)
-            self._next = self._next_step(found, idle=idle)
+            self._report_unreadable()
+            if pages := [page for page in self._found if self._is_to_fetch(*page)]:
+                logger.debug("took %d pages that other crawlers have left", len(pages))
+                self._crawl.count("tbloom/taken", len(pages))
+            self._held += pages
+            if self._is_ready:
+                self._become_ready()
+            self._pause = self._decide(idle=idle)
         except Exception as error:  # noqa: BLE001 - the log has it
             self._crawl.fail(error)
         finally:
+            self._found, self._lacking = [], {}
             # Meanwhile, nothing is asked for, however often the engine wants to know.
-            call_later(self._next.pause, self._may_ask)
+            call_later(self._pause, self._may_ask)
             if not idle:
                 # By itself, an engine with work looks into its empty queue every 5 s only.
                 call_later(_PAUSE, partial(wake_engine, self._crawl.crawler.engine))
 
-    def _receive(self, taken: list[tuple[Request, Token]]) -> None:
-        """Enqueue the pages that were taken, or hold them until the spider is ready."""
-        if pages := [page for page in taken if self._is_to_fetch(*page)]:
-            logger.debug("took %d pages that other crawlers have left", len(pages))
-            self._crawl.count("tbloom/taken", len(pages))
-        self._held += pages
-        if self._is_ready:
-            self._become_ready()
-
-    def _next_step(self, found: _Found, *, idle: bool) -> _Next:
-        """Return what the crawl does next. ``idle``: whether it had nothing to do when it asked."""
-        now, crawl, taken = time.monotonic(), self._crawl, found.taken
+    def _decide(self, *, idle: bool) -> float:
+        """Return the pause until the next question (seconds). ``idle``: whether this crawler had nothing to do when it asked."""
+        now, crawl, taken = time.monotonic(), self._crawl, self._taken
         assert taken is not None  # noqa: S101 - the server has answered
-        if taken.notes or found.pages:
-            return _Next()
+        self._works_from, self._over_at = now, None
+        if taken.notes or self._found:
+            return 0.0  # there may be more
+        self._works_from += _PAUSE
         if not idle:
-            return _Next(works_from=now + _PAUSE)
+            return 0.0
         if taken.is_over and now >= self._waits_until and not self._waits_for_work:
-            return _Next(works_from=now + _PAUSE, over_at=now)
+            self._over_at = now
+            return 0.0
         is_told = self._waits_for_work and not taken.others
         why = f"{WHEN_IDLE.name} = 'wait'" if is_told else f"{taken.others} others work"
         message = "nothing to fetch: waiting for pages of other crawlers or programs (%s)"
         crawl.log_once(logger.info, message, why)
         longest = min(max(_USUAL_PAUSE, taken.waiting / _ANSWERS), _LONGEST_PAUSE)
-        pause = min(max(_FIRST_PAUSE, 1.5 * self._next.pause), longest)
-        # Later, so that after the pause an idle crawl asks as one.
-        return _Next(pause, works_from=now + pause + _PAUSE)
+        pause = min(max(_FIRST_PAUSE, 1.5 * self._pause), longest)
+        self._works_from += pause  # so that after the pause an idle crawl asks as one
+        return pause
 
     def _may_ask(self) -> None:
         self._is_asking = False
@@ -457,13 +438,13 @@ class Taking:
         self._failures.forget(token.fingerprints[0])
         return True
 
-    def _report_unreadable(self, pages: dict[bytes, tuple[Token, str]]) -> None:
+    def _report_unreadable(self) -> None:
         """Log once for each reason how many pages this spider can't restore."""
         by_name = defaultdict[str, list[Token]](list)
-        for item, (token, name) in pages.items():
+        for item, (token, name) in self._lacking.items():
             if item not in self._unreadable:
                 by_name[name].append(token)
-        self._unreadable.update(pages)
+        self._unreadable.update(self._lacking)
         for name, tokens in by_name.items():
             given_up = sum(token.failures + 1 >= MOST_FAILURES for token in tokens)
             logger.warning(_UNREADABLE, len(tokens), name, given_up, self._crawl.spider.name)

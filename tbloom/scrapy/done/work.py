@@ -71,12 +71,10 @@ class Work:
     def of(self, source: Any) -> Page | None:
         """Return the page in work of a request, or of the request of a response or failure."""
         request = source if isinstance(source, Request) else getattr(source, "request", None)
-        text = request.meta.get(TOKEN) if isinstance(request, Request) else None
-        if isinstance(text, str) and (
-            page := self._register.get(Page, Token.first_of(text), State.WORK)
-        ):
+        if page := self._by_request.get(id(request)):
             return page
-        return self._by_request.get(id(request))
+        token = Token.of(request) if isinstance(request, Request) else None
+        return self._register.get(Page, token.fingerprints[0], State.WORK) if token else None
 
     # The queue
 
@@ -100,20 +98,20 @@ class Work:
 
     def continued(self, request: Request) -> Page | None:
         """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""
-        page = self.of(request) if TOKEN in request.meta else None
+        page = self.of(request)
         if page is None or page.replacement is not request:
             return None
         page.replacement = None
         return page
 
     def asked_again(self, request: Request, source: Page | None) -> bool:
-        """Keep a request with which a callback or errback asks for its own page again, until that page is finished.
+        """Keep a request with ``dont_filter`` with which a callback or errback asks for its own page again, until that page is finished.
 
         Return False for any other request. If such a request has a token, the token came with a copied meta.
 
         ``source``: the page whose callback or errback has yielded the request.
         """
-        page = (self.of(request) or source) if request.dont_filter else None
+        page = self.of(request) or source
         if page is None or page.repeat or page.replacement:
             return False
         last = page.request
@@ -152,8 +150,8 @@ class Work:
                 result = copy(result)
                 result.request = copy_request(result.request, meta)
             page.answered = result.request or page.request
-            page.status, page.is_cached = result.status, "cached" in result.flags
             own_values(page.answered)  # of a queue on disk, or of a middleware
+            page.status, page.is_cached = result.status, "cached" in result.flags
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
             is_ignored = isinstance(error, IgnoreRequest)

@@ -41,14 +41,12 @@ def make_counters(settings: BaseSettings, spider: str) -> dict[str, DistinctCoun
     """Make a counter for each kind. Raise ConfigError that names the setting, if one can't be right."""
     check_settings(settings)
     found: dict[str, Any] = {**_DEFAULTS, **arguments(settings, COUNTS)}
-    name = found.pop("name")
-    mapping = found.pop("mapping", f"{name}:ids")
-    ids = expand(COUNTS["mapping"], mapping, spider=spider)
+    name = expand(COUNTS["name"], found.pop("name"), spider=spider)
     client, retry_for = make_client(settings)
     with naming_settings(COUNTS):
-        key = check_name(expand(COUNTS["name"], name, spider=spider))
+        ids = f"{check_name(name)}:ids"
         given = {**retry_for, **found, "granularity": "d", "slices": 30}
-        return {kind: DistinctCounter(client, f"{key}:{kind}", ids, **given) for kind in KINDS}
+        return {kind: DistinctCounter(client, f"{name}:{kind}", ids, **given) for kind in KINDS}
 
 
 class DistinctCounts:

@@ -30,12 +30,12 @@ from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.extras.notes import notes_on, shares_queue
 from tbloom.scrapy.hooks.feeds import refused_feed
 from tbloom.scrapy.options import (
+    check_mark,
     error_line,
     make_store,
     naming_redis,
-    needs_add_on,
-    needs_no_shared_queue,
     server_settings,
+    why,
 )
 from tbloom.scrapy.settings import (
     COUNTS,
@@ -66,18 +66,19 @@ def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
     """
     try:
         loader = _load("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
-        loaded = loader.from_settings(settings.frozencopy())
-    except _FaultError as fault:
+    except TBloomError as fault:
         return [_placed(fault, settings)], []
+    try:
+        loaded = loader.from_settings(settings.frozencopy())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
         place = _raised_at(error) or _place("SPIDER_MODULES", settings)
-        return [_at(place, f"a spider can't be imported, so none can crawl: {_why(error)}")], []
+        return [_at(place, f"a spider can't be imported, so none can crawl: {why(error)}")], []
     faults, notes = dict[str, list[str]](), dict[str, list[str]]()
     for name in loaded.list() or ["spider"]:
         spider = loaded.load(name) if name in loaded.list() else None
         try:
             faults[name], notes[name] = _examine_spider(spider, name, settings)
-        except _AwayError as error:
+        except redis.ConnectionError as error:  # further spiders would have to wait for it, too
             return [*_merged(faults), str(error)], []
     return _merged(faults), _merged(notes)
 
@@ -105,14 +106,14 @@ def _examine_spider(
         if spider:
             spider.update_settings(settings)
     except Exception as error:  # noqa: BLE001 - whatever the spider raises
-        what = f"update_settings of a spider fails: {_why(error)}"
+        what = f"update_settings of a spider fails: {why(error)}"
         return [_at(_raised_at(error), what)], []
     crawler, checked = Crawler(spider or Spider, Settings(settings)), settings.copy()
     try:
         warned = _check(checked, name, crawler)
-    except _AwayError as error:
-        raise _AwayError(_placed(error, settings, spider)) from None
-    except (_FaultError, TypeError, ValueError) as error:  # a bool or a dict of Scrapy's
+    except redis.ConnectionError as error:
+        raise redis.ConnectionError(_placed(error, settings, spider)) from None
+    except (TBloomError, TypeError, ValueError) as error:  # a bool or a dict of Scrapy's
         return [_placed(error, settings, spider)], []
     notes = list[str]()
     with suppress(Exception):  # a wrong setting of Scrapy's, which Scrapy names
@@ -121,14 +122,6 @@ def _examine_spider(
 
 
 # What ends a crawl, or keeps tbloom out of it
-
-
-class _FaultError(Exception):
-    """The fault for which nothing else is looked at."""
-
-
-class _AwayError(_FaultError):
-    """A server that does not answer: further spiders would have to wait for it, too."""
 
 
 def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
@@ -146,52 +139,44 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
         try:
             Addon().update_settings(settings)
         except NotConfigured as error:
-            raise _FaultError(f"tbloom's add-on is off: {error}") from None
+            raise TBloomError(f"tbloom's add-on is off: {error}") from None
     if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
         names = ", ".join(sorted(each for each in settings if each.startswith("TBLOOM_")))
-        raise _FaultError(_OFF.format(f" (without effect: {names})" if names else ""))
+        raise TBloomError(_OFF.format(f" (without effect: {names})" if names else ""))
     if DistinctCounts in components:
         with _saying_as_a_crawl(settings, COUNTS):
             counter = make_counters(settings, name)[KINDS[0]]
             with closing(counter.client), naming_redis(settings):
                 counter.count()
+    check_settings(settings)
+    is_shared = shares_queue(settings)
+    check_mark(settings, shares_queue=is_shared, has_add_on=Addon in components)
+    if is_shared and not settings.getbool(_PERSIST):
+        raise TBloomError(
+            f"{_PERSIST}: without it, scrapy-redis deletes the queue when a crawl is stopped, and its pages count as seen for "
+            f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
+        )
+    is_local = STORE.value(settings) == "local"
     with _saying_as_a_crawl(settings, FILTER):
-        check_settings(settings)
-        _check_mark(settings, has_add_on=Addon in components)
-        is_local = STORE.value(settings) == "local"
         warned = _read_file(settings, name) if is_local else _ask_filter(settings, name)
     refused = ""
     with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
         refused = refused_feed(crawler)
     if refused:
-        raise _FaultError(
+        raise TBloomError(
             f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {refused}"
         )
     return warned
 
 
-def _check_mark(settings: BaseSettings, *, has_add_on: bool) -> None:
-    """Raise the fault of a queue, or of a missing add-on, that does not suit TBLOOM_MARK."""
-    is_done, is_shared = MARK.value(settings) == "done", shares_queue(settings)
-    if is_done and is_shared:
-        raise needs_no_shared_queue()
-    if is_done and not has_add_on:
-        raise needs_add_on()
-    if is_shared and not settings.getbool(_PERSIST):
-        raise _FaultError(
-            f"{_PERSIST}: without it, scrapy-redis deletes the queue when a crawl is stopped, and its pages count as seen for "
-            f"the whole window: set it to True; or remove SCHEDULER, and set {MARK.name} = 'done'"
-        )
-
-
 @contextmanager
 def _saying_as_a_crawl(settings: BaseSettings, table: Mapping[str, Setting]) -> Iterator[None]:
-    """Raise the fault that a store's error is; ``table``: the settings of the store."""
+    """Raise a store's error as a crawl says it, ConnectionError if the server does not answer; ``table``: the settings of the store."""
     try:
         yield
     except (TBloomError, redis.RedisError, redis.exceptions.RedisClusterException) as error:
         is_away = isinstance(error, redis.ConnectionError | redis.TimeoutError)
-        kind = _AwayError if is_away else _FaultError
+        kind = redis.ConnectionError if is_away else TBloomError
         raise kind(error_line(error, settings, table)) from None
 
 
@@ -222,14 +207,14 @@ def _read_file(settings: BaseSettings, name: str) -> list[str]:
 
 
 def _load(name: str, value: Any) -> Any:
-    """Return what a setting of this name names. Raise the fault that it can't be imported."""
+    """Return what a setting of this name names. Raise TBloomError if it can't be imported."""
     try:
         return load_object(value)
     except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
         close = get_close_matches(str(value), [_OURS.get(name, "")], 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         what = f"{name} can't be imported: {type(error).__name__}: {error}{hint}"
-        raise _FaultError(what) from None
+        raise TBloomError(what) from None
 
 
 def _placed(fault: object, settings: BaseSettings, spider: type[Spider] | None = None) -> str:
@@ -239,10 +224,6 @@ def _placed(fault: object, settings: BaseSettings, spider: type[Spider] | None =
 
 def _at(place: str, fault: str) -> str:
     return f"{fault}\n{place}".rstrip()
-
-
-def _why(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _raised_at(error: BaseException) -> str:

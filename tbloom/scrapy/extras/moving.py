@@ -25,7 +25,7 @@ from scrapy.utils.request import request_from_dict
 from tbloom.engine.flow import text
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.hooks.engine import make_fingerprinter
-from tbloom.scrapy.options import make_client, server_settings
+from tbloom.scrapy.options import make_client, server_settings, why
 
 _KEY, _SERIALIZER = "SCHEDULER_QUEUE_KEY", "SCHEDULER_SERIALIZER"
 #: Files that hold no requests: of Scrapy's scheduler, of FIFO queues, and of SQLite.
@@ -197,8 +197,7 @@ def waiting(folder: Path, settings: Settings | None) -> list[tuple[bytes, bool]]
             request = request_from_dict({**fields, "callback": None, "errback": None})
             found.append((fingerprinter.fingerprint(request), request.dont_filter))
         except Exception as error:  # noqa: BLE001 - pickles, and classes of the project, raise what they like
-            why = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise TBloomError(
-                f"a request that waits in {folder} can't be restored: {why}"
+                f"a request that waits in {folder} can't be restored: {why(error)}"
             ) from None
     return found

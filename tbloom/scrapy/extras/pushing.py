@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from functools import partial
 from types import MethodType
@@ -40,7 +40,7 @@ from tbloom.scrapy.done.serialize import (
     request_from_text,
     write_note,
 )
-from tbloom.scrapy.extras.moving import OldQueue, open_old_queue
+from tbloom.scrapy.extras.moving import OldQueue
 from tbloom.scrapy.hooks.engine import make_fingerprinter, rules_of
 from tbloom.scrapy.links import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
@@ -48,6 +48,7 @@ from tbloom.scrapy.options import (
     error_line,
     make_store,
     naming_redis,
+    why,
 )
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
@@ -82,7 +83,6 @@ NEW, DONE, CLAIMED, REPEATED = "new", "done", "claimed", "repeated"
 class Given(NamedTuple):
     """A request that is to be left, with its item, its note, and further arguments of ``push_many``."""
 
-    request: Request
     item: bytes
     look: bytes
     note: Note
@@ -93,27 +93,12 @@ class Given(NamedTuple):
     stored: Any = None
 
 
-class Moved(NamedTuple):
-    """What became of requests in scrapy-redis' queue. Those of ``seen`` and ``refused`` stay in it."""
-
-    #: The number of requests.
-    read: int
-    #: The number of those that were new, and wait now.
-    new: int
-    #: The number of those that were seen.
-    seen: int
-    #: Those that can't be pushed, each with the reason.
-    refused: list[str]
-
-
 class SpiderQueue(NamedTuple):
     """The kept pages of a spider with its arguments."""
 
     spider: Spider
     settings: BaseSettings
     queue: str
-    #: That of the crawl without arguments.
-    plain: str
     seen: ClaimStore
     fingerprinter: Any
     #: Those of URLs that the project's download handlers fetch.
@@ -126,12 +111,22 @@ class SpiderQueue(NamedTuple):
 
     def read(self, number: int, line: str) -> Given:
         """Return what a line asks for: it has a URL, or a request as a JSON object. Raise ConfigError with its number if it has neither."""
+        place = f"line {number}"
         try:
-            return self._read(line, f"line {number}")
+            if not line.startswith("{"):
+                self._check_url(line)
+                return self._given(Request(line))
+            fields = json.loads(line)
+            self._check(fields)
+            self._check_url(fields["url"])
+            made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
+            return self._given(made, has_callback=bool(fields.get("callback")))
         except ConfigError as error:
-            place = error.argument.removeprefix(f"line {number}").removeprefix(": ")
-            argument = f"line {number}" + f": {place}" * bool(place)
+            argument = f"{place}: {error.argument}" if error.argument else place
             raise ConfigError(argument, error.value, error.expected) from None
+        except (ValueError, TypeError, RecursionError) as error:
+            expected = f"a URL, or a request as a JSON object ({error})"
+            raise ConfigError(place, line, expected) from None
 
     def push(self, given: Sequence[Given], *, again: bool = False) -> Counter[str]:
         """Leave the requests to the next crawlers that take them. Return how many were new, and what the others were.
@@ -163,12 +158,17 @@ class SpiderQueue(NamedTuple):
 
     def _ask(self, given: Mapping[bytes, Given], *, again: bool) -> dict[bytes, Claim]:
         """Leave the requests that are new, and return the answers by digest."""
+        groups = defaultdict[tuple[tuple[str, Any], ...], list[Given]](list)
+        for each in given.values():
+            groups[each.arguments].append(each)
         answers = dict[bytes, Claim]()
-        for arguments, group in _by_arguments(given.values()):
+        for arguments, group in groups.items():
             items, looks, notes = (
                 [getattr(each, name) for each in group] for name in ("item", "look", "note")
             )
-            answers |= self._bloom.push_answered(items, looks, notes, again=again, **arguments)
+            answers |= self._bloom.push_answered(
+                items, looks, notes, again=again, **dict(arguments)
+            )
         return answers
 
     def _kept(
@@ -183,13 +183,13 @@ class SpiderQueue(NamedTuple):
                 by_state[page.state].append(page)
             else:
                 found[CLAIMED] += 1
+
+        def new_note(page: KeptPage) -> str:
+            line = given[page.digest]
+            return line.note.text if line.has_callback else ""
+
         for state, pages in by_state.items():
             if again and state != ELSEWHERE:
-
-                def new_note(page: KeptPage) -> str:
-                    line = given[page.digest]
-                    return line.note.text if line.has_callback else ""
-
                 moved = fleet.retry(pages, new_note)
                 found += Counter({state: moved.moved, CLAIMED: moved.gone})
             else:
@@ -201,16 +201,11 @@ class SpiderQueue(NamedTuple):
         with _naming_settings(self.settings):
             Fleet(self._bloom, self.queue).bury()
 
-    def with_callback(self, name: str) -> NewNote:
-        """Return what gives pages another callback. Raise ConfigError unless it is a method of the spider."""
-        if type(getattr(self.spider, name, None)) is not MethodType:
-            raise ConfigError("callback", name, f"{_METHOD} {self.spider.name!r}")
-        return partial(with_callback, name=name, spider=self.spider)
-
-    def move(self, old: OldQueue, skip: int, count: int) -> Moved | None:
+    def move(self, old: OldQueue, skip: int, count: int) -> tuple[Counter[str], list[str]]:
         """Leave up to ``count`` requests of scrapy-redis' queue to the next crawlers, and then remove them from that queue.
 
-        The first ``skip`` requests stay. Return None if there are no further ones.
+        The first ``skip`` requests stay. Return how many requests there were, how many of them were new and seen, and those that
+        can't be pushed, each with the reason.
 
         After an interrupt between the two, what is pushed again is not new. Requests that were seen stay: scrapy-redis' set has all
         that wait in its queue, and whoever has imported the set too early would lose them.
@@ -225,35 +220,14 @@ class SpiderQueue(NamedTuple):
                 given.append(self._given(request, data))
             except Exception as error:  # noqa: BLE001 - pickles, and classes of the project, raise what they like
                 is_ours = isinstance(error, NotSerializable | ConfigError)
-                refused.append(f"{request}: {error if is_ours else _why(error)}")
+                refused.append(f"{request}: {error if is_ours else why(error)}")
         with _naming_settings(self.settings):
-            unseen = self._unseen(given)
-            new = self._push(unseen)
+            answers = self._ask(self._once(given), again=False)
+            digest = self._bloom.config.digest
+            unseen = [each for each in given if answers[digest(each.look)] is not Claim.SEEN]
             old.remove([each.stored for each in unseen])
-        moved = Moved(len(stored), len(new), len(given) - len(unseen), refused)
-        return moved if stored else None
-
-    def old_queue(self, key: str) -> AbstractContextManager[OldQueue]:
-        """Open scrapy-redis' queue of the spider. See ``open_old_queue``."""
-        return open_old_queue(self.settings, self.spider.name, key)
-
-    def _unseen(self, given: Iterable[Given]) -> list[Given]:
-        return [
-            each
-            for arguments, group in _by_arguments(given)
-            for each, is_seen in zip(
-                group,
-                self._bloom.contains_many([each.look for each in group], **arguments),
-                strict=True,
-            )
-            if not is_seen
-        ]
-
-    def _push(self, given: Iterable[Given]) -> list[Given]:
-        """Leave the requests, and return those that were new. A repeat is not, and the first one's note is kept."""
-        once = self._once(given)
-        answers = self._ask(once, again=False)
-        return [each for key, each in once.items() if answers[key] is Claim.NEW]
+        new = sum(answer is Claim.NEW for answer in answers.values())
+        return Counter(read=len(stored), new=new, seen=len(given) - len(unseen)), refused
 
     def _given(self, request: Request, stored: Any = None, *, has_callback: bool = False) -> Given:
         with _naming_fingerprinter(self.settings):
@@ -263,24 +237,7 @@ class SpiderQueue(NamedTuple):
         one_owner = SHARE.value(self.settings) == "hosts"
         note = write_note(request, token, self.spider, self.queue, one_owner=one_owner)
         arguments = arguments_of(request, self.seen, self.settings, claims=True)
-        return Given(request, item, look, note, arguments, has_callback, stored)
-
-    def _read(self, line: str, place: str) -> Given:
-        """Return what a line asks for."""
-        try:
-            if not line.startswith("{"):
-                self._check_url(line)
-                return self._given(Request(line))
-            fields = json.loads(line)
-            self._check(fields, place)
-            self._check_url(fields["url"])
-            made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
-            return self._given(made, has_callback=bool(fields.get("callback")))
-        except (ValueError, TypeError, RecursionError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            expected = f"a URL, or a request as a JSON object ({error})"
-            raise ConfigError(place, line, expected) from None
+        return Given(item, look, note, arguments, has_callback, stored)
 
     def _check_url(self, url: str) -> None:
         """Raise ValueError if a download would fail: Scrapy's requests take nearly any text with "://" in it."""
@@ -295,7 +252,7 @@ class SpiderQueue(NamedTuple):
         if scheme.lower() in {"http", "https"} and not urlsplit(url).hostname:
             raise ValueError("it has no host")
 
-    def _check(self, fields: dict[str, Any], place: str) -> None:
+    def _check(self, fields: dict[str, Any]) -> None:
         """Raise ConfigError that names a field that can't be right. What a kept value has inside is not looked at."""
         for name, value in fields.items():
             if name not in _FIELDS:
@@ -303,25 +260,30 @@ class SpiderQueue(NamedTuple):
                     continue
                 close = get_close_matches(name, _FIELDS, 1)
                 hint = f"{close[0]!r}, or another of " if close else ""
-                raise ConfigError(f"{place}: field", name, hint + ", ".join(_FIELDS))
+                raise ConfigError("field", name, hint + ", ".join(_FIELDS))
             if name in _METHODS and value is None:
                 continue
             kinds, what = _FIELDS[name]
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                raise ConfigError(f"{place}: {name}", value, what)
+                raise ConfigError(name, value, what)
             if name == "body" and isinstance(value, dict) and [*value] != ["!bytes"]:
-                raise ConfigError(f"{place}: {name}", value, what)
+                raise ConfigError(name, value, what)
             if name == "headers" and not _are_headers(value):
-                raise ConfigError(
-                    f"{place}: {name}", value, "an object of texts, or lists of texts"
-                )
+                raise ConfigError(name, value, "an object of texts, or lists of texts")
             if name in _METHODS and type(getattr(self.spider, value, None)) is not MethodType:
-                raise ConfigError(f"{place}: {name}", value, f"{what} {self.spider.name!r}")
+                raise ConfigError(name, value, f"{what} {self.spider.name!r}")
         if "url" not in fields:
-            raise ConfigError(place, json.dumps(fields), "the field 'url'")
+            raise ConfigError("", json.dumps(fields), "the field 'url'")
 
 
-def with_callback(page: KeptPage, name: str, spider: Spider | None = None) -> str:
+def with_callback(name: str, spider: Spider | None) -> NewNote:
+    """Return what gives pages another callback. Raise ConfigError unless it is a method of the spider, if that is known."""
+    if spider and type(getattr(spider, name, None)) is not MethodType:
+        raise ConfigError("callback", name, f"{_METHOD} {spider.name!r}")
+    return partial(_with_callback, name=name, spider=spider)
+
+
+def _with_callback(page: KeptPage, name: str, spider: Spider | None) -> str:
     """Return the note of a page with another callback.
 
     A CrawlSpider's rules have callbacks, too: then the page goes to the rule, which also follows the links.
@@ -359,7 +321,7 @@ def open_queue(
     if STORE.value(known) == "local":
         with open_local(known, spider.name) as local:
             queue = queue_of(spider.name, arguments or {})
-            yield SpiderQueue(spider, known, queue, spider.name, local, fingerprinter, schemes)
+            yield SpiderQueue(spider, known, queue, local, fingerprinter, schemes)
         return
     with _naming_settings(known), closing(make_store(known, spider.name)) as store:
         seen = store.shared
@@ -367,9 +329,8 @@ def open_queue(
         with naming_redis(known):
             seen.contains_many([b"a"])  # raises if other parameters are stored
             ours, first = str(known["BOT_NAME"]), project_of(seen)
-        project = ours if first not in ("", ours) else ""
-        queue, plain = (queue_of(spider.name, each, project) for each in (arguments or {}, {}))
-        yield SpiderQueue(spider, known, queue, plain, seen, fingerprinter, schemes)
+        queue = queue_of(spider.name, arguments or {}, ours if first not in ("", ours) else "")
+        yield SpiderQueue(spider, known, queue, seen, fingerprinter, schemes)
 
 
 @contextmanager
@@ -389,13 +350,13 @@ def open_local(settings: BaseSettings, spider: str) -> Iterator[ClaimStore]:
         yield claims
 
 
-def spider_names(settings: Settings) -> list[str]:
-    """Return the names of the project's spiders. Raise TBloomError if one can't be imported."""
+def spiders_of(settings: Settings) -> dict[str, type[Spider]]:
+    """Return the project's spiders by name. Raise TBloomError if one can't be imported."""
     try:
         loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
-        return sorted(loader.list())
+        return {name: loader.load(name) for name in sorted(loader.list())}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
-        raise TBloomError(f"a spider can't be imported: {_why(error)}") from None
+        raise TBloomError(f"a spider can't be imported: {why(error)}") from None
 
 
 def filter_of(settings: Settings, name: str) -> tuple[Settings, str]:
@@ -416,18 +377,17 @@ def _make_spider(
 
     ``is_asked``: only about its pages. Then it has no arguments if none are named (None), even if it needs some.
     """
-    if name not in (names := spider_names(settings)):
-        among = ", ".join(names) or "there is none in SPIDER_MODULES"
+    if name not in (spiders := spiders_of(settings)):
+        among = ", ".join(spiders) or "there is none in SPIDER_MODULES"
         raise ConfigError("SPIDER", name, f"the name of a spider of this project ({among})")
-    loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings)
     try:
-        crawler = Crawler(loader.load(name), settings)
+        crawler = Crawler(spiders[name], settings)
         # In the order of a crawl.
         crawler.spider = spider = _made(crawler, arguments, is_asked=is_asked)
         crawler.addons.load_settings(crawler.settings)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         raise TBloomError(
-            f"the spider {name!r} can't be made with these arguments: {_why(error)}"
+            f"the spider {name!r} can't be made with these arguments: {why(error)}"
         ) from None
     return spider, crawler
 
@@ -461,14 +421,6 @@ def _check(settings: BaseSettings, *, has_local: bool) -> None:
         raise ConfigError(FILTER["name"].name, key, "the key of a filter that crawls share")
 
 
-def _by_arguments(given: Iterable[Given]) -> Iterator[tuple[dict[str, Any], list[Given]]]:
-    groups = defaultdict[tuple[tuple[str, Any], ...], list[Given]](list)
-    for each in given:
-        groups[each.arguments].append(each)
-    for arguments, group in groups.items():
-        yield dict(arguments), group
-
-
 @contextmanager
 def _naming_settings(settings: BaseSettings) -> Iterator[None]:
     """Raise errors of the server, and of what it has stored, as one line that names the settings."""
@@ -487,7 +439,7 @@ def _naming_fingerprinter(settings: BaseSettings) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - as above
         name = "REQUEST_FINGERPRINTER_CLASS"
-        raise TBloomError(f"{name} is {settings[name]}, which raises {_why(error)}") from None
+        raise TBloomError(f"{name} is {settings[name]}, which raises {why(error)}") from None
 
 
 def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -503,7 +455,3 @@ def _are_headers(fields: dict[str, Any]) -> bool:
         return True
     values = [each if isinstance(each, list) else [each] for each in fields.values()]
     return all(isinstance(each, str) for value in values for each in value)
-
-
-def _why(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import scrapy
+from pydispatch.dispatcher import getAllReceivers, liveReceivers
 from scrapy import Request, Spider
 from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
 from scrapy.crawler import Crawler
@@ -55,9 +56,7 @@ async def wait_until_closed(sender: Any) -> None:
     Without it, a signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
     """
     while sender.engine.spider is not None:
-        pause: Deferred[None] = Deferred()
-        call_later(0.01, pause.callback, None)
-        await maybe_deferred_to_future(pause)
+        await next_turn(0.01)
 
 
 def exit_with_failure(sender: Any) -> None:
@@ -96,15 +95,20 @@ def spider_arguments(crawler: Crawler) -> dict[str, Any] | None:
     return vars(crawler).get("tbloom_arguments")
 
 
+def has_receivers(crawler: Crawler, signal: object) -> bool:
+    """Return whether anybody hears a signal of the crawl. Without it, Scrapy looks for receivers at each request that is dropped."""
+    return next(liveReceivers(getAllReceivers(crawler, signal)), None) is not None
+
+
 def call_soon(call: Callable[..., object], *arguments: Any) -> None:
     """Call a function in the next turn of the event loop."""
     call_later(0, call, *arguments)
 
 
-async def next_turn() -> None:
-    """Wait for the next turn of the event loop."""
+async def next_turn(after: float = 0.0) -> None:
+    """Wait for the next turn of the event loop after so many seconds."""
     turn: Deferred[None] = Deferred()
-    call_later(0, turn.callback, None)
+    call_later(after, turn.callback, None)
     await maybe_deferred_to_future(turn)
 
 
@@ -259,43 +263,40 @@ def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
 _source = ContextVar[Any]("tbloom_source", default=None)
 
 
-class Output:
-    """Whose output the scraper processes, by its method ``_process_spidermw_output_async``.
+#: The response, or the failure of an errback, whose link the engine gives to its scheduler now; None: there is none.
+link_source = ContextVar[Any]("tbloom_link_source", default=None)
+
+
+def watch_output(
+    engine: Any, item_lost: Callable[[Any, BaseException], object] | None = None
+) -> None:
+    """Set ``link_source`` while a link is scheduled. ``item_lost`` is called if a pipeline was cancelled, of which no signal tells.
 
     Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
     although a link of it could not be scheduled, or a pipeline was cancelled.
     """
+    scraper = engine.scraper
+    process = getattr(scraper, "_process_spidermw_output_async", None)
+    if process is None:
+        return
 
-    def __init__(self) -> None:
-        #: The response, or the failure of an errback, whose link the engine gives to its scheduler now; None: there is none.
-        self.source: Any = None
-
-    def watch(
-        self, engine: Any, item_lost: Callable[[Any, BaseException], object] | None = None
-    ) -> None:
-        """Begin. ``item_lost`` is called if a pipeline was cancelled, for which Scrapy sends no signal."""
-        scraper = engine.scraper
-        process = getattr(scraper, "_process_spidermw_output_async", None)
-        if process is None:
-            return
-
-        async def watched(output: Any, response: Any) -> None:
-            if isinstance(output, Request):
-                self.source = response
-                try:
-                    await process(output, response)  # does not wait
-                finally:
-                    self.source = None
-                return
-            _source.set(response)
+    async def watched(output: Any, response: Any) -> None:
+        if isinstance(output, Request):
+            link_source.set(response)
             try:
-                await process(output, response)
-            except BaseException as error:
-                if item_lost:
-                    item_lost(response, error)
-                raise
+                await process(output, response)  # does not wait
+            finally:
+                link_source.set(None)
+            return
+        _source.set(response)
+        try:
+            await process(output, response)
+        except BaseException as error:
+            if item_lost:
+                item_lost(response, error)
+            raise
 
-        scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
+    scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as the docstring says
 
 
 def watch_files(engine: Any, failed: Callable[[Any, Request, Exception, int], object]) -> None:

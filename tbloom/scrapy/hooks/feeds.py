@@ -190,13 +190,17 @@ def is_local_feed(slot: Any) -> bool:
 
 
 def continued_file(slot: Any) -> Path | None:
-    """Return the file to which a feed appends; None if it begins one.
+    """Return the file to which a feed appends, which is not empty; None if it begins one.
 
     Without it, the first item may continue half a line, which a crawler that was killed has left.
     """
     storage = getattr(slot, "storage", None)
-    if isinstance(storage, FileFeedStorage) and storage.write_mode == "ab":
-        return Path(storage.path)
+    if not isinstance(storage, FileFeedStorage) or storage.write_mode != "ab":
+        return None
+    path = Path(storage.path)
+    with suppress(FileNotFoundError):  # another crawler has just moved it aside
+        if path.is_file() and path.stat().st_size:
+            return path
     return None
 
 
