@@ -6,6 +6,7 @@ import bz2
 import codecs
 import csv
 import gzip
+import json
 import logging
 import lzma
 import re
@@ -131,12 +132,16 @@ class _End:
         self.quotes: _Quotes | None = _Quotes(lines.dialect) if lines.dialect else None
         self._decoder = codecs.getincrementaldecoder(lines.encoding)("replace")
         self._last, self._has_row = "", False
+        #: The last line, of JSON only.
+        self._json = ""
 
     def read(self, data: bytes) -> None:
         text = self._decoder.decode(data)
         last = self._last + text
         self._has_row = self._has_row or "\n" in text or self._lines.end in last
         self._last = last[-10:]
+        if self._lines.are_json:
+            self._json = (self._json + text).rpartition("\n")[2]
         if self.quotes and text:
             self.quotes.read(text)
 
@@ -144,15 +149,25 @@ class _End:
     def missing(self) -> str | None:
         """What the last line lacks of its end, mostly nothing; None: no reader can go on behind it.
 
-        That is within a character, a quoted field, or the first row of CSV, which is mostly a header.
+        That is within a character, a quoted field, the first row of CSV, which is mostly a header, or a JSON text: pandas and DuckDB
+        refuse the whole file for it.
         """
         end = self._lines.end
         is_cut = self.quotes and (self.quotes.are_open or not self._has_row)
+        is_cut = is_cut or (self._json and not _is_json(self._json))
         if is_cut or self._decoder.getstate()[0]:
             return None
         if self._last.endswith((end, "\n")):
             return ""
         return end.removeprefix("\r") if self._last.endswith("\r") else end
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 class _Quotes:

@@ -212,6 +212,8 @@ class Lines(NamedTuple):
     end: str
     #: The dialect of csv, for CSV only.
     dialect: Any = None
+    #: Whether each line is a JSON text.
+    are_json: bool = False
 
 
 def lines_of(slot: Any) -> Lines | None:
@@ -237,7 +239,8 @@ def lines_of(slot: Any) -> Lines | None:
         return None
     dialect = exporter.csv_writer.dialect if hasattr(exporter, "csv_writer") else None
     encoding = "" if name == "PprintItemExporter" else exporter.encoding
-    return Lines(encoding or "utf-8", dialect.lineterminator if dialect else "\n", dialect)
+    end = dialect.lineterminator if dialect else "\n"
+    return Lines(encoding or "utf-8", end, dialect, name == "JsonLinesItemExporter")
 
 
 def writes_document(slot: Any) -> bool:
