@@ -60,7 +60,7 @@ INSERT INTO segments (number, name, start, size, records, sequence) VALUES (?, ?
 ON CONFLICT (number) DO UPDATE SET size = excluded.size, records = excluded.records, sequence = excluded.sequence
 """
 _ROWS = """
-SELECT offset, length, at, address FROM pages WHERE segment = ? AND offset > ? ORDER BY offset LIMIT ?
+SELECT offset, length, at, address FROM pages WHERE segment = ? AND offset > ? AND offset < ? ORDER BY offset LIMIT ?
 """
 _SWEEP = """
 DELETE FROM pages WHERE segment = ?1 AND offset IN
@@ -155,11 +155,15 @@ class Index:
         """Return the segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
         return [Segment._make(row) for row in self.execute(_SEGMENTS, since)]
 
-    def rows(self, segment: int) -> Iterator[Row]:
-        """Yield the current pages of a segment in the order of the file. What is changed meanwhile may come or not."""
+    def rows(self, segment: Segment) -> Iterator[Row]:
+        """Yield the current pages of a segment, up to the size that it had, in the order of the file.
+
+        One that is replaced or deleted meanwhile may come or not.
+        """
         rows, last = [Row(0, 0, 0, b"")], -1
         while rows:
-            rows = [Row._make(row) for row in self.execute(_ROWS, segment, last, _ROWS_READ)]
+            found = self.execute(_ROWS, segment.number, last, segment.size, _ROWS_READ)
+            rows = [*map(Row._make, found)]
             yield from rows
             last = rows[-1].offset if rows else last
 

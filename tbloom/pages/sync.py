@@ -198,8 +198,9 @@ class PageStore(NotCopied):
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """Yield all pages, slice by slice, in the order of the files.
 
-        A page that is put, replaced or deleted meanwhile may come or not. A damaged or missing page is skipped,
-        and the logger ``tbloom.pages.reading`` warns of its place.
+        Each page that there was when it began comes once. One that is replaced meanwhile comes as it was, or at the end as it is;
+        one that is deleted may be missing. What is new since then does not come. A damaged or missing page is skipped, and the
+        logger ``tbloom.pages.reading`` warns of its place.
 
         :param since: only pages that were fetched then or later.
         :param until: only pages that were fetched before.
