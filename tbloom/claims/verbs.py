@@ -269,17 +269,18 @@ class ClaimVerbs(Verbs[Client]):
         that it named last: call ``take(0)`` before the work begins, so that the others wait for what you leave.
 
         With ``failed``, it claims instead those on which the work of sessions that have ended has failed (see ``fail``). The
-        session stays of its queue, and waits for nothing.
+        session stays of its queue, and waits for nothing: the answer ``is_over`` once none of them is left. What living sessions
+        hold does not count, nor does what this one holds.
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError("limit", limit, "a whole number from 0 on")
-        if failed:
-            queue, idle = failed_queue_of(queue), False
-        elif not (self._claims.session.queue or self._claims.record):
+        if not (failed or self._claims.session.queue or self._claims.record):
             # A crawl does so beside its first pages.
             yield from forget_old_records(self.config, self._dispatcher.clock.now())
-        return (yield from self._claims.take(limit, queue, idle=idle, joins=not failed))
+        joins = None if failed and self._claims.session.queue else queue
+        queue = failed_queue_of(queue) if failed else queue
+        return (yield from self._claims.take(limit, queue, idle=idle, joins=joins))
 
     @removing
     @verb

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Callable
 
+import pytest
 from redis import Redis
 
-from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, History, Note, TimeBloom
 from tbloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages, numbers_of
 from tests.helpers.commands import tbloom
 
@@ -95,6 +97,56 @@ def test_what_has_failed_is_taken_by_the_next_crawl(
     assert urls == {"http://a/a", "http://a/b"}
     third.commit_many([*"ab"])
     assert Pages() == looks.look().pages
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_loops_over_what_has_failed_end(open_client: Open, joins: bool) -> None:
+    """Of workers whose pages fail again, and that hold them: none waits for itself, or for another one that holds some."""
+    first = open_client()
+    first.claim_many([*"abcdef"], notes=notes(*"abcdef"))
+    for item in "abcdef":
+        first.fail(item, "status/503")
+    first.end_session()
+    workers = [open_client() for _ in range(2)]
+    for worker in workers:
+        if joins:
+            worker.take(0)
+    found, running = list[int](), deque(workers)
+    for _ in range(30):
+        if running:
+            taken = running[0].take(2, failed=True)
+            for note in taken.notes:
+                running[0].fail(item_of(note), "status/503", failures=note.failures + 1)
+                found.append(note.failures)
+            if taken.is_over:
+                running.popleft()
+            running.rotate()
+    assert (deque(), [1] * 6) == (running, found)
+    assert workers[0].take().waiting == 1
+    assert workers[1].take().is_over
+    for worker in workers:
+        worker.end_session()
+    assert 6 == len(first.take(failed=True).notes)
+
+
+def item_of(note: Note) -> str:
+    return str(json.loads(note.text)["url"]).rpartition("/")[2]
+
+
+def test_a_failed_page_of_which_programs_have_died_is_taken(
+    open_client: Open,
+) -> None:
+    """Alone, by one that has nothing else to do; or it would stay, and loops would wait for it."""
+    first = open_client()
+    first.claim_many([*"ab"], notes=notes(*"ab"))
+    first.note_history({item: History("\nfailed", 2, 1) for item in "ab"})
+    first.end_session()
+    ours = open_client()
+    assert [] == ours.take(idle=False, failed=True).notes
+    assert [[2], [2], []] == [
+        [note.deaths for note in ours.take(failed=True).notes] for _ in range(3)
+    ]
+    assert ours.take(failed=True).is_over
 
 
 def test_a_plain_note_is_shown_as_it_is(open_client: Open) -> None:
