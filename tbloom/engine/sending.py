@@ -89,6 +89,8 @@ def redis_error(error: BaseException) -> Exception:
     if isinstance(error, TimeoutError):
         return redis.TimeoutError("no reply in time")
     # redis-py raises a TypeError if it polls a socket that was closed meanwhile. Other TypeErrors come from wrong options.
+    if isinstance(error, UnicodeEncodeError):  # a text that can't be sent
+        raise error
     if isinstance(error, _BROKEN) or (isinstance(error, TypeError) and "fileno" in str(error)):
         return redis.ConnectionError(f"disconnected while in use ({error})")
     raise error

@@ -161,9 +161,9 @@ class FileStore(Store):
 
     def _make_file(self) -> None:
         """Make the file, with its head, unless another process does."""
-        target = Path(self.path).resolve()  # of a link
-        new = target.with_name(f".tbloom.{secrets.token_hex(4)}")
         with self._refusing():
+            target = Path(self.path).resolve()  # of a link
+            new = target.with_name(f".tbloom.{secrets.token_hex(4)}")
             self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             self._write(0, MAGIC.ljust(GRID, b"\0"))

@@ -6,11 +6,13 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from redis import Redis
 
-from tbloom import AsyncTimeBloom, Claim, History, Note, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, ConfigError, History, Note, TimeBloom
 from tbloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages, numbers_of
 from tests.helpers.commands import tbloom
 
@@ -147,6 +149,66 @@ def test_a_failed_page_of_which_programs_have_died_is_taken(
         [note.deaths for note in ours.take(failed=True).notes] for _ in range(3)
     ]
     assert ours.take(failed=True).is_over
+
+
+#: A lone surrogate, as JSON's escapes may have it, and what else ends a line.
+ODD = "x\ud83d\n\x00"
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "item": lambda seen: seen.claim(ODD, note="{}"),
+    "note": lambda seen: seen.claim("b", note=ODD),
+    "queue of a note": lambda seen: seen.claim_many(["b"], notes=[Note("{}", ODD)]),
+    "queue of a pushed note": lambda seen: seen.push("b", Note("{}", ODD)),
+    "queue of take": lambda seen: seen.take(0, ODD),
+    "no text": lambda seen: seen.take(0, 1),
+    "queue of a history": lambda seen: seen.note_history({"a": History(ODD)}),
+    "message of a history": lambda seen: seen.note_history({"a": History(message=None)}),  # type: ignore[arg-type]
+    "queue of a failure": lambda seen: seen.fail("a", "x", queue=ODD),
+    "error in place of its message": lambda seen: seen.fail("a", "x", ValueError()),
+    "reason that is nothing else": lambda seen: seen.fail("a", ODD[1:]),
+}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_odd_texts_end_no_session(
+    open_client: Open, url: str, name: str, is_async: bool
+) -> None:
+    """They are refused where they are given, or cleaned. A heartbeat that could not send them would fail for ever."""
+    looks = open_client()
+    seen: Any = open_client()
+    if is_async:
+        seen = AsyncTimeBloom.from_url(url, name, capacity=1000, shards=looks.config.shards)
+    answered = partial(in_time, is_async)
+    await answered(seen.take(0))
+    await answered(seen.claim("a", note=notes("a")[0]))
+    for what, call in REFUSED.items():
+        with pytest.raises(ConfigError):
+            raise AssertionError(what, await answered(call(seen)))
+    await answered(seen.fail("a", f"{ODD}/{ODD}", ODD, where=ODD))
+    await answered(seen._send_heartbeat())
+    [crawler] = looks.fleet().look().crawlers
+    assert {"x   /x   ": 1} == crawler.record.failed
+    [page] = looks.fleet().kept([FAILED])
+    assert ("x   /x   ", "x   ", "x   ") == (page.reason, page.message, page.where)
+    assert Claim.BUSY is looks.claim("a")
+    if is_async:
+        await seen.aclose()
+
+
+async def in_time(is_async: bool, answer: Any) -> Any:
+    return await answer if is_async else answer
+
+
+@pytest.mark.parametrize("argv", [[], ["bytes that are no UTF-8\udcff.py"]])
+def test_a_program_without_a_proper_name_lives(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    """An embedded Python has none; and a file system takes any bytes."""
+    monkeypatch.setattr("sys.argv", argv)
+    ours = open_client()
+    ours.take(0)
+    ours._send_heartbeat()
+    [crawler] = ours.fleet().look().crawlers
+    assert "".join(argv).replace("\udcff", "?") == crawler.record.program
 
 
 def test_a_plain_note_is_shown_as_it_is(open_client: Open) -> None:
