@@ -6,6 +6,7 @@ subclass, a tracer or a fake sees each call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
@@ -60,6 +61,12 @@ def options_of(client: Any, call: Call) -> dict[str, Any]:
     if is_cluster(client):  # otherwise redis-py would ask the server which arguments are keys
         return {**BYTES, "target_nodes": client.get_node_from_key(call.key)}
     return BYTES
+
+
+def time_out(client: Any) -> float:
+    """Return how long (s) the client waits for a reply."""
+    of = client.nodes_manager if is_cluster(client) else client.connection_pool
+    return of.connection_kwargs.get("socket_timeout") or math.inf
 
 
 def queued(client: Any, commands: Iterable[Call]) -> Any:
