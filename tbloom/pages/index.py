@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from tbloom.engine.owned import leave_open
 from tbloom.errors import TBloomError
 from tbloom.pages.segments import Segment
 
@@ -240,6 +241,14 @@ class Index:
         with self._lock:
             self._is_open = False
             self._disconnect()
+
+    def leave_open(self) -> None:
+        """Close the index, but not its connection."""
+        with self._lock:
+            self._is_open = False
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                leave_open(connection)
 
     @property
     def bytes(self) -> int:

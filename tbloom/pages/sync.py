@@ -251,9 +251,10 @@ class PageStore(NotCopied):
         """Return the store."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close the store."""
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the store. An error of the block comes first: the same may keep the store from being closed well."""
+        with suppress(*(() if kind is None else (TBloomError, OSError))):
+            self.close()
 
     def __del__(self) -> None:
         """Release the lock and the index."""
@@ -268,6 +269,8 @@ class PageStore(NotCopied):
     def _reading(self) -> Index:
         if not self._is_open:
             raise TBloomError(f"the page store {self.path!r} is closed")
+        if self._writer is not None:
+            self._writer.check_file()
         return self._index
 
     def _writing(self) -> Writer:

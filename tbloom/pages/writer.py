@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tbloom.engine.owned import OwnFile
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
@@ -63,28 +64,31 @@ class WriterLock:
 
     def __init__(self, root: Path) -> None:
         """Take the lock. Raise StoreLocked if another writer has it."""
-        self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self.file: OwnFile = OwnFile(fd, root / _LOCK)
         self._pid = os.getpid()
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             #: True: the last writer was killed, and its records may not be on the disk. Then its process ID stays.
-            self.is_unflushed = bool(os.pread(self._fd, _LOCK_BYTES, 0).strip())
-            os.pwrite(self._fd, b"%-*d" % (_LOCK_BYTES, self._pid), 0)
+            self.is_unflushed = bool(os.pread(fd, _LOCK_BYTES, 0).strip())
+            self.file.write(0, b"%-*d" % (_LOCK_BYTES, self._pid))
         except BlockingIOError:
-            os.close(self._fd)
+            self.file.close()
             raise StoreLocked(str(root), _pid_of_writer(root)) from None
         except BaseException:
-            os.close(self._fd)
+            self.file.close()
             raise
 
     def close(self) -> None:
         """Release the lock."""
-        if self._pid == os.getpid():  # in a forked child the lock is the parent's
+        if (
+            self._pid == os.getpid() and self.file.is_ours
+        ):  # in a forked child the lock is the parent's
             if not self.is_unflushed:
-                os.pwrite(self._fd, b" " * _LOCK_BYTES, 0)
+                self.file.write(0, b" " * _LOCK_BYTES)
             # A child that another thread has forked may still have the file open.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
+            fcntl.flock(self.file.fd, fcntl.LOCK_UN)
+        self.file.close()
 
 
 def _pid_of_writer(root: Path) -> object:
@@ -187,14 +191,20 @@ class Writer:
     def close(self) -> None:
         """Wait until all changes are on the disk, and release the lock."""
         with self._guard:
-            self._check_open()
             self._is_open = False
             try:
+                self.check_file()
                 self._roll_back()
                 self._flush()
                 self._lock.is_unflushed = False
             finally:
                 self._lock.close()
+
+    def check_file(self) -> None:
+        """Raise TBloomError if the lock's file is not this process' any more. Then those of the index may not be, either."""
+        if not self._lock.file.is_ours:
+            self._index.leave_open()
+            self._lock.file.check()
 
     def abandon(self) -> None:
         """Close the lock's file in a forked child. The lock stays the parent's."""
@@ -238,6 +248,7 @@ class Writer:
     def _check_open(self) -> None:
         if not self._is_open:  # closed by another thread
             raise TBloomError(f"the page store {str(self._root)!r} is closed")
+        self.check_file()
 
     def _flush(self) -> None:
         self._index.flush()  # first, because it raises if the folder was moved
