@@ -19,12 +19,13 @@ from tbloom.engine.client import Store
 from tbloom.engine.flow import YIELDS_PER_TURN, Call, Flow, give_up
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
-from tbloom.engine.semaphore import LAST_LOOK, no_turn
+from tbloom.engine.semaphore import LAST_LOOK
 from tbloom.engine.sending import (
     BYTES,
     is_cluster,
     most_calls,
     next_renewal,
+    no_turn,
     options_of,
     queued,
     redis_error,

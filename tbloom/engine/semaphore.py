@@ -7,17 +7,12 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any
 
-import redis
+from tbloom.engine.sending import no_turn
 
 #: How often a waiting thread looks for itself (s): an interrupt (Ctrl-C) may have kept another one from waking it.
 _LOOK_EVERY = 1.0
 #: A call whose time is over looks once more after this (s), for answers that have come while the whole process was frozen.
 LAST_LOOK = 0.1
-
-
-def no_turn() -> redis.TimeoutError:
-    """Return the error of a call that has waited too long for its turn."""
-    return redis.TimeoutError("no connection was free in time: all of them wait for a reply")
 
 
 class FairSemaphore:

@@ -86,6 +86,11 @@ def node_of(client: Any, call: Call) -> str | None:
     return ""
 
 
+def no_turn() -> redis.TimeoutError:
+    """Return the error of a call that has waited too long for its turn."""
+    return redis.TimeoutError("no connection was free in time: all of them wait for a reply")
+
+
 def redis_error(error: BaseException) -> Exception:
     """Return the redis-py error for an exception that redis-py has raised. Re-raise anything else, such as an interrupt."""
     # A traceback would refer to the caller's frame, and so keep the store alive.
