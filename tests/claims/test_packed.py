@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tbloom.claims.packed import pack, unpack
 LINE = f"{bytes(range(20)).hex()} v31\n"
 TEXT = LINE + json.dumps({"url": "https://www.example.com/catalogue/1.html", "callback": "parse"})
 
-GOLDEN = "30303031303230333034303530363037303830393061306230633064306530663130313131323133207633310a01c3eae4d48ac45c602e07bb1c18528939f9e9a5a9fa8678c2a31600"
+GOLDEN = "30303031303230333034303530363037303830393061306230633064306530663130313131323133207633310a01c3eae4d48ac45c602e07bb1c18528939f9e9a5a9fa8678c2a31600eb782dc0"
 FIELDS = st.dictionaries(st.text(max_size=9), st.text() | st.integers() | st.lists(st.text()))
 
 
@@ -50,6 +51,19 @@ def test_a_note_is_shorter_by_far() -> None:
 @pytest.mark.parametrize("cut", [-1, -10, len(LINE) + 1, len(LINE) + 2])
 def test_a_note_that_is_cut_off_says_so(cut: int) -> None:
     assert unpack(pack(TEXT)[:cut]) == f'{LINE}{{"_damaged": "it is cut off"}}'
+
+
+def test_no_changed_byte_makes_another_note() -> None:
+    """A crawler would fetch another page."""
+    stored = pack(TEXT)
+    for at in range(len(stored)):
+        for change in (1, 2, 4, 8, 16, 32, 64, 128, 255):
+            changed = bytearray(stored)
+            changed[at] ^= change
+            unpacked = unpack(bytes(changed))
+            with suppress(ValueError):  # no JSON
+                fields = json.loads(unpacked.partition("\n")[2])
+                assert unpacked == TEXT or "_damaged" in fields
 
 
 def test_a_note_that_others_have_written_says_what_is_wrong() -> None:
