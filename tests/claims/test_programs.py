@@ -202,13 +202,15 @@ async def in_time(is_async: bool, answer: Any) -> Any:
 def test_a_program_without_a_proper_name_lives(
     open_client: Open, monkeypatch: pytest.MonkeyPatch, argv: list[str]
 ) -> None:
-    """An embedded Python has none; and a file system takes any bytes."""
+    """An embedded Python has none; and a file system, or a host's name, takes any bytes (sidekiq#4666)."""
     monkeypatch.setattr("sys.argv", argv)
+    monkeypatch.setattr("socket.gethostname", lambda: "host\udcff")
     ours = open_client()
     ours.take(0)
     ours._send_heartbeat()
     [crawler] = ours.fleet().look().crawlers
     assert "".join(argv).replace("\udcff", "?") == crawler.record.program
+    assert "host?" == crawler.record.host
 
 
 def test_a_plain_note_is_shown_as_it_is(open_client: Open) -> None:

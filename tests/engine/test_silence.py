@@ -102,7 +102,7 @@ async def _ask(seen: Any, number: int) -> list[Any]:
 async def test_of_many_calls_few_try_a_server_that_hangs(
     store: Store, driver: str, url: str, name: str
 ) -> None:
-    """The others end with them: their wait for one of two connections counts. One by one, 60 would take a minute."""
+    """The others end with them: their wait for one of two connections counts. One by one, 60 would take a minute (scredis#39)."""
     with Network(url) as network:
         hangs = f"{network.url}?max_connections=2&socket_timeout=0.5"
         seen = store.awaited(hangs, name, driver=driver, retry_for=1)

@@ -61,7 +61,7 @@ def _pages(path: Path) -> tuple[Any, list[Callable[[], object]]]:
 def test_nothing_is_written_into_files_that_got_our_descriptors(
     tmp_path: Path, make: Callable[[Path], Any], is_reused: bool
 ) -> None:
-    """Each verb says why it fails. What was there stays, and is whole."""
+    """Each verb says why it fails. What was there stays, and is whole (vnstat#82, gallia#664)."""
     path = tmp_path / "ours"
 
     def use() -> None:

@@ -130,7 +130,7 @@ def at_once(store: PageStore) -> Iterator[str]:
 def test_a_loop_that_rewrites_each_page_ends(
     path: Path, walk: Callable[[PageStore], Iterator[str]], window: str
 ) -> None:
-    """Each page is rewritten once, also where that fills further files; new pages do not come."""
+    """Each page is rewritten once, also where that fills further files; new pages do not come (kv-storage#6)."""
     with PageStore(path, **WINDOWS[window], segment_bytes=20_000) as store:
         store.put_many(Page(url(number), 200, (), b"%d" % number, NOON) for number in range(300))
         found = list[str]()
