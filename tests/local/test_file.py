@@ -488,6 +488,6 @@ def test_a_file_system_without_locks_is_named(path: Path, monkeypatch: pytest.Mo
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(file.fcntl, "flock", refused)
+    monkeypatch.setattr(file, "flock", refused)
     with pytest.raises(ConfigError, match=rf"^path: .* \(No locks available\), got '{path}'"):
         LocalBloom(path=path)
