@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop, sleep, timeout
+from asyncio import Future, TimerHandle, get_running_loop, sleep, timeout
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -99,50 +99,55 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self._free = most
-        self._waiting: dict[Future[None], None] = {}
+        #: Those that wait, each with the next look whether its time is over.
+        self._waiting: dict[Future[None], TimerHandle | None] = {}
 
     async def acquire(self, left: Callable[[float], float], since: float) -> None:
         """Take a turn, or wait for one. See ``FairSemaphore.acquire``."""
         if self._free:
             self._free -= 1
             return
-        loop = get_running_loop()
-        mine: Future[None] = loop.create_future()
-
-        timer = None
-
-        def look(*, is_over: bool = False) -> None:
-            nonlocal timer
-            more = left(since)
-            if is_over and more <= 0:
-                if not mine.done():
-                    mine.set_exception(no_turn())
-            elif more < inf:
-                again = partial(look, is_over=more <= 0)
-                timer = loop.call_later(max(more, LAST_LOOK), again)
-
+        mine = get_running_loop().create_future()
         self._waiting[mine] = None
-        look()
+        self._look(mine, left, since)
         try:
             await mine
         except BaseException:
             if mine.done() and not mine.cancelled() and not mine.exception():  # it has got a turn
                 self.release()
-            self._waiting.pop(mine, None)
+            self._remove(mine)
             raise
-        finally:
-            if timer:
-                timer.cancel()
 
     def release(self) -> None:
         """Give a turn back."""
         while self._waiting:
             first = next(iter(self._waiting))
-            del self._waiting[first]
-            if not first.done():  # else given up, or cancelled
+            self._remove(first)
+            if not first.done():  # else its time is over, or its task was cancelled
                 first.set_result(None)
                 return
         self._free += 1
+
+    def _look(
+        self,
+        mine: Future[None],
+        left: Callable[[float], float],
+        since: float,
+        *,
+        again: bool = False,
+    ) -> None:
+        more = left(since)
+        if mine.done():
+            return
+        if again and more <= 0:
+            mine.set_exception(no_turn())
+        elif more < inf:
+            look = partial(self._look, mine, left, since, again=more <= 0)
+            self._waiting[mine] = get_running_loop().call_later(max(more, LAST_LOOK), look)
+
+    def _remove(self, mine: Future[None]) -> None:
+        if timer := self._waiting.pop(mine, None):
+            timer.cancel()
 
 
 class Turn:
