@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from tbloom.engine.owned import leave_open
+from tbloom.engine.owned import OwnFile, leave_open
 from tbloom.errors import TBloomError
 from tbloom.pages.segments import Segment
 
+#: The file that a writer locks.
+LOCK = "lock"
 #: The index, with the files that SQLite and a rebuild make beside it.
 NAME = "index.sqlite"
 ANY_NAME = re.compile(rf"{re.escape(NAME)}(\.new)?(-wal|-shm|-journal)?")
@@ -115,6 +117,8 @@ class Index:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: os.stat_result | None = None
+        #: An open file beside those of the connection: what closes their descriptors closes this one, too.
+        self._beside: OwnFile | None = None
         self._is_open = True
         with _guard:
             _indexes.add(self)
@@ -242,14 +246,6 @@ class Index:
             self._is_open = False
             self._disconnect()
 
-    def leave_open(self) -> None:
-        """Close the index, but not its connection."""
-        with self._lock:
-            self._is_open = False
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                leave_open(connection)
-
     @property
     def bytes(self) -> int:
         """The size of the index on the disk."""
@@ -258,6 +254,9 @@ class Index:
 
     def _current(self) -> sqlite3.Connection:
         """Return the connection; a new one after a fork, or in a reader, if a rebuild has replaced the index."""
+        if self._beside is not None and not self._beside.is_ours:
+            self._disconnect()
+            self._beside.check()
         known = self._connection
         # A transaction is checked at its end.
         if known is not None and (known.in_transaction or self._is_same()):
@@ -285,6 +284,9 @@ class Index:
             if self._writes:
                 connection.execute(f"PRAGMA {pragma}")
         self._connection = connection
+        with suppress(OSError):  # other users may not read it
+            beside = self.root / LOCK
+            self._beside = OwnFile(os.open(beside, os.O_RDONLY), beside)
         return connection
 
     def _is_same(self) -> bool:
@@ -307,6 +309,12 @@ class Index:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        if self._beside is not None:
+            if not self._beside.is_ours:
+                leave_open(connection)
+                return
+            self._beside.close()
+            self._beside = None
         keeper = None
         if self._writes and not self._is_new:
             # The last connection that may write would remove the log's files, and readers without write permission

@@ -269,8 +269,6 @@ class PageStore(NotCopied):
     def _reading(self) -> Index:
         if not self._is_open:
             raise TBloomError(f"the page store {self.path!r} is closed")
-        if self._writer is not None:
-            self._writer.check_file()
         return self._index
 
     def _writing(self) -> Writer:

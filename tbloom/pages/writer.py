@@ -19,13 +19,12 @@ from tbloom.engine.owned import OwnFile
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import Index, Place, flush
+from tbloom.pages.index import LOCK, Index, Place, flush
 from tbloom.pages.members import SUFFIXES
 from tbloom.pages.page import Page, bytes_of, fingerprint_of, micros
 from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
-_LOCK = "lock"
 #: The file always has this size, so that a process ID can be written on a full disk.
 _LOCK_BYTES = 128
 #: A batch ends with the page that reaches one of these limits, because a batch is in memory.
@@ -64,37 +63,37 @@ class WriterLock:
 
     def __init__(self, root: Path) -> None:
         """Take the lock. Raise StoreLocked if another writer has it."""
-        fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        self.file: OwnFile = OwnFile(fd, root / _LOCK)
+        fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file: OwnFile = OwnFile(fd, root / LOCK)
         self._pid = os.getpid()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             #: True: the last writer was killed, and its records may not be on the disk. Then its process ID stays.
             self.is_unflushed = bool(os.pread(fd, _LOCK_BYTES, 0).strip())
-            self.file.write(0, b"%-*d" % (_LOCK_BYTES, self._pid))
+            self._file.write(0, b"%-*d" % (_LOCK_BYTES, self._pid))
         except BlockingIOError:
-            self.file.close()
+            self._file.close()
             raise StoreLocked(str(root), _pid_of_writer(root)) from None
         except BaseException:
-            self.file.close()
+            self._file.close()
             raise
 
     def close(self) -> None:
         """Release the lock."""
         if (
-            self._pid == os.getpid() and self.file.is_ours
+            self._pid == os.getpid() and self._file.is_ours
         ):  # in a forked child the lock is the parent's
             if not self.is_unflushed:
-                self.file.write(0, b" " * _LOCK_BYTES)
+                self._file.write(0, b" " * _LOCK_BYTES)
             # A child that another thread has forked may still have the file open.
-            fcntl.flock(self.file.fd, fcntl.LOCK_UN)
-        self.file.close()
+            fcntl.flock(self._file.fd, fcntl.LOCK_UN)
+        self._file.close()
 
 
 def _pid_of_writer(root: Path) -> object:
     """Return the process ID in the file; None if it has none."""
     try:
-        return int((root / _LOCK).read_bytes())
+        return int((root / LOCK).read_bytes())
     except ValueError:
         return None
 
@@ -193,18 +192,11 @@ class Writer:
         with self._guard:
             self._is_open = False
             try:
-                self.check_file()
                 self._roll_back()
                 self._flush()
                 self._lock.is_unflushed = False
             finally:
                 self._lock.close()
-
-    def check_file(self) -> None:
-        """Raise TBloomError if the lock's file is not this process' any more. Then those of the index may not be, either."""
-        if not self._lock.file.is_ours:
-            self._index.leave_open()
-            self._lock.file.check()
 
     def abandon(self) -> None:
         """Close the lock's file in a forked child. The lock stays the parent's."""
@@ -248,7 +240,6 @@ class Writer:
     def _check_open(self) -> None:
         if not self._is_open:  # closed by another thread
             raise TBloomError(f"the page store {str(self._root)!r} is closed")
-        self.check_file()
 
     def _flush(self) -> None:
         self._index.flush()  # first, because it raises if the folder was moved

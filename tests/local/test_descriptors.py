@@ -56,8 +56,21 @@ def _pages(path: Path) -> tuple[Any, list[Callable[[], object]]]:
     ]
 
 
+def _readers(path: Path) -> tuple[Any, list[Callable[[], object]]]:
+    _pages(path)[0].close()
+    LocalBloom(path=f"{path}.filter", capacity=50).close()
+    store, seen = PageStore(path, readonly=True), LocalBloom(path=f"{path}.filter", readonly=True)
+    assert len(store) == 1
+    return store, [
+        partial(store.get, url(0)),
+        store.stats,
+        store.verify,
+        partial(seen.contains, "0"),
+    ]
+
+
 @pytest.mark.parametrize("is_reused", [True, False])
-@pytest.mark.parametrize("make", [_filter, _claims, _pages])
+@pytest.mark.parametrize("make", [_filter, _claims, _pages, _readers])
 def test_nothing_is_written_into_files_that_got_our_descriptors(
     tmp_path: Path, make: Callable[[Path], Any], is_reused: bool
 ) -> None:
@@ -80,7 +93,7 @@ def test_nothing_is_written_into_files_that_got_our_descriptors(
     with Child(use) as child:
         assert 0 == child.wait()
     assert {LINE} >= {each.read_bytes() for each in tmp_path.glob("other*")}
-    if make is _pages:
+    if make in (_pages, _readers):
         with PageStore(path) as store:
             assert {url(0): b"0"} == bodies(store)
             assert () == store.verify().problems
