@@ -100,7 +100,10 @@ class FileStore(Store):
         self._close_file()
 
     def lock(self, *, is_change: bool = False) -> None:
-        """Lock out other processes, and read the directory if another one has changed it."""
+        """Lock out other processes, and read the directory if another one has changed it.
+
+        Raise TBloomError if the file is no longer at its path, or is shorter than its mapping.
+        """
         file = self._file
         if file is None:  # closed, or in a forked child
             self._check_open()
@@ -117,7 +120,14 @@ class FileStore(Store):
         if is_change and self._readonly:
             raise TBloomError(f"{self.path!r} was opened to be read only")
         flock(file.fd, LOCK_EX if is_change else LOCK_SH)
-        self._check_file()
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - in less time
+        except OSError as error:
+            raise self._gone(error.strerror) from error
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise self._gone()
+        if status.st_size < len(self._view):
+            raise self._damaged()
         if self._sequence[0] != self.version:
             self._read()
 
@@ -159,7 +169,7 @@ class FileStore(Store):
         """
         try:
             if self._file and not self._readonly:
-                self._check_file()
+                self.lock()
         finally:
             self._release()
 
@@ -229,17 +239,6 @@ class FileStore(Store):
             how = "read" if self._readonly else "read and write"
             expected = f"a file that this user may {how} ({why})"
             raise ConfigError("path", self.path, expected) from error
-
-    def _check_file(self) -> None:
-        """Raise TBloomError if the file is no longer at its path, or is shorter than its mapping."""
-        try:
-            status = os.stat(self.path)  # noqa: PTH116 - in less time
-        except OSError as error:
-            raise self._gone(error.strerror) from error
-        if (status.st_dev, status.st_ino) != self._identity:
-            raise self._gone()
-        if status.st_size < len(self._view):
-            raise self._damaged()
 
     def _gone(self, why: object = "another file is there") -> TBloomError:
         return TBloomError(
