@@ -91,7 +91,7 @@ def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page |
 def _page(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -> Page | None:
     try:
         path = f"{index.root}/{place.name}"
-        page = record.page_of(segments.content(path, place.offset, place.length))
+        page = _page_at(path, place.offset, place.length)
     except (Damaged, FileNotFoundError) as error:
         now = index.find(fingerprint, config.since())
         if now == place:
@@ -101,6 +101,14 @@ def _page(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -
     if fingerprint_of(page.address) != fingerprint:
         raise _damaged(index, place, "it has another page")
     return page
+
+
+def _page_at(path: str | Path, offset: int, length: int) -> Page:
+    return record.page_of(segments.content(path, offset, length))
+
+
+def _address_at(path: str, offset: int, length: int) -> str | bytes:
+    return record.address_in(segments.start(path, offset, length))
 
 
 def _damaged(index: Index, place: Place, why: object) -> TBloomError:
@@ -115,28 +123,30 @@ def pages(
 ) -> Iterator[Page]:
     """Yield the pages that were fetched within a time, slice by slice, in the order of the files."""
     times = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    return _each(index, config, times, segments.content, record.page_of)
+    there = index.segments(config.since())  # now, not when the first page is asked for
+    return _each(index, config, there, times, _page_at)
 
 
 def addresses(index: Index, config: PagesConfig) -> Iterator[str | bytes]:
     """Yield the address of each page in the same order. Bodies are not read."""
-    return _each(index, config, (-math.inf, math.inf), segments.start, record.address_in)
+    there, times = index.segments(config.since()), (-math.inf, math.inf)
+    return _each(index, config, there, times, _address_at)
 
 
 def _each(
     index: Index,
     config: PagesConfig,
+    there: list[Segment],
     times: tuple[float, float],
-    read: Callable[[str, int, int], bytes],
-    parse: Callable[[bytes], _T],
+    read: Callable[[str, int, int], _T],
 ) -> Iterator[_T]:
-    """Yield what is parsed of each page. Warn of each that can't be read, unless it was replaced or has left meanwhile."""
-    for name, fingerprint, row in _places(index, config):
+    """Yield what is read of each page. Warn of each that can't be read, unless it was replaced or has left meanwhile."""
+    for name, fingerprint, row in _places(index, config, there):
         if not times[0] <= row.at < times[1]:
             continue
         path = f"{index.root}/{name}"
         try:
-            found = parse(read(path, row.offset, row.length))
+            found = read(path, row.offset, row.length)
         except (Damaged, FileNotFoundError):
             place = index.find(fingerprint, config.since())
             if place is not None and (place.name, place.offset) == (name, row.offset):
@@ -145,12 +155,14 @@ def _each(
             yield found
 
 
-def _places(index: Index, config: PagesConfig) -> Iterator[tuple[str, bytes, Row | Place]]:
-    """Yield the file, the fingerprint and the place of each page that there is now, once.
+def _places(
+    index: Index, config: PagesConfig, there: list[Segment]
+) -> Iterator[tuple[str, bytes, Row | Place]]:
+    """Yield the file, the fingerprint and the place of each page that was in these segments as they were, once.
 
     Those that are replaced before they are reached come last.
     """
-    there, replaced = index.segments(config.since()), dict[bytes, None]()
+    replaced = dict[bytes, None]()
     sizes = {segment.number: segment.size for segment in there}
     for segment in there:
         found = array("Q")
@@ -184,10 +196,10 @@ def _replaced(
     }
 
 
-def fetched_in(index: Index, config: PagesConfig, seconds: Collection[int]) -> Iterator[Page]:
+def fetched_in(index: Index, there: list[Segment], seconds: Collection[int]) -> Iterator[Page]:
     """Yield the pages that were fetched in these seconds, also those that were replaced, but none that was deleted."""
     deleted, replaced = dict[bytes, int](), list[tuple[Path, Found]]()
-    for segment in index.segments(config.since()):
+    for segment in there:
         path = index.root / segment.name
         for one in _all_in(index, segment):
             if isinstance(one, Row):
@@ -206,7 +218,7 @@ def fetched_in(index: Index, config: PagesConfig, seconds: Collection[int]) -> I
 def _read(path: Path, one: Row | Found) -> Iterator[Page]:
     """Yield the page at this place, if it can be read."""
     with suppress(Damaged, FileNotFoundError):  # its slice may have left meanwhile
-        yield record.page_of(segments.content(path, one.offset, one.length))
+        yield _page_at(path, one.offset, one.length)
 
 
 def _all_in(index: Index, segment: Segment) -> Iterator[Row | Found]:

@@ -213,7 +213,8 @@ class PageStore(NotCopied):
 
         Each place in the index is looked at, and each record of a replaced page is read: it takes seconds for each million.
         """
-        return self._while_open(reading.fetched_in(self._reading(), self._config, seconds))
+        there = self._reading().segments(self._config.since())
+        return self._while_open(reading.fetched_in(self._index, there, seconds))
 
     def check_parameters(
         self,

@@ -133,13 +133,18 @@ def test_a_loop_that_rewrites_each_page_ends(
     """Each page is rewritten once, also where that fills further files; new pages do not come (kv-storage#6)."""
     with PageStore(path, **WINDOWS[window], segment_bytes=20_000) as store:
         store.put_many(Page(url(number), 200, (), b"%d" % number, NOON) for number in range(300))
-        found = list[str]()
+        found, begun = (
+            list[str](),
+            [iter(store), store.pages(), store.fetched_in([int(NOON.timestamp())])],
+        )
         for address in islice(walk(store), 900):
             found.append(address)
             store.put(f"{address}/new", b"", at=NOON + DAY / 9)
         assert sorted(url(number) for number in range(300)) == sorted(found)
         assert b"7!" == body_of(store, url(7))
         assert 600 == len(store)
+        assert [300, 300] == [len([*each]) for each in begun[:2]]
+        assert b"" not in {page.body for page in begun[2]}
 
 
 def test_an_export_beside_a_writer_has_each_page_once(path: Path) -> None:
