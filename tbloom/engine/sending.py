@@ -66,7 +66,7 @@ def options_of(client: Any, call: Call) -> dict[str, Any]:
 def time_out(client: Any) -> float:
     """Return how long (s) the client waits for a reply."""
     of = client.nodes_manager if is_cluster(client) else client.connection_pool
-    return of.connection_kwargs.get("socket_timeout") or math.inf
+    return getattr(of, "connection_kwargs", {}).get("socket_timeout") or math.inf
 
 
 def queued(client: Any, commands: Iterable[Call]) -> Any:
