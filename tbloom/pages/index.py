@@ -223,6 +223,7 @@ class Index:
             self.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._check_beside()
                 self._check_same()
                 self.execute("COMMIT")
             except BaseException:
@@ -254,12 +255,11 @@ class Index:
 
     def _current(self) -> sqlite3.Connection:
         """Return the connection; a new one after a fork, or in a reader, if a rebuild has replaced the index."""
-        if self._beside is not None and not self._beside.is_ours:
-            self._disconnect()
-            self._beside.check()
         known = self._connection
-        # A transaction is checked at its end.
-        if known is not None and (known.in_transaction or self._is_same()):
+        if known is not None and known.in_transaction:  # it is checked at its end
+            return known
+        self._check_beside()
+        if known is not None and self._is_same():
             return known
         if self._writes and self._file is not None:  # also after a fork, for which it was closed
             self._check_same()
@@ -296,6 +296,12 @@ class Index:
         except OSError:
             return False
         return self._file is not None and os.path.samestat(now, self._file)
+
+    def _check_beside(self) -> None:
+        """Raise TBloomError if descriptors of the connection may have been closed, and leave it as it is."""
+        if self._beside is not None and not self._beside.is_ours:
+            self._disconnect()
+            self._beside.check()
 
     def _check_same(self) -> None:
         """Raise TBloomError if a writer's database is gone, or has been replaced: what it writes would be lost."""
