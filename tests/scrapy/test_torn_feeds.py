@@ -216,7 +216,7 @@ def rows_of(path: Path, options: dict[str, Any]) -> list[list[str]]:
     "end", [b'{"url": "\xc3', b'{"url": "', b'{"url": {"a": 1}', b'{"url": "last"}']
 )
 def test_torn_json_lines_hide_no_new_line(project: Any, tmp_path: Path, end: bytes) -> None:
-    """Half a character stops each reader of text (hermes-agent#112575), half a line some that look at all (eliza#30878)."""
+    """Half a character stops each reader of text (hermes-agent#112575), half a line many (eliza#30878, alltheplaces#17554)."""
     path, is_whole = tmp_path / "out.jl", end.endswith(b'"}')
     path.write_bytes(old := b'{"url": "old"}\n' + end)
     feeds = {str(path): {"format": "jsonlines", "encoding": "utf-8"}}
