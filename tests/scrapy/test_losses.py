@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,17 +76,6 @@ def test_a_crawl_says_how_many_pages_others_took_over(crawl: Any) -> None:
     said = re.findall(r"other sessions had taken over (\d) items", result["log"])
     assert 2 == sum(map(int, said))
     assert [] == crawl("outcomes", DONE, pages)["fetched"]
-
-
-@pytest.mark.parametrize("half", ['{"fate": "sto', '{"fate": "stored"}\n'])
-def test_a_feed_after_half_a_line_begins_a_new_one(crawl: Any, tmp_path: Path, half: str) -> None:
-    """alltheplaces#17554"""
-    feed = tmp_path / "items.jl"
-    feed.write_text(half, encoding="utf-8")
-    feeds = {"FEEDS": {str(feed): {"format": "jsonlines", "fields": ["fate"]}}}
-    crawl("outcomes", {**DONE, **feeds}, [["a", ITEMS]])
-    lines = [half.strip(), *2 * ['{"fate": "stored"}']]
-    assert lines == feed.read_text(encoding="utf-8").splitlines()
 
 
 def test_a_page_is_done_though_a_signal_interrupts_its_feed(crawl: Any) -> None:
