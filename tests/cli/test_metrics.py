@@ -59,12 +59,17 @@ class Exporter(Serving):
 
 
 def expected_of_fleet(
-    name: str, crawlers: dict[str, int], pages: dict[str, int], done: int, failed: dict[str, int]
+    name: str,
+    crawlers: dict[str, int],
+    pages: dict[str, int],
+    done: int,
+    failed: dict[str, int],
+    oldest: int,
 ) -> Values:
     zeros = dict.fromkeys(("works", "waits", "silent", "dead", "lost"), 0)
     pages_by = dict.fromkeys(("claimed", "left", "failed", "given_up"), 0) | pages
     return (
-        {("tbloom_pages_done_total", name): done}
+        {("tbloom_pages_done_total", name): done, ("tbloom_crawler_oldest_page_seconds", name): oldest}
         | {("tbloom_crawlers", name, state): n for state, n in (zeros | crawlers).items()}
         | {("tbloom_pages", name, state): n for state, n in pages_by.items()}
         | {("tbloom_pages_failed_total", name, kind): n for kind, n in failed.items()}
@@ -138,10 +143,10 @@ def test_a_fleet_is_served_by_state_and_kind(url: str, name: str) -> None:
         told(works, done=6, failed={"status/503": 2, "callback/KeyError": 1})
         told(works, done=7, failed={"status/503": 1, "status/404": 2})
         waits.take(1, "other")
-        told(waits, queue="other", done=1)
+        told(waits, queue="other", done=1, oldest_page="http://d/", oldest_seconds=4000)
         dies.take(0, "shop", idle=False)
         claimed(dies, *(f"http://b/{n}" for n in range(4)))
-        told(dies, ttl=2.0)
+        told(dies, ttl=2.0, oldest_page="http://b/1", oldest_seconds=9000)
         old.claim_many(["http://c/1", "http://c/2"])
         for one, why in (ended, "finished"), (lost, LOST):
             one.take(0, "shop", idle=False)
@@ -158,8 +163,11 @@ def test_a_fleet_is_served_by_state_and_kind(url: str, name: str) -> None:
     assert 0 == found["tbloom_crawlers", name, "dead"]
     crawlers = {"works": 1, "waits": 1, "dead": 1, "lost": 1}
     pages = {"claimed": 5 + 2, "left": 1 + 4, "failed": 2, "given_up": 1}
-    fleet = expected_of_fleet(name, crawlers, pages, 8, {"status": 3, "callback": 1})
-    prefixes = "tbloom_crawlers", "tbloom_pages"
+    # A page of the dead crawler is in work no more.
+    oldest = round(served["tbloom_crawler_oldest_page_seconds", name], -3)
+    fleet = expected_of_fleet(name, crawlers, pages, 8, {"status": 3, "callback": 1}, oldest=4000)
+    prefixes = "tbloom_crawler", "tbloom_pages"
+    served["tbloom_crawler_oldest_page_seconds", name] = oldest
     assert fleet == {key: value for key, value in served.items() if key[0].startswith(prefixes)}
 
 
@@ -276,7 +284,7 @@ def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
         user.clear()
 
 
-#: A filter that is lost after two hours: both alerts about it ring for an hour.
+#: A filter that is lost after two hours: both alerts about it ring for an hour. Then its fleet waits for a page for another hour.
 _LOST = """
 rule_files: [rules.yml]
 tests:
@@ -284,22 +292,29 @@ tests:
     input_series:
       - {series: 'tbloom_lost_timestamp_seconds{filter="news"}', values: "0x119 7200x100"}
       - {series: 'tbloom_window_items{filter="news"}', values: "100x119 10x100"}
+      - {series: 'tbloom_crawler_oldest_page_seconds{filter="news"}', values: "2x199 0+60x60 2x60"}
+      - {series: 'tbloom_pages_done_total{filter="news"}', values: "0+9x200 1800x60 1800+9x60"}
     alert_rule_test:
 """
+_ALERTS = (
+    ("FilterIsLost", 125, 110, 185),
+    ("FilterForgets", 125, 110, 185),
+    ("FleetWaitsForOnePage", 240, 190, 205, 280),
+)
 _RINGS = "      - {{eval_time: {}m, alertname: {}, exp_alerts: [{}]}}\n"
 
 
 @pytest.mark.check
-def test_the_alerts_about_a_lost_filter_ring(tmp_path: Path) -> None:
+def test_the_alerts_about_a_lost_filter_and_a_page_that_hangs_ring(tmp_path: Path) -> None:
     if which("promtool") is None:
         missing("promtool, of Debian's package prometheus,")
     (tmp_path / "rules.yml").write_text(RULES)
     (tmp_path / "test.yml").write_text(
         _LOST
         + "".join(
-            _RINGS.format(minute, alert, "{exp_labels: {filter: news}}" * (minute == 125))
-            for alert in ("FilterIsLost", "FilterForgets")
-            for minute in (110, 125, 185)
+            _RINGS.format(minute, alert, "{exp_labels: {filter: news}}" * (minute == rings))
+            for alert, rings, *others in _ALERTS
+            for minute in (rings, *others)
         )
     )
     for words in (["check", "rules", "rules.yml"], ["test", "rules", "test.yml"]):
@@ -333,7 +348,7 @@ def test_page_dashboard_and_alerts_have_the_metrics_that_are_served(url: str, na
     assert "tbloom_promised_error_ratio" in " ".join(expressions)
     assert [each["id"] for each in DASHBOARD["panels"]] == [*range(1, len(DASHBOARD["panels"]) + 1)]
     # Each metric of the fleet is in its row, which comes last, and in an alert.
-    of_fleet = {metric for metric in METRICS if re.match("tbloom_(crawlers|pages)", metric)}
+    of_fleet = {metric for metric in METRICS if re.match("tbloom_(crawler|pages)", metric)}
     titles = [panel["title"] for panel in DASHBOARD["panels"]]
     row = DASHBOARD["panels"][titles.index("Fleet") :]
     assert "row" == row[0]["type"]
