@@ -64,12 +64,16 @@ def expected_of_fleet(
     pages: dict[str, int],
     done: int,
     failed: dict[str, int],
+    *,
     oldest: int,
 ) -> Values:
     zeros = dict.fromkeys(("works", "waits", "silent", "dead", "lost"), 0)
     pages_by = dict.fromkeys(("claimed", "left", "failed", "given_up"), 0) | pages
     return (
-        {("tbloom_pages_done_total", name): done, ("tbloom_crawler_oldest_page_seconds", name): oldest}
+        {
+            ("tbloom_pages_done_total", name): done,
+            ("tbloom_crawler_oldest_page_seconds", name): oldest,
+        }
         | {("tbloom_crawlers", name, state): n for state, n in (zeros | crawlers).items()}
         | {("tbloom_pages", name, state): n for state, n in pages_by.items()}
         | {("tbloom_pages_failed_total", name, kind): n for kind, n in failed.items()}

@@ -101,6 +101,9 @@ def fleet(url: str, name: str) -> Iterator[TimeBloom]:
             "done": 1234,
             "per_minute": 56,
             "failed": {"status/503": 3, "callback/KeyError": 1},
+            "oldest_page": "http://a.example/8",
+            "oldest_state": "pipeline",
+            "oldest_seconds": 700,
         }
         told(works, **about, up=7300, ttl=3600)
         waits.take(1, "shop")
@@ -124,8 +127,11 @@ def test_the_fleet_is_shown(url: str, fleet: TimeBloom) -> None:
     )
     assert "Crawlers 1 works, 1 waits, 1 dead" in text
     assert re.search(
-        r"crawl-01:7 works 2 h \d+ s 5 1,234 56 0 0 4 status/503 3, callback/KeyError 1", text
+        r"crawl-01:7 works 2 h \d+ s 5 1,234 56 0 0 4 status/503 3, callback/KeyError 1 12 min \(pipeline\) http://a.example/8 ",
+        text,
     ), text
+    oldest = "oldest page in work: http://a.example/8, for 12 min (pipeline of crawl-01:7)\n"
+    assert oldest in tbloom("queue", fleet.name, "--url", url).stdout
     assert re.search(r"crawl-01:9 dead .* 17 ", text)
     assert "failed status/503 a.example 3 " in text
     assert "given up callback/KeyError a.example 1 " in text
