@@ -65,7 +65,7 @@ def expected_of_fleet(
     done: int,
     failed: dict[str, int],
     *,
-    oldest: int,
+    oldest: int = 0,
 ) -> Values:
     zeros = dict.fromkeys(("works", "waits", "silent", "dead", "lost"), 0)
     pages_by = dict.fromkeys(("claimed", "left", "failed", "given_up"), 0) | pages

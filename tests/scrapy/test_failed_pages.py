@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,35 @@ def test_any_methods_exception_is_named_with_its_place(done_project: Any) -> Non
     raised = sorted((message, lines[int(line) - 1].strip()) for message, line in found)
     names = "awaits", "errback", "generates"
     assert [(name, f'raise LookupError("{name}")') for name in names] == raised
+
+
+class RetriesByHand(Part):
+    """As middlewares that change the proxy do, without ``dont_filter``."""
+
+    def process_request(self, request: scrapy.Request) -> None:
+        if path_of(request) == "raises":
+            raise ConnectionError("refused")
+
+    def process_response(self, request: scrapy.Request, response: Response) -> Any:
+        changed = request.copy() if path_of(request) == "503" else request
+        return changed if response.status in (429, 503) else response
+
+    def process_exception(self, request: scrapy.Request, exception: Exception) -> scrapy.Request:  # noqa: ARG002 - as Scrapy has it
+        return request.replace(priority=1)
+
+
+@pytest.mark.parametrize("order", [1, 999])
+def test_a_page_that_is_retried_by_hand_fails_as_what_it_met(done_project: Any, order: int) -> None:
+    """scrapy#5301. One that is redirected to itself fails as a redirect, of which nothing is to be said."""
+    answers = {"/429": [429], "/503": [503], "/itself": ["/itself"]}
+    pages = {"PAGES": ("429", "503", "raises", "itself"), "EXTENSIONS": {}}
+    middlewares = {"DOWNLOADER_MIDDLEWARES": {RetriesByHand: order}}
+    [crawl] = done_project(Project, answers=answers, **pages, **middlewares)
+    reasons = "status/429", "status/503", "download/ConnectionError", "redirect"
+    assert [1] * 4 == [crawl.stats.get(f"tbloom/failed/{reason}") for reason in reasons]
+    [warning] = crawl.warnings("4 pages have failed")
+    assert warning.count("get_retry_request") in (2, 3)  # of the three examples
+    assert {"/429": 2, "/503": 2, "/itself": 2} == {**Counter(crawl.fetched)}
 
 
 class Banned(Part):

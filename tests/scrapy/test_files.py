@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import resource
 import signal
 from pathlib import Path
@@ -121,6 +122,8 @@ def test_a_page_fails_whose_file_fails_as_a_page_would(
     fetched = times(crawls)
     assert {page: [1, int(page in AGAIN), 0] for page in FILES} == {p: fetched[p] for p in FILES}
     stats = crawls[0].stats
+    [warning] = crawls[0].warnings("pages have failed")
+    assert 3 == len(re.findall(r"\(http://\S+\.pdf\b", warning))  # of its three examples
     assert REASONS == {why: stats.get(f"tbloom/failed/file/{why}") for why in REASONS}
     assert 6 == len(
         [*(tmp_path / "files" / "full").iterdir()]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 
 import pytest
@@ -100,6 +102,24 @@ def test_without_arguments_all_crawls_of_a_spider_are_meant(asked: Asked, store:
     said = asked.said("drop", "shop", "--all", "--left", "--yes")
     assert said == "Dropped 6 pages of 'shop': 3 of -a country=de, 3 of -a country=fr\n"
     assert not any(asked.left().values())
+
+
+@pytest.mark.parametrize("store", ["bloom", "local"])
+@pytest.mark.parametrize("arguments", [{}, {"country": "de at"}])
+def test_the_commands_in_a_crawls_last_words_work(shop: Shop, arguments: dict[str, str]) -> None:
+    """A limit ends one crawl after the other: the pages that wait for the next one pile up."""
+    shop.spider(CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1)
+    links = [f"{n}" for n in range(20)]
+    for _ in range(3):
+        assert "closespider_pagecount" == shop.start(*links, **arguments).result()
+    said = r"INFO:.*:(\d+) pages wait .* tbloom (queue .*) shows them, and tbloom (drop .*) forgets"
+    *before, last = re.findall(said, (shop.path / "log").read_text())
+    number, queue, drop = last
+    assert [20, 19] > [int(each[0]) for each in before] > [int(number)] * 2
+    assert re.search(rf"^left +{number} ", shop.said(*shlex.split(queue)), re.MULTILINE)
+    dropped = shop.said(*shlex.split(drop), "--yes")
+    assert dropped.startswith(f"Dropped {number} pages of ")
+    assert {} == shop.queue()
 
 
 def test_pages_are_pushed_for_one_crawl(shop: Shop) -> None:

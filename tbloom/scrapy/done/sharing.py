@@ -44,7 +44,7 @@ from tbloom.scrapy.hooks.engine import (
     host_of,
     host_queues,
     hosts_at_work,
-    is_downloading,
+    requests_downloaded,
     wake_engine,
 )
 from tbloom.scrapy.inbox import Inbox
@@ -309,7 +309,7 @@ class Taking:
         if self._is_ready:
             if now > self._works_from:
                 self._ask(self._crawl.page_calls, _TAKES, idle=False)
-        elif is_downloading(self._crawl.crawler.engine):
+        elif requests_downloaded(self._crawl.crawler.engine):
             self._changed_at = now
         elif now > self._changed_at + _START_PATIENCE:
             self._become_ready()

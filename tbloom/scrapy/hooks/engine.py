@@ -37,11 +37,6 @@ def is_idle(engine: Any) -> bool:
     return bool(engine and hasattr(engine, "spider_is_idle") and engine.spider_is_idle())
 
 
-def is_downloading(engine: Any) -> bool:
-    """Return whether the engine downloads something. Without it, left pages may be fetched while a slow login is under way."""
-    return bool(getattr(getattr(engine, "downloader", None), "active", ()))
-
-
 def is_paused(engine: Any) -> bool:
     """Return whether the engine was paused, as in the telnet console. Without it, the log names pages that wait for that."""
     return bool(getattr(engine, "paused", False))
@@ -56,7 +51,10 @@ def requests_in_work(engine: Any) -> list[Request]:
 
 
 def requests_downloaded(engine: Any) -> frozenset[Request]:
-    """Return the requests in the downloader, also those of media pipelines. Without it, one that downloads many files seems to hang."""
+    """Return the requests in the downloader, also those of media pipelines.
+
+    Without it, an item with many files seems to hang, and left pages may be fetched while a slow login is under way.
+    """
     return frozenset(getattr(getattr(engine, "downloader", None), "active", ()))
 
 
@@ -258,8 +256,7 @@ def hosts_at_work(engine: Any) -> set[str]:
 
     Without it, an owner of hosts (``TBLOOM_SHARE = "hosts"``) may give one away during its delay.
     """
-    downloader = getattr(engine, "downloader", None)
-    slots = getattr(downloader, "slots", {})
+    slots = getattr(getattr(engine, "downloader", None), "slots", {})
     now = time.monotonic() if scrapy.version_info >= (2, 16) else time.time()
     # A delay is random, up to half longer if nothing else is set.
     waiting = {
@@ -267,7 +264,7 @@ def hosts_at_work(engine: Any) -> set[str]:
         for host, of in slots.items()
         if of.active or of.lastseen + of.delay * (1 + getattr(of, "jitter", 0.5)) > now
     }
-    return waiting | {*map(host_of, getattr(downloader, "active", ()))}
+    return waiting | {*map(host_of, requests_downloaded(engine))}
 
 
 def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
