@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
-from scrapy import Request, Spider, signals
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -34,6 +34,9 @@ from tbloom.scrapy.options import error_line, server_settings
 from tbloom.scrapy.outage import PAUSE, Outage
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
 from tbloom.scrapy.stores import AnyStore
+
+if TYPE_CHECKING:
+    from tbloom.scrapy.components import FilteringScheduler
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -65,23 +68,6 @@ class Stage(IntEnum):
     QUEUE_CLOSED = 3
     #: Its threads have ended, and its store is closed.
     CLOSED = 4
-
-
-class ProjectScheduler(Protocol):
-    """The project's scheduler, as the add-on has it."""
-
-    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
-    first: deque[Request]
-
-    @property
-    def queued(self) -> int:
-        """The number of requests in the queue."""
-
-    def enqueue_in_project(self, request: Request) -> bool:
-        """Queue or filter a request; return whether it is queued."""
-
-    def next_in_project(self) -> Request | None:
-        """Take the next request out of the queue."""
 
 
 class Calls:
@@ -158,7 +144,7 @@ class Crawl:
         #: With the add-on: fires once the store's server has answered, or the crawl is to end.
         self.opened: Deferred[None] | None = None
         #: Its scheduler, if it runs with the add-on.
-        self.scheduler: ProjectScheduler | None = None
+        self.scheduler: FilteringScheduler | None = None
         #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
         self.project: str = ""
         #: How often each stat was counted, also where the project keeps no stats.

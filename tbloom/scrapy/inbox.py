@@ -10,7 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis import RedisError
 from scrapy import Request, signals
@@ -18,7 +18,7 @@ from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.crawl import Crawl, ProjectScheduler, Stage
+from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.hooks.engine import (
     call_soon,
     has_receivers,
@@ -32,6 +32,9 @@ from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import is_awaited
 from tbloom.scrapy.settings import WITHIN
+
+if TYPE_CHECKING:
+    from tbloom.scrapy.components import FilteringScheduler
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class Requests:
     With ``DUPEFILTER_CLASS`` alone, the filter is asked about each request as it comes. With the add-on, requests wait in an inbox.
     """
 
-    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler | None) -> None:
+    def __init__(self, crawl: Crawl, scheduler: FilteringScheduler | None) -> None:
         self._crawl, self._scheduler = crawl, scheduler
         self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
         self.inbox: Inbox = Inbox(crawl, self)
@@ -358,7 +361,7 @@ class ProjectQueue:
     It does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
     """
 
-    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler | None) -> None:
+    def __init__(self, crawl: Crawl, scheduler: FilteringScheduler | None) -> None:
         self._crawl, self._scheduler = crawl, scheduler
         #: The answer for the request that is enqueued now, and whether the scheduler has ever asked.
         self.answer: Answer | None = None

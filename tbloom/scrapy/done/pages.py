@@ -24,12 +24,12 @@ import time
 from concurrent.futures import Future
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 
 from tbloom import Claim
-from tbloom.scrapy.crawl import Crawl, ProjectScheduler
+from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import GATHER, Committer, Failures
 from tbloom.scrapy.done.page import (
     RETRIES,
@@ -58,6 +58,9 @@ from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
+if TYPE_CHECKING:
+    from tbloom.scrapy.components import FilteringScheduler
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: While more requests than this are queued, links need no answer at once.
@@ -77,10 +80,10 @@ _UNKNOWN_STEP = (
 class Pages(Requests):
     """The requests and the pages of one crawl."""
 
-    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler, seen: ClaimStore) -> None:
+    def __init__(self, crawl: Crawl, scheduler: FilteringScheduler, seen: ClaimStore) -> None:
         super().__init__(crawl, scheduler)
         crawler = crawl.crawler
-        self._scheduler: ProjectScheduler = scheduler
+        self._scheduler: FilteringScheduler = scheduler
         self._seen = seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: Whether the filter had items at the start.

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import repeat
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
@@ -31,7 +31,7 @@ from tbloom.claims.calls import Hosts
 from tbloom.claims.notes import Taken, owned_host
 from tbloom.claims.record import Process, Record
 from tbloom.claims.session import Session
-from tbloom.scrapy.crawl import Calls, Crawl, ProjectScheduler
+from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done.committer import Committer, Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
 from tbloom.scrapy.done.serialize import Unreadable, read_token, request_from_text
@@ -48,6 +48,9 @@ from tbloom.scrapy.inbox import Inbox
 from tbloom.scrapy.settings import WHEN_IDLE
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
+if TYPE_CHECKING:
+    from tbloom.scrapy.components import FilteringScheduler
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 #: The most pages that one call gives away. (They take the server some 1 ms.)
@@ -62,7 +65,7 @@ class Giving:
     def __init__(
         self,
         crawl: Crawl,
-        scheduler: ProjectScheduler,
+        scheduler: FilteringScheduler,
         seen: CrawlBloom,
         inbox: Inbox,
         work: Work,
