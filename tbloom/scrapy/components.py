@@ -17,7 +17,7 @@ from redis import RedisError
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.crawler import Crawler
-from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 from scrapy.utils.defer import (
     deferred_f_from_coro_f,
@@ -150,20 +150,6 @@ _OTHER_PROJECT = (
 )
 
 
-class _Trial(RFPDupeFilter):
-    """The duplicate filter of commands that only try a spider: Scrapy's own, in memory. In ``scrapy shell`` it filters nothing, as in Scrapy."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(fingerprinter=crawler.request_fingerprinter)
-        self._filters = crawler.crawling
-
-    def request_seen(self, request: Request) -> bool:
-        return self._filters and super().request_seen(request)
-
-    def clear(self) -> None:
-        """Do nothing. scrapy-redis' scheduler calls this."""
-
-
 class DupeFilter(RFPDupeFilter):
     """Filters requests that any crawler has asked for within the window.
 
@@ -176,7 +162,7 @@ class DupeFilter(RFPDupeFilter):
         debug = crawler.settings.getbool("DUPEFILTER_DEBUG")
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawl, self._settings = crawl_of(crawler), crawler.settings
-        self._shares_queue = shares_queue
+        self._shares_queue, self._is_trial = shares_queue, is_trial(crawler)
         #: The requests of the crawl, once its store is open.
         self.requests: Requests | None = None
         #: Whether scrapy-redis-bloomfilter's stat is counted, too.
@@ -185,19 +171,14 @@ class DupeFilter(RFPDupeFilter):
         self._dropped: Request | None = None
 
     @classmethod
-    def from_crawler(  # type: ignore[override] # may be another class
-        cls, crawler: Crawler, *, shares_queue: bool = False
-    ) -> BaseDupeFilter:
-        """Return the dupefilter for the crawl, or for a command that only tries a spider. Scrapy's scheduler calls this."""
-        if is_trial(crawler):
-            logger.info("This command of Scrapy neither uses nor changes tbloom's filter")
-            return _Trial(crawler)
-        return cls(crawler, shares_queue=shares_queue)
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Make the dupefilter. Scrapy's scheduler calls this."""
+        return cls(crawler)
 
     @classmethod
-    def from_spider(cls, spider: Spider) -> BaseDupeFilter:
+    def from_spider(cls, spider: Spider) -> Self:
         """Make the dupefilter, and open it. scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
-        dupefilter = cls.from_crawler(spider.crawler, shares_queue=True)
+        dupefilter = cls(spider.crawler, shares_queue=True)
         dupefilter.open()
         return dupefilter
 
@@ -214,7 +195,7 @@ class DupeFilter(RFPDupeFilter):
             claims.open_claims(look_in_note)
         crawl.open(seen)
         scheduler = crawl.scheduler
-        if isinstance(scheduler, FilteringScheduler):
+        if scheduler is not None:
             if claims is not None:
                 scheduler.requests = Pages(crawl, scheduler, claims)
             elif seen.needs_server:  # nothing waits for a local one
@@ -226,8 +207,12 @@ class DupeFilter(RFPDupeFilter):
     def open(self) -> Deferred[None] | None:
         """Open the filter. Scrapy's scheduler calls this at the start. An error ends the crawl.
 
-        With the add-on, whose scheduler waits for ``Crawl.opened``, the event loop does not wait for the server.
+        With the add-on, whose scheduler waits for ``Crawl.opened``, the event loop does not wait for the server. A command that only
+        tries a spider needs none: the fingerprints are in memory.
         """
+        if self._is_trial:
+            logger.info("This command of Scrapy neither uses nor changes tbloom's filter")
+            return None
         crawl = self._crawl
         if not crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(crawl.crawler):
@@ -281,6 +266,8 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
+        if self._is_trial:  # in ``scrapy shell``, nothing is filtered, as in Scrapy
+            return self._crawl.crawler.crawling and super().request_seen(request)
         answer: Answer = NoAnswer.DROPPED
         # A scheduler may not have opened it; or it could not be opened.
         requests = self.requests or (None if self._crawl.is_ending else self._open_store())
@@ -343,7 +330,7 @@ _TURNS_EVERY = 20
 
 def pages_of(crawl: Crawl) -> Pages | None:
     """Return the pages of a crawl that follows them."""
-    requests = crawl.scheduler.requests if isinstance(crawl.scheduler, FilteringScheduler) else None
+    requests = None if crawl.scheduler is None else crawl.scheduler.requests
     return requests if isinstance(requests, Pages) else None
 
 
@@ -400,7 +387,7 @@ class PageSpiderMiddleware:
             try:
                 if yielded % _TURNS_EVERY == 0:
                     await next_turn()
-                if isinstance(scheduler, FilteringScheduler) and scheduler.requests:
+                if scheduler is not None and scheduler.requests:
                     await scheduler.requests.inbox.have_room()
             except CancelledError:  # of another reactor than asyncio's: the engine stops
                 return
