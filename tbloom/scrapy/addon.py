@@ -14,11 +14,11 @@ from tbloom.engine.urls import single_server
 from tbloom.errors import ConfigError
 from tbloom.scrapy.components import (
     DupeFilter,
-    FilteringScheduler,
     PageDownloader,
     PageSpiderMiddleware,
 )
 from tbloom.scrapy.hooks.engine import keep_spider_arguments
+from tbloom.scrapy.inbox import FilteringScheduler
 from tbloom.scrapy.settings import MARK
 
 #: A name, not the class, because Scrapy's log shows it as it is set.

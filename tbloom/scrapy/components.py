@@ -1,4 +1,4 @@
-"""Scrapy's components, as the add-on sets them: the scheduler, the duplicate filter, the downloader and the spider middleware.
+"""Scrapy's components, as the add-on sets them: the duplicate filter, the downloader and the spider middleware.
 
 Each of their methods is one of Scrapy's calls. What it does stands in ``inbox.py`` and ``done/pages.py``.
 """
@@ -6,7 +6,6 @@ Each of their methods is one of Scrapy's calls. What it does stands in ``inbox.p
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
@@ -15,14 +14,11 @@ from typing import Any, Self
 
 from redis import RedisError
 from scrapy import Request, Spider, signals
-from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 from scrapy.utils.defer import (
-    deferred_f_from_coro_f,
     deferred_from_coro,
-    maybe_deferred_to_future,
 )
 from twisted.internet.defer import CancelledError, Deferred
 
@@ -33,12 +29,10 @@ from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.serialize import look_in_note
 from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
-from tbloom.scrapy.inbox import Requests
+from tbloom.scrapy.inbox import FilteringScheduler, Project, Requests
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
-    asks_nobody,
     check_mark,
-    make_client,
     make_store,
     naming_redis,
 )
@@ -47,101 +41,6 @@ from tbloom.scrapy.stores import AnyStore
 from tbloom.scrapy.summary import described, summarize
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-#: Stands for the project's class, which ``addon`` puts in its place in the order of methods, because only the settings name it.
-#: ``super()`` is the project's then. A wrapper would lack all that Scrapy, extensions and spiders know of the project's class.
-_Project: Any = object
-
-
-class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time only
-    """A project's scheduler, in which requests wait for the filter's answer."""
-
-    #: A spider may not know its crawler.
-    _crawl: Crawl
-    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
-    first: deque[Request]
-    #: The requests of the crawl; None: the dupefilter asks about each as it comes.
-    requests: Requests | None
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the scheduler. Where scrapy-redis finds no server, one line in the log ends the crawl."""
-        is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
-        if is_shared and is_trial(crawler):  # leaves the queue alone
-            return MemoryScheduler.from_crawler(crawler)
-        with ending_at_an_error(crawler):
-            if is_shared:  # both calls raise an error that names a wrong setting
-                FLUSH.value(crawler.settings)
-                make_client(crawler.settings)[0].close()
-            scheduler = super().from_crawler(crawler)
-            scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
-            scheduler.first, scheduler.requests = deque(), None
-            if not is_trial(crawler):
-                crawl_of(crawler).scheduler = scheduler
-            return scheduler
-        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
-
-    def flush(self) -> None:
-        """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
-        if not self._crawl.is_ending:
-            super().flush()
-
-    def enqueue_request(self, request: Request) -> bool:
-        """Return True at once; ``request_dropped`` is sent later for a duplicate."""
-        return self.requests.enqueue(request) if self.requests else self.enqueue_in_project(request)
-
-    def next_request(self) -> Request | None:
-        """Return the next request that is to be fetched."""
-        return self.requests.next_request() if self.requests else self.next_in_project()
-
-    def has_pending_requests(self) -> bool:
-        """Return whether requests are queued, or wait."""
-        is_queued = self.first or super().has_pending_requests()
-        return bool(is_queued) or bool(self.requests and self.requests.is_busy)
-
-    def __len__(self) -> int:
-        return self.queued + (self.requests.inbox.waiting if self.requests else 0)
-
-    @property
-    def queued(self) -> int:
-        """The number of requests in the project's scheduler."""
-        return len(self.first) + int(getattr(super(), "__len__", int)())  # int() is 0
-
-    def enqueue_in_project(self, request: Request) -> bool:
-        """Call ``enqueue_request`` of the project's scheduler."""
-        return bool(super().enqueue_request(request))
-
-    def next_in_project(self) -> Request | None:
-        """Call ``next_request`` of the project's scheduler."""
-        request: Request | None = self.first.popleft() if self.first else super().next_request()
-        return request
-
-    @deferred_f_from_coro_f
-    async def open(self, spider: Spider) -> None:
-        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
-        crawl = self._crawl
-        with ending_at_an_error(crawl.crawler):
-            opened: object = None
-            try:
-                opened = super().open(spider)
-            finally:
-                # scrapy-redis' scheduler does not return what its dupefilter does, and may raise while that is under way.
-                for each in {opened, crawl.opened}:
-                    if isinstance(each, Deferred):
-                        await maybe_deferred_to_future(each)
-            is_open = crawl.stage is not Stage.OPENING
-            if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
-                raise asks_nobody(type(self))
-
-    @deferred_f_from_coro_f
-    async def close(self, reason: str) -> None:
-        """Close the scheduler once no request waits: all that are left are in the queue."""
-        if self.requests:
-            await self.requests.close()
-        closed = super().close(reason)
-        if isinstance(closed, Deferred):
-            await maybe_deferred_to_future(closed)
-
 
 _OTHER_PROJECT = (
     "the project {first!r} uses this filter, too: a page is fetched by one of the two projects only. To separate them, give this one "
@@ -194,7 +93,7 @@ class DupeFilter(RFPDupeFilter):
         if claims is not None:
             claims.open_claims(look_in_note)
         crawl.open(seen)
-        scheduler = crawl.scheduler
+        scheduler: FilteringScheduler | None = crawl.scheduler
         if scheduler is not None:
             if claims is not None:
                 scheduler.requests = Pages(crawl, scheduler, claims)
@@ -334,7 +233,7 @@ def pages_of(crawl: Crawl) -> Pages | None:
     return requests if isinstance(requests, Pages) else None
 
 
-class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
+class PageDownloader(Project):  # type: ignore[misc] # known at run time only
     """A project's downloader. What it gives for a page, behind all downloader middlewares, gets the page's token."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -383,7 +282,7 @@ class PageSpiderMiddleware:
         async for output in start:
             yield output
             yielded += 1
-            scheduler = self._crawl.scheduler
+            scheduler: FilteringScheduler | None = self._crawl.scheduler
             try:
                 if yielded % _TURNS_EVERY == 0:
                     await next_turn()

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
@@ -22,7 +22,6 @@ from twisted.internet.defer import Deferred
 from tbloom.claims.queues import queue_of, unnamed
 from tbloom.errors import TBloomError
 from tbloom.scrapy.hooks.engine import (
-    call_soon,
     exit_with_failure,
     in_loop,
     spider_arguments,
@@ -34,9 +33,6 @@ from tbloom.scrapy.options import error_line, server_settings
 from tbloom.scrapy.outage import PAUSE, Outage
 from tbloom.scrapy.settings import FILTER, SHARE, Setting
 from tbloom.scrapy.stores import AnyStore
-
-if TYPE_CHECKING:
-    from tbloom.scrapy.components import FilteringScheduler
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -120,7 +116,7 @@ class InlineCalls(Calls):
                 call_later(PAUSE, self._make)
                 return
             self._waiting.popleft()
-            call_soon(then, made)
+            call_later(0, then, made)
 
     def close(self) -> None:
         """Do nothing: there is no thread."""
@@ -143,8 +139,8 @@ class Crawl:
         self.is_ending: bool = False
         #: With the add-on: fires once the store's server has answered, or the crawl is to end.
         self.opened: Deferred[None] | None = None
-        #: Its scheduler, if it runs with the add-on.
-        self.scheduler: FilteringScheduler | None = None
+        #: Its scheduler (``inbox.FilteringScheduler``), if it runs with the add-on.
+        self.scheduler: Any = None
         #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
         self.project: str = ""
         #: How often each stat was counted, also where the project keeps no stats.

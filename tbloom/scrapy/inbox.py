@@ -10,31 +10,32 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis import RedisError
-from scrapy import Request, signals
+from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import Scheduler as MemoryScheduler
+from scrapy.crawler import Crawler
 from scrapy.utils.asyncio import call_later
+from scrapy.utils.defer import deferred_f_from_coro_f, maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.crawl import Crawl, Stage
+from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
 from tbloom.scrapy.hooks.engine import (
-    call_soon,
     has_receivers,
     is_idle,
+    is_trial,
     link_source,
     next_turn,
     wake_engine,
     watch_output,
 )
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
-from tbloom.scrapy.options import asks_nobody
+from tbloom.scrapy.options import asks_nobody, make_client
 from tbloom.scrapy.outage import is_awaited
-from tbloom.scrapy.settings import WITHIN
-
-if TYPE_CHECKING:
-    from tbloom.scrapy.components import FilteringScheduler
+from tbloom.scrapy.settings import FLUSH, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -42,8 +43,105 @@ logger: logging.Logger = logging.getLogger(__name__)
 _BATCH = 1_000
 #: So many are settled in one turn of the event loop, which stands still meanwhile. While more wait, start() yields no further one.
 _TURN = 100
+#: While more requests than this are queued, others wait so long for later ones that share their call (seconds). So do pages that are done.
+_ENOUGH, GATHER = 50, 0.1
 #: While more wait, no further page should be fetched.
 _FULL = 5_000
+
+
+#: Stands for the project's class, which ``addon`` puts in its place in the order of methods, because only the settings name it.
+#: ``super()`` is the project's then. A wrapper would lack all that Scrapy, extensions and spiders know of the project's class.
+Project: Any = object
+
+
+class FilteringScheduler(Project):  # type: ignore[misc] # known at run time only
+    """A project's scheduler, in which requests wait for the filter's answer."""
+
+    #: A spider may not know its crawler.
+    _crawl: Crawl
+    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
+    first: deque[Request]
+    #: The requests of the crawl; None: the dupefilter asks about each as it comes.
+    requests: Requests | None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the scheduler. Where scrapy-redis finds no server, one line in the log ends the crawl."""
+        is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
+        if is_shared and is_trial(crawler):  # leaves the queue alone
+            return MemoryScheduler.from_crawler(crawler)
+        with ending_at_an_error(crawler):
+            if is_shared:  # both calls raise an error that names a wrong setting
+                FLUSH.value(crawler.settings)
+                make_client(crawler.settings)[0].close()
+            scheduler = super().from_crawler(crawler)
+            scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
+            scheduler.first, scheduler.requests = deque(), None
+            if not is_trial(crawler):
+                crawl_of(crawler).scheduler = scheduler
+            return scheduler
+        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
+
+    def flush(self) -> None:
+        """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
+        if not self._crawl.is_ending:
+            super().flush()
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Return True at once; ``request_dropped`` is sent later for a duplicate."""
+        return self.requests.enqueue(request) if self.requests else self.enqueue_in_project(request)
+
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched."""
+        return self.requests.next_request() if self.requests else self.next_in_project()
+
+    def has_pending_requests(self) -> bool:
+        """Return whether requests are queued, or wait."""
+        is_queued = self.first or super().has_pending_requests()
+        return bool(is_queued) or bool(self.requests and self.requests.is_busy)
+
+    def __len__(self) -> int:
+        return self.queued + (self.requests.inbox.waiting if self.requests else 0)
+
+    @property
+    def queued(self) -> int:
+        """The number of requests in the project's scheduler."""
+        return len(self.first) + int(getattr(super(), "__len__", int)())  # int() is 0
+
+    def enqueue_in_project(self, request: Request) -> bool:
+        """Call ``enqueue_request`` of the project's scheduler."""
+        return bool(super().enqueue_request(request))
+
+    def next_in_project(self) -> Request | None:
+        """Call ``next_request`` of the project's scheduler."""
+        request: Request | None = self.first.popleft() if self.first else super().next_request()
+        return request
+
+    @deferred_f_from_coro_f
+    async def open(self, spider: Spider) -> None:
+        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
+        crawl = self._crawl
+        with ending_at_an_error(crawl.crawler):
+            opened: object = None
+            try:
+                opened = super().open(spider)
+            finally:
+                # scrapy-redis' scheduler does not return what its dupefilter does, and may raise while that is under way.
+                for each in {opened, crawl.opened}:
+                    if isinstance(each, Deferred):
+                        await maybe_deferred_to_future(each)
+            is_open = crawl.stage is not Stage.OPENING
+            if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
+                raise asks_nobody(type(self))
+
+    @deferred_f_from_coro_f
+    async def close(self, reason: str) -> None:
+        """Close the scheduler once no request waits: all that are left are in the queue."""
+        if self.requests:
+            await self.requests.close()
+        closed = super().close(reason)
+        if isinstance(closed, Deferred):
+            await maybe_deferred_to_future(closed)
 
 
 class Requests:
@@ -86,7 +184,14 @@ class Requests:
 
     def answer_to(self, request: Request) -> Answer:
         """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
-        pending = self.inbox.ask_now(request)
+        pending = Pending(request, answer=NoAnswer.DROPPED)
+        try:
+            pending = self.link(request)
+            if pending.is_to_ask:
+                self.inbox.ask_alone(pending)
+        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
+            self._crawl.fail(error)
+            pending.answer = NoAnswer.DROPPED
         if pending.answer is NoAnswer.WRONG:
             self.lose(pending)
         elif pending.answer in (None, Claim.NEW):
@@ -111,10 +216,6 @@ class Requests:
     def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
         """Return for each request whether it is seen, else None. A thread calls this, with ``looks_first``."""
         raise NotImplementedError
-
-    def gathers_for(self) -> float:
-        """Return how long a request waits for others, to share a call with them (seconds)."""
-        return 0.0
 
     def prepare(self, pending: Pending) -> None:
         """Prepare a request for the question. The event loop calls this, because a spider may change what it has yielded."""
@@ -201,7 +302,7 @@ class Inbox:
         if pending.is_to_ask and not waits and is_idle(self._crawl.crawler.engine):
             # A handler of spider_idle that schedules a seen request would otherwise keep the crawl open for ever.
             try:
-                self._ask_alone(pending)
+                self.ask_alone(pending)
             except (RedisError, TBloomError) as error:
                 if not is_awaited(error):
                     self._crawl.fail(error)
@@ -214,20 +315,10 @@ class Inbox:
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
             # Together with later requests, at least with those of this turn of the event loop.
-            call_later(self._owner.gathers_for(), self.ask)
+            scheduler = self._crawl.scheduler
+            is_soon_idle = scheduler is None or scheduler.queued <= _ENOUGH
+            call_later(0.0 if is_soon_idle else GATHER, self.ask)
         return True
-
-    def ask_now(self, request: Request) -> Pending:
-        """Return the pending request of one that does not wait, with the filter's answer."""
-        pending = Pending(request, answer=NoAnswer.DROPPED)
-        try:
-            pending = self._owner.link(request)
-            if pending.is_to_ask:
-                self._ask_alone(pending)
-        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
-            self._crawl.fail(error)
-            pending.answer = NoAnswer.DROPPED
-        return pending
 
     async def have_room(self) -> None:
         """Return once few requests wait, or the crawl ends."""
@@ -265,7 +356,8 @@ class Inbox:
         ask = partial(self._put, batch, self._owner.ask)
         self._crawl.link_calls.begin(ask, partial(self._have_answers, batch))
 
-    def _ask_alone(self, pending: Pending) -> None:
+    def ask_alone(self, pending: Pending) -> None:
+        """Ask about one request, and wait."""
         self._owner.prepare(pending)
         self._put([pending], self._owner.ask)
 
@@ -311,7 +403,7 @@ class Inbox:
         self.settle_late(*batch)
         self.settled += len(batch)
         if self._answered:
-            call_soon(self._settle_some)
+            call_later(0, self._settle_some)
         wake_engine(self._crawl.crawler.engine)
         self._owner.settled()
 

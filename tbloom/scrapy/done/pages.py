@@ -24,13 +24,13 @@ import time
 from concurrent.futures import Future
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy import Request
 
 from tbloom import Claim
 from tbloom.scrapy.crawl import Crawl
-from tbloom.scrapy.done.committer import GATHER, Committer, Failures
+from tbloom.scrapy.done.committer import Committer, Failures
 from tbloom.scrapy.done.page import (
     RETRIES,
     EndedPage,
@@ -53,18 +53,13 @@ from tbloom.scrapy.hooks.engine import (
     watch_files,
     watch_output,
 )
-from tbloom.scrapy.inbox import Requests
+from tbloom.scrapy.inbox import FilteringScheduler, Requests
 from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
-if TYPE_CHECKING:
-    from tbloom.scrapy.components import FilteringScheduler
-
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: While more requests than this are queued, links need no answer at once.
-_ENOUGH = 50
 #: An owner of hosts asks for further pages as long as fewer are queued.
 _FEW = 500
 _NOT_SERIALIZABLE = (
@@ -243,11 +238,6 @@ class Pages(Requests):
                 crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
 
     # 2. The filter is asked
-
-    def gathers_for(self) -> float:
-        """See ``Requests``."""
-        # As pages that are done do, unless the crawl has soon nothing else to fetch.
-        return GATHER if self._scheduler.queued > _ENOUGH else 0.0
 
     def looks_first(self, *, mostly_seen: bool | None) -> bool:
         """See ``Requests``. A look takes no notes; and a local filter knows at once."""

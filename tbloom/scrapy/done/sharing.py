@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import repeat
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
@@ -44,12 +44,9 @@ from tbloom.scrapy.hooks.engine import (
     is_downloading,
     wake_engine,
 )
-from tbloom.scrapy.inbox import Inbox
+from tbloom.scrapy.inbox import FilteringScheduler, Inbox
 from tbloom.scrapy.settings import WHEN_IDLE
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
-
-if TYPE_CHECKING:
-    from tbloom.scrapy.components import FilteringScheduler
 
 logger: logging.Logger = logging.getLogger(__name__)
 

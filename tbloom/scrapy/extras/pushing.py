@@ -32,7 +32,6 @@ from tbloom.claims.fleet import (
 )
 from tbloom.claims.queues import queue_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.scrapy.components import FilteringScheduler
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
@@ -42,6 +41,7 @@ from tbloom.scrapy.done.serialize import (
 )
 from tbloom.scrapy.extras.moving import OldQueue
 from tbloom.scrapy.hooks.engine import make_fingerprinter, rules_of
+from tbloom.scrapy.inbox import FilteringScheduler
 from tbloom.scrapy.links import arguments_of, look_of, version_of
 from tbloom.scrapy.options import (
     DEFAULT_KEY,
