@@ -17,6 +17,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.crawl import crawl_of
@@ -24,7 +25,6 @@ from tbloom.scrapy.done.page import RETRIES, FailedPage, Page, Token, pipeline_o
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import (
-    call_soon,
     copy_request,
     is_forbidden,
     is_offsite,
@@ -143,7 +143,7 @@ class Work:
         if isinstance(result, Request):
             result.meta[TOKEN] = text
             page.replacement = result
-            call_soon(self._check_replacement, page, result)
+            call_later(0, self._check_replacement, page, result)
         elif isinstance(result, Response):
             if result.request is not None and result.request.meta.get(TOKEN) != text:
                 meta = {**result.request.meta, TOKEN: text}
