@@ -33,7 +33,6 @@ from tbloom.scrapy.inbox import FilteringScheduler, Project, Requests
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
     check_mark,
-    make_store,
     naming_redis,
 )
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
@@ -87,17 +86,15 @@ class DupeFilter(RFPDupeFilter):
         crawl, mark = self._crawl, self._settings.get(MARK.name)
         has_add_on = crawl.scheduler is not None
         check_mark(self._settings, shares_queue=self._shares_queue, has_add_on=has_add_on)
-        spider = crawl.crawler.spider or crawl.crawler.spidercls
-        seen = make_store(self._settings, spider.name)
-        claims = seen.claims if mark == "done" else None
+        crawl.open()
+        claims = crawl.seen.claims if mark == "done" else None
         if claims is not None:
             claims.open_claims(look_in_note)
-        crawl.open(seen)
         scheduler: FilteringScheduler | None = crawl.scheduler
         if scheduler is not None:
             if claims is not None:
                 scheduler.requests = Pages(crawl, scheduler, claims)
-            elif seen.needs_server:  # nothing waits for a local one
+            elif crawl.seen.needs_server:  # nothing waits for a local one
                 scheduler.requests = Requests(crawl, scheduler)
             self.requests = scheduler.requests
         self.requests = self.requests or Requests(crawl, None)

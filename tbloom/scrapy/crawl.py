@@ -29,10 +29,9 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
 )
 from tbloom.scrapy.hooks.feeds import open_no_feeds, unopened_feed
-from tbloom.scrapy.options import error_line, server_settings
-from tbloom.scrapy.outage import PAUSE, Outage
-from tbloom.scrapy.settings import FILTER, SHARE, Setting
-from tbloom.scrapy.stores import AnyStore
+from tbloom.scrapy.options import error_line, make_store, server_settings
+from tbloom.scrapy.settings import FILTER, SHARE, STORE, Setting
+from tbloom.scrapy.stores import PAUSE, AnyStore, Outage
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -187,20 +186,20 @@ class Crawl:
             self._logged.add(message)
             log(message, *values)
 
-    def open(self, seen: AnyStore) -> None:
-        """Begin to ask a store."""
-        self.seen, crawler = seen, self.crawler
-        settings = crawler.settings
+    def open(self) -> None:
+        """Make the store, and begin to ask it."""
+        crawler, settings = self.crawler, self.crawler.settings
+        needs_server = STORE.value(settings) != "local"
         self.outage = Outage(
-            server_settings(settings) if seen.needs_server else FILTER["path"].name,
+            server_settings(settings) if needs_server else FILTER["path"].name,
             FILTER["retry_for"].value(settings),
             lambda: not crawler.crawling,
             partial(in_loop(), self._is_back),
         )
         # Without the add-on, the event loop asks, and does not wait for long. A local store needs no threads.
-        if self.scheduler is not None:
-            seen.outage = self.outage
-        kind = Calls if seen.needs_server else InlineCalls
+        outage = None if self.scheduler is None else self.outage
+        self.seen = make_store(settings, (crawler.spider or crawler.spidercls).name, outage=outage)
+        kind = Calls if needs_server else InlineCalls
         self.link_calls, self.page_calls = (kind(self.outage) for _ in range(2))
         self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)

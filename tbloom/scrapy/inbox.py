@@ -34,8 +34,8 @@ from tbloom.scrapy.hooks.engine import (
 )
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
 from tbloom.scrapy.options import asks_nobody, make_client
-from tbloom.scrapy.outage import is_awaited
 from tbloom.scrapy.settings import FLUSH, WITHIN
+from tbloom.scrapy.stores import is_awaited
 
 logger: logging.Logger = logging.getLogger(__name__)
 
