@@ -66,16 +66,36 @@ class Stage(IntEnum):
 
 
 class Calls:
-    """Makes calls one after the other in a separate thread, so that the event loop does not wait."""
+    """Makes calls one after the other in a separate thread, so that the event loop does not wait.
 
-    def __init__(self, outage: Outage | None = None) -> None:
-        self._thread = ThreadPoolExecutor(1, "tbloom-calls")
+    Those of a store that needs no server are made in the event loop (``inline``). While its disk is full, they wait.
+    """
+
+    def __init__(self, outage: Outage | None = None, *, inline: bool = False) -> None:
+        self._thread = ThreadPoolExecutor(1, "tbloom-calls")  # has no thread before its first call
         self._outage, self._in_loop = outage, in_loop()
+        self._room = outage if inline else None
+        #: In the event loop: the calls that are not made yet, in order, each with what is called then.
+        self._waiting = deque[tuple[Callable[[], Any], Callable[[Future[Any]], object]]]()
 
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
-        """Make a call, which may wait for its server. The event loop calls ``then`` once the call has ended."""
+        """Make a call, which may wait for its server or for room. The event loop calls ``then`` once the call has ended."""
+        if self._room:
+            self._waiting.append((call, then))
+            if len(self._waiting) == 1:
+                self._make(self._room)
+            return
         made = partial(self._outage.wait_for, call) if self._outage else call
         self._thread.submit(made).add_done_callback(partial(self._in_loop, then))
+
+    def _make(self, room: Outage) -> None:
+        while self._waiting:
+            call, then = self._waiting[0]
+            if (made := room.attempt(call)) is None:
+                call_later(PAUSE, self._make, room)
+                return
+            self._waiting.popleft()
+            call_later(0, then, made)
 
     async def run(self, call: Callable[[], T]) -> T:
         """Await the result of a call. Calls that ``begin`` began earlier have ended by then."""
@@ -90,35 +110,6 @@ class Calls:
     def close(self) -> None:
         """End the thread, once its calls are made."""
         self._thread.shutdown()
-
-
-class InlineCalls(Calls):
-    """Makes calls in the event loop, for a store that needs no server. While its disk is full, they wait."""
-
-    _outage: Outage
-
-    def __init__(self, outage: Outage) -> None:
-        self._outage = outage
-        #: The calls that are not made yet, in order, each with what is called then.
-        self._waiting = deque[tuple[Callable[[], Any], Callable[[Future[Any]], object]]]()
-
-    def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
-        """Make a call, which may wait for room; the event loop calls ``then`` soon."""
-        self._waiting.append((call, then))
-        if len(self._waiting) == 1:
-            self._make()
-
-    def _make(self) -> None:
-        while self._waiting:
-            call, then = self._waiting[0]
-            if (made := self._outage.attempt(call)) is None:
-                call_later(PAUSE, self._make)
-                return
-            self._waiting.popleft()
-            call_later(0, then, made)
-
-    def close(self) -> None:
-        """Do nothing: there is no thread."""
 
 
 class Crawl:
@@ -199,8 +190,9 @@ class Crawl:
         # Without the add-on, the event loop asks, and does not wait for long. A local store needs no threads.
         outage = None if self.scheduler is None else self.outage
         self.seen = make_store(settings, (crawler.spider or crawler.spidercls).name, outage=outage)
-        kind = Calls if needs_server else InlineCalls
-        self.link_calls, self.page_calls = (kind(self.outage) for _ in range(2))
+        self.link_calls, self.page_calls = (
+            Calls(self.outage, inline=not needs_server) for _ in range(2)
+        )
         self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)
         crawler.signals.connect(self._feeds_opened, signals.spider_opened)
