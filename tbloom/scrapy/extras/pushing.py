@@ -119,7 +119,11 @@ class SpiderQueue(NamedTuple):
             fields = json.loads(line)
             self._check(fields)
             self._check_url(fields["url"])
-            made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
+            kept = {
+                name: fields[name] for name in fields if name[:1] != "_" or name in (_CLASS, _RULE)
+            }
+            kept["url"] = Request(fields["url"]).url  # in ASCII
+            made = request_from_text(json.dumps(kept), self.spider)
             return self._given(made, has_callback=bool(fields.get("callback")))
         except ConfigError as error:
             argument = f"{place}: {error.argument}" if error.argument else place
@@ -440,14 +444,6 @@ def _naming_fingerprinter(settings: BaseSettings) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - as above
         name = "REQUEST_FINGERPRINTER_CLASS"
         raise TBloomError(f"{name} is {settings[name]}, which raises {why(error)}") from None
-
-
-def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that a kept request has. Its URL is in ASCII."""
-    kept = {
-        name: value for name, value in fields.items() if name[:1] != "_" or name in (_CLASS, _RULE)
-    }
-    return {**kept, "url": Request(fields["url"]).url}
 
 
 def _are_headers(fields: dict[str, Any]) -> bool:
