@@ -39,6 +39,8 @@ from tbloom.scrapy.stores import is_awaited
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+#: A call about requests with the same arguments; its answers.
+Question = Callable[[list[Pending], dict[str, Any]], Sequence[Claim | None]]
 #: So many requests go in one call. (With 200 and a server 50 ms away, a fast crawl waits for answers.)
 _BATCH = 1_000
 #: So many are settled in one turn of the event loop, which stands still meanwhile. While more wait, start() yields no further one.
@@ -209,13 +211,12 @@ class Requests:
 
     # The filter is asked, in a thread
 
-    def looks_first(self, *, mostly_seen: bool | None) -> bool:  # noqa: ARG002 - as of Pages
-        """Return whether requests are only looked for first. ``mostly_seen``: whether the last ones were; None: there are none."""
-        return False
+    def first_look(self, *, mostly_seen: bool | None) -> Question | None:  # noqa: ARG002 - as of Pages
+        """Return what a thread asks about requests first: which are seen. None: they are asked about at once.
 
-    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
-        """Return for each request whether it is seen, else None. A thread calls this, with ``looks_first``."""
-        raise NotImplementedError
+        ``mostly_seen``: whether the last ones were; None: there are none.
+        """
+        return None
 
     def prepare(self, pending: Pending) -> None:
         """Prepare a request for the question. The event loop calls this, because a spider may change what it has yielded."""
@@ -337,8 +338,8 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        if self._owner.looks_first(mostly_seen=self._mostly_seen):
-            look = partial(self._put, batch, self._owner.look)
+        if first := self._owner.first_look(mostly_seen=self._mostly_seen):
+            look = partial(self._put, batch, first)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
             self._ask(batch)
@@ -362,10 +363,7 @@ class Inbox:
         self._put([pending], self._owner.ask)
 
     @staticmethod
-    def _put(
-        batch: list[Pending],
-        question: Callable[[list[Pending], dict[str, Any]], Sequence[Claim | None]],
-    ) -> None:
+    def _put(batch: list[Pending], question: Question) -> None:
         """Put a question about the requests that are to be asked about, together for those with the same arguments."""
         groups = defaultdict[Any, list[Pending]](list)
         for pending in batch:

@@ -53,7 +53,7 @@ from tbloom.scrapy.hooks.engine import (
     watch_files,
     watch_output,
 )
-from tbloom.scrapy.inbox import FilteringScheduler, Requests
+from tbloom.scrapy.inbox import FilteringScheduler, Question, Requests
 from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
@@ -239,13 +239,14 @@ class Pages(Requests):
 
     # 2. The filter is asked
 
-    def looks_first(self, *, mostly_seen: bool | None) -> bool:
+    def first_look(self, *, mostly_seen: bool | None) -> Question | None:
         """See ``Requests``. A look takes no notes; and a local filter knows at once."""
         is_likely = self._had_items if mostly_seen is None else mostly_seen
-        return is_likely and self.committer.has_notes and self._seen.needs_server
+        is_worth_it = is_likely and self.committer.has_notes and self._seen.needs_server
+        return self._look if is_worth_it else None
 
-    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
-        """See ``Requests``."""
+    def _look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
+        """Return SEEN for each request that is seen, else None."""
         are_seen = self._seen.contains_many(map(attrgetter("look"), group), **arguments)
         return [Claim.SEEN if is_seen else None for is_seen in are_seen]
 
