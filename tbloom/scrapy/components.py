@@ -168,8 +168,8 @@ class DupeFilter(RFPDupeFilter):
         # A scheduler may not have opened it; or it could not be opened.
         requests = self.requests or (None if self._crawl.is_ending else self._open_store())
         if requests:
-            requests.project.is_asked = True
-            answer = requests.project.answer or requests.answer_to(request)
+            requests.is_asked = True
+            answer = requests.answer or requests.answer_to(request)
         self._dropped = request if answer is NoAnswer.DROPPED else None
         return answer is not Claim.NEW
 

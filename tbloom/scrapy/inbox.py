@@ -51,6 +51,12 @@ _ENOUGH, GATHER = 50, 0.1
 _FULL = 5_000
 
 
+_NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
+_ONLY_SEEN = (
+    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window, perhaps by crawls with "
+    "other arguments. Give start requests, and list pages that arguments choose from, dont_filter=True, or meta={'tbloom_within': 1}: "
+    "then each slice fetches them once"
+)
 #: Stands for the project's class, which ``addon`` puts in its place in the order of methods, because only the settings name it.
 #: ``super()`` is the project's then. A wrapper would lack all that Scrapy, extensions and spiders know of the project's class.
 Project: Any = object
@@ -150,11 +156,24 @@ class Requests:
     """The requests of one crawl, with ``TBLOOM_MARK = "scheduled"``: each counts as seen once it is scheduled.
 
     With ``DUPEFILTER_CLASS`` alone, the filter is asked about each request as it comes. With the add-on, requests wait in an inbox.
+
+    Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So the answer
+    takes the way round through the project's scheduler, which logs, counts and queues as it does without tbloom::
+
+        to_project  --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
+          sets answer         of the project              tbloom's                  returns answer
+
+    The scheduler does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
     """
 
     def __init__(self, crawl: Crawl, scheduler: FilteringScheduler | None) -> None:
         self._crawl, self._scheduler = crawl, scheduler
-        self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
+        #: The answer for the request that is enqueued now, and whether the scheduler has ever asked.
+        self.answer: Answer | None = None
+        self.is_asked: bool = False
+        #: The answers that the stats do not count yet.
+        self._settled = Counter[Answer]()
+        self._has_seen = self._has_new = self._has_sent_form = False
         self.inbox: Inbox = Inbox(crawl, self)
         crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
 
@@ -198,7 +217,11 @@ class Requests:
             self.lose(pending)
         elif pending.answer in (None, Claim.NEW):
             self.mark(pending)
-        return self.project.count(request, pending.answer or Claim.NEW)
+        answer = pending.answer or Claim.NEW
+        self._note(request, answer, is_queued=False)
+        self._settled[answer] += 1
+        self.count_settled()
+        return answer
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now, or too many wait."""
@@ -237,7 +260,49 @@ class Requests:
         """Queue or filter a request that has its answer; return whether it is queued."""
         if pending.answer in (None, Claim.NEW):
             self.mark(pending)
-        return self.project.settle(pending)
+        return self.to_project(pending)
+
+    def to_project(self, pending: Pending) -> bool:
+        """Let the scheduler queue or filter a request; return whether it is queued. ``count_settled`` counts its answer."""
+        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
+        request, answer = pending.request, pending.answer
+        is_new = answer is None or answer is Claim.NEW
+        is_answered = answer is not None and pending.item is not None
+        if answer is not None and (is_answered or answer is NoAnswer.WRONG):
+            self._settled[answer] += 1
+        queued = False
+        if is_new or not request.dont_filter:
+            self.answer = answer
+            try:
+                queued = self._scheduler.enqueue_in_project(request)
+            finally:
+                self.answer = None
+            if queued and not (self.is_asked or is_new):
+                self._crawl.fail(asks_nobody(type(self._scheduler)))
+        self._note(request, answer if is_answered else None, is_queued=queued)
+        return queued
+
+    def count_settled(self) -> None:
+        """Count the answers of the requests that were settled: once for a batch, because each takes time."""
+        for answer, times in self._settled.items():
+            self._crawl.count(f"tbloom/{answer.value}", times)
+        self._settled.clear()
+
+    def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:
+        """Note for the report the answer for a request (None: the filter is not asked), and whether it is to be fetched.
+
+        One with ``tbloom_within`` counts as new.
+        """
+        is_new = answer is Claim.NEW or (is_queued and answer is None)
+        if is_new or (answer is not None and WITHIN in request.meta):
+            self._has_new = True
+        elif answer is Claim.SEEN:
+            self._has_seen = True
+        # The form of a login comes from start(), or from a start page.
+        if request.body and request.meta.get("depth", 0) in (0, 1):
+            self._has_sent_form = self._has_sent_form or answer is Claim.NEW
+            if not self._has_sent_form and answer in (Claim.SEEN, Claim.BUSY):
+                self._crawl.log_once(logger.warning, _NO_LOGIN, request)
 
     def mark(self, pending: Pending) -> None:
         """Let a new request, which enters the queue, have the values in its meta for itself."""
@@ -259,8 +324,11 @@ class Requests:
         """Do nothing: no page is committed."""
 
     def report(self) -> None:
-        """Log what the user should know of a crawl that has ended."""
-        self.project.report()
+        """Log what the user should know of a crawl that has ended: that nothing was fetched because all was seen."""
+        stats = self._crawl.crawler.stats
+        is_all_seen = self._has_seen and not self._has_new
+        if is_all_seen and stats and not stats.get_value("response_received_count"):
+            logger.warning(_ONLY_SEEN)
 
 
 def _answered(response: Any) -> None:
@@ -310,7 +378,7 @@ class Inbox:
                     pending.answer = NoAnswer.DROPPED
         if not (waits or pending.is_to_ask):
             queued = self._owner.settle(pending)
-            self._owner.project.count_settled()
+            self._owner.count_settled()
             return queued
         self.received += 1
         self._unasked.append(pending)
@@ -412,14 +480,14 @@ class Inbox:
         for pending in batch:
             try:
                 if not self._owner.settle(pending) and is_heard:
-                    self._owner.project.count_settled()  # a handler may read the stats
+                    self._owner.count_settled()  # a handler may read the stats
                     crawler.signals.send_catch_log(
                         dropped, request=pending.request, spider=crawler.spider
                     )
             except Exception as error:
                 logger.exception("%s could not be scheduled", pending.request)
                 self._owner.lose(pending, error)
-        self._owner.project.count_settled()
+        self._owner.count_settled()
 
     async def close(self) -> None:
         """Return once no request waits: Scrapy's engine closes its scheduler."""
@@ -429,89 +497,3 @@ class Inbox:
             self._settle_some()
             await self._crawl.link_calls.ended()
         self._crawl.stage = Stage.QUEUE_CLOSED
-
-
-_NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
-_ONLY_SEEN = (
-    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window, perhaps by crawls with "
-    "other arguments. Give start requests, and list pages that arguments choose from, dont_filter=True, or meta={'tbloom_within': 1}: "
-    "then each slice fetches them once"
-)
-
-
-class ProjectQueue:
-    """The queue of the project's scheduler.
-
-    Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So the answer
-    takes the way round through the project's scheduler, which logs, counts and queues as it does without tbloom::
-
-        settle  --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
-          sets answer     of the project              tbloom's                  returns answer
-
-    It does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
-    """
-
-    def __init__(self, crawl: Crawl, scheduler: FilteringScheduler | None) -> None:
-        self._crawl, self._scheduler = crawl, scheduler
-        #: The answer for the request that is enqueued now, and whether the scheduler has ever asked.
-        self.answer: Answer | None = None
-        self.is_asked: bool = False
-        #: The answers that the stats do not count yet.
-        self._settled = Counter[Answer]()
-        self._has_seen = self._has_new = self._has_sent_form = False
-
-    def settle(self, pending: Pending) -> bool:
-        """Let the scheduler queue or filter a request; return whether it is queued. ``count_settled`` counts its answer."""
-        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
-        request, answer = pending.request, pending.answer
-        is_new = answer is None or answer is Claim.NEW
-        is_answered = answer is not None and pending.item is not None
-        if answer is not None and (is_answered or answer is NoAnswer.WRONG):
-            self._settled[answer] += 1
-        queued = False
-        if is_new or not request.dont_filter:
-            self.answer = answer
-            try:
-                queued = self._scheduler.enqueue_in_project(request)
-            finally:
-                self.answer = None
-            if queued and not (self.is_asked or is_new):
-                self._crawl.fail(asks_nobody(type(self._scheduler)))
-        self._note(request, answer if is_answered else None, is_queued=queued)
-        return queued
-
-    def count_settled(self) -> None:
-        """Count the answers of the requests that were settled: once for a batch, because each takes time."""
-        for answer, times in self._settled.items():
-            self._crawl.count(f"tbloom/{answer.value}", times)
-        self._settled.clear()
-
-    def count(self, request: Request, answer: Answer) -> Answer:
-        """Count the answer for a request that has not waited, and return it."""
-        self._note(request, answer, is_queued=False)
-        self._settled[answer] += 1
-        self.count_settled()
-        return answer
-
-    def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:
-        """Note for the report the answer for a request (None: the filter is not asked), and whether it is to be fetched.
-
-        One with ``tbloom_within`` counts as new.
-        """
-        is_new = answer is Claim.NEW or (is_queued and answer is None)
-        if is_new or (answer is not None and WITHIN in request.meta):
-            self._has_new = True
-        elif answer is Claim.SEEN:
-            self._has_seen = True
-        # The form of a login comes from start(), or from a start page.
-        if request.body and request.meta.get("depth", 0) in (0, 1):
-            self._has_sent_form = self._has_sent_form or answer is Claim.NEW
-            if not self._has_sent_form and answer in (Claim.SEEN, Claim.BUSY):
-                self._crawl.log_once(logger.warning, _NO_LOGIN, request)
-
-    def report(self) -> None:
-        """Warn if nothing was fetched because all was seen."""
-        stats = self._crawl.crawler.stats
-        is_all_seen = self._has_seen and not self._has_new
-        if is_all_seen and stats and not stats.get_value("response_received_count"):
-            logger.warning(_ONLY_SEEN)

@@ -267,7 +267,7 @@ class Pages(Requests):
             return True
         if answer is NoAnswer.WRONG:
             self.lose(pending)
-        queued = self.project.settle(pending)
+        queued = self.to_project(pending)
         if page:
             self._leads_elsewhere(page, pending)
         elif claimed_before:
@@ -317,7 +317,7 @@ class Pages(Requests):
             return self._filter(pending)
         self.mark(pending)
         try:
-            queued = self.project.settle(pending)
+            queued = self.to_project(pending)
         except Exception as error:
             self._refused(pending, type(error).__name__, error)
             raise
@@ -366,7 +366,7 @@ class Pages(Requests):
     def _requeue(self, request: Request) -> None:
         """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
         try:
-            self.project.settle(Pending(request, answer=Claim.NEW))
+            self.to_project(Pending(request, answer=Claim.NEW))
         except Exception:
             logger.exception("%s could not be queued again", request)
 
@@ -527,4 +527,4 @@ class Pages(Requests):
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
         self.committer.report()
         self.failures.report()
-        self.project.report()
+        super().report()
