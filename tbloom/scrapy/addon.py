@@ -12,11 +12,7 @@ from scrapy.utils.misc import load_object
 
 from tbloom.engine.urls import single_server
 from tbloom.errors import ConfigError
-from tbloom.scrapy.components import (
-    DupeFilter,
-    PageDownloader,
-    PageSpiderMiddleware,
-)
+from tbloom.scrapy.components import DupeFilter, PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.hooks.engine import keep_spider_arguments
 from tbloom.scrapy.inbox import FilteringScheduler
 from tbloom.scrapy.settings import MARK

@@ -17,9 +17,7 @@ from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
-from scrapy.utils.defer import (
-    deferred_from_coro,
-)
+from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import CancelledError, Deferred
 
 from tbloom import Claim
@@ -31,10 +29,7 @@ from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
 from tbloom.scrapy.inbox import FilteringScheduler, Project, Requests
 from tbloom.scrapy.links import Answer, NoAnswer
-from tbloom.scrapy.options import (
-    check_mark,
-    naming_redis,
-)
+from tbloom.scrapy.options import check_mark, naming_redis
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
 from tbloom.scrapy.stores import AnyStore
 from tbloom.scrapy.summary import described, summarize

@@ -24,12 +24,7 @@ from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import RETRIES, FailedPage, Page, Token, pipeline_of, words_of
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
-from tbloom.scrapy.hooks.engine import (
-    copy_request,
-    is_forbidden,
-    is_offsite,
-    why_no_file,
-)
+from tbloom.scrapy.hooks.engine import copy_request, is_forbidden, is_offsite, why_no_file
 from tbloom.scrapy.links import own_values
 from tbloom.scrapy.settings import TOKEN, done_statuses
 

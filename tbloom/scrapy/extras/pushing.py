@@ -23,13 +23,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Claim, Note
-from tbloom.claims.fleet import (
-    ELSEWHERE,
-    Fleet,
-    KeptPage,
-    NewNote,
-    project_of,
-)
+from tbloom.claims.fleet import ELSEWHERE, Fleet, KeptPage, NewNote, project_of
 from tbloom.claims.queues import queue_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.done.page import Token
@@ -43,13 +37,7 @@ from tbloom.scrapy.extras.moving import OldQueue
 from tbloom.scrapy.hooks.engine import make_fingerprinter, rules_of
 from tbloom.scrapy.inbox import FilteringScheduler
 from tbloom.scrapy.links import arguments_of, look_of, version_of
-from tbloom.scrapy.options import (
-    DEFAULT_KEY,
-    error_line,
-    make_store,
-    naming_redis,
-    why,
-)
+from tbloom.scrapy.options import DEFAULT_KEY, error_line, make_store, naming_redis, why
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
