@@ -1,42 +1,51 @@
 """Fetches each URL of a file once among all workers, or twice if one is killed: ``python worker.py urls.txt``.
 
-Start it as often as you like, with the same file or others. If a worker is killed, the others take what it had begun.
+Start it as often as you like, with the same file or others. If a worker is killed, the others take what it had begun. What fails
+is tried again by those that end later, and by the next run.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
 from time import sleep
 from urllib.request import urlopen
 
-from tbloom import Claim, TimeBloom
+from tbloom import Claim, Taken, TimeBloom
 
 BATCH = 20
 
 
-def fetch(fetched: TimeBloom, claimed: list[str]) -> None:
-    done, failed = [], []
+def fetch(fetched: TimeBloom, claimed: dict[str, int]) -> None:
+    """Fetch URLs, each with how often in a row it has failed."""
+    done = []
     try:
-        for url in claimed:
+        for url, failures in claimed.items():
             try:
                 print(url, len(urlopen(url, timeout=30).read()), flush=True)
                 done.append(url)
             except Exception as error:
                 print(url, error, flush=True)
-                failed.append(url)
+                kind = type(error).__name__
+                fetched.fail(url, f"download/{kind}", str(error), failures=failures + 1)
     finally:
         fetched.commit_many(done)
-        fetched.release_many(failed)  # the next run tries them again
+
+
+def take(fetched: TimeBloom) -> Taken:
+    failed = fetched.take(BATCH, failed=True)  # in workers that have ended
+    return failed if failed.notes else fetched.take(BATCH)
 
 
 def work(fetched: TimeBloom, urls: list[str]) -> None:
     fetched.take(0)  # so that the others wait for what this worker may leave
     for at in range(0, len(urls), BATCH):
         batch = urls[at : at + BATCH]
-        claims = fetched.claim_many(batch, notes=batch)  # a note says what to do: others take it
-        fetch(fetched, [url for url, claim in zip(batch, claims) if claim is Claim.NEW])
-    while not (taken := fetched.take(BATCH)).is_over:  # nothing else to do
-        fetch(fetched, [note.text for note in taken.notes])
+        notes = [json.dumps({"url": url}) for url in batch]  # what to do: others take it
+        claims = fetched.claim_many(batch, notes=notes)
+        fetch(fetched, {url: 0 for url, claim in zip(batch, claims) if claim is Claim.NEW})
+    while not (taken := take(fetched)).is_over:  # nothing else to do
+        fetch(fetched, {json.loads(note.text)["url"]: note.failures for note in taken.notes})
         if not taken.notes:  # others are still at work, and one of them may die
             sleep(0.5)
 

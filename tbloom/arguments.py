@@ -145,11 +145,12 @@ def check_ttl(ttl: float | timedelta) -> int:
     raise ConfigError("ttl", ttl, "seconds, or a timedelta, from a millisecond to 100 years")
 
 
-def check_note(note: str, argument: str = "note") -> str:
-    """Return the note. Raise ConfigError for ``argument`` if it can't be stored with a claim."""
-    if not isinstance(note, str) or len(note) > _MAX_NOTE or re.search("[\ud800-\udfff]", note):
-        raise ConfigError(argument, note, f"a str of at most {_MAX_NOTE} characters")
-    return note
+def check_text(text: str, argument: str) -> str:
+    """Return a note, or the name of a queue. Raise ConfigError for ``argument`` if it is too long, or no text that can be sent."""
+    if not isinstance(text, str) or len(text) > _MAX_NOTE or re.search("[\ud800-\udfff]", text):
+        expected = f"a str of at most {_MAX_NOTE} characters, without lone surrogates"
+        raise ConfigError(argument, text, expected)
+    return text
 
 
 def takes(optional: type, *required: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

@@ -16,7 +16,7 @@
 -- ARGV[5]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
 -- ARGV[6]    the most items to take; may be 0
 -- ARGV[7]    the queue, 8 characters
--- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing (ms); else '0'
+-- ARGV[8]    if the session has nothing else to do: how long it counts as waiting if it gets nothing of its own queue (ms); else '0'
 -- ARGV[9]    the queue whose items the session takes from now on, 8 characters; '': as before
 -- ARGV[10]   3 characters, at which it begins to look for a host that it may own (shared/claims.lua)
 -- ARGV[11]   SUSPECT, a digit
@@ -24,8 +24,8 @@
 -- Reply      {0, {waiting, others, dead, digest, deaths, failures, note, ...}}
 --                             waiting, others: how many sessions of the queue wait, and how many others live. 0 where items are
 --                             taken. Where items are left, and for a second copy of the call, one lives at least, so that nobody
---                             believes it is over. dead: 1 if sessions are dead (bury.lua). For each item: its digest in
---                             hexadecimal, the number of sessions that have died of it, how often in a row the work has failed,
+--                             believes it is over. (What a session holds because it has failed is not left.) dead: 1 if sessions are dead
+--                             (bury.lua). For each item: its digest in hexadecimal, the number of sessions that have died of it, how often in a row the work has failed,
 --                             and its note
 --            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {10, ''}         the server does not know the session any more, with its claims; nothing changed
@@ -139,7 +139,9 @@ end
 -- Keeps the session alive, and notes whether it waits. The count of its queue's sessions is corrected if the session has waited,
 -- so that the others that wait still get their share. After any other change, it is forgotten.
 local function keep_alive()
-  local waits_until = #taken == 0 and waits_for > 0 and now + waits_for or 0
+  local waits_until = 0
+  if #taken == 0 and own_queue ~= queue then waits_until = waited_until end
+  if #taken == 0 and own_queue == queue and waits_for > 0 then waits_until = now + waits_for end
   if counted_at > 0 and #taken > 0 and waited_until > 0 and own_queue == queue_before and own_queue == queue then
     redis.call('HSET', sessions, count_field, string.format('%.0f %d %d', counted_at, math.max(0, waiting - 1), others + 1))
   elseif known_until == 0 or own_queue ~= queue_before or (waits_until == 0) ~= (waited_until == 0) then
@@ -174,7 +176,7 @@ local function tell_of_others()
   -- A count is used for a second, and longer where it took longer.
   if counted_at <= now - 1000 - 2 * (waiting + others) then count_sessions() end
   reply[1], reply[2] = waiting, others
-  if count_kept(index, queue, '', ':') > 0 then reply[2] = math.max(1, reply[2]) end
+  if count_kept(index, queue, '', '9') > 0 then reply[2] = math.max(1, reply[2]) end
   -- The server may have lost the key of the sessions: this one, which was new to it, stands there alone (with the count), but more is
   -- claimed than is left. A burial leaves what is claimed by sessions that are not there.
   local claimed = redis.call('HLEN', claims) - redis.call('ZCARD', index)

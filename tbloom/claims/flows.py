@@ -374,16 +374,16 @@ class Claims(ResetsInChild):
             with session.claiming() as reserved:
                 yield from self._take(session, reserved, 0, session.queue, idle=False)
 
-    def take(self, limit: int, queue: str, *, idle: bool, joins: bool) -> Flow[Taken]:
+    def take(self, limit: int, queue: str, *, idle: bool, joins: str | None) -> Flow[Taken]:
         """Claim at most ``limit`` left items of the queue.
 
-        ``idle``: the session has nothing else to do, and waits for items if none is left. ``joins``: it takes items of this
-        queue from now on.
+        ``idle``: the session has nothing else to do, and waits for items if none is left. ``joins``: the queue whose items it takes
+        from now on; None: as before.
         """
         while True:
             session, wanted = self.session, short(queue, 8)
-            if joins:
-                session.queue, session.queue_name = wanted, queue
+            if joins is not None:
+                session.queue, session.queue_name = short(joins, 8), joins
             # An earlier call may have taken items, and got no answer. They are left again.
             yield from self._repeat_releases(session)
             with session.claiming() as reserved:

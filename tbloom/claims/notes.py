@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tbloom.arguments import check_items, check_note
+from tbloom.arguments import check_items, check_text
 from tbloom.claims.packed import FAILURE, pack
 from tbloom.errors import ConfigError
 
@@ -70,7 +70,7 @@ class History(NamedTuple):
         """The failure as scripts have it; "": there is none."""
         if not self.reason:
             return ""
-        words = [_plain(self.reason, 80), _plain(self.message, 200), _plain(self.where[-80:], 80)]
+        words = [plain(self.reason, 80), plain(self.message, 200), plain(self.where[-80:], 80)]
         while not words[-1]:
             words.pop()
         return json.dumps([self.failed_at, *words], ensure_ascii=False)
@@ -121,11 +121,22 @@ def stored_notes(
 def stored_note(note: str | Note, argument: str = "note") -> bytes:
     """Return the note as it is stored. Raise ConfigError if it can't be."""
     made = note if isinstance(note, Note) else Note(note)
-    check_note(made.text, argument)
+    check_text(made.text, argument)
+    if made.queue:
+        check_text(made.queue, "queue")
     return made.stored
 
 
-def _plain(text: str, most: int) -> str:
+def check_history(history: History) -> History:
+    """Return the history. Raise ConfigError if one of its texts is none, or its queue can't be sent."""
+    check_text(history.queue, "queue")
+    for argument in ("reason", "message", "where"):
+        if not isinstance(text := getattr(history, argument), str):
+            raise ConfigError(argument, text, "a str")
+    return history
+
+
+def plain(text: str, most: int) -> str:
     """Return the text in one line, without the characters that would end it for a script. JSON makes at most 4 bytes of each."""
     kept = "".join(each if each.isprintable() else " " for each in text[:most])
     return kept.translate({ord("["): "(", ord("]"): ")"})

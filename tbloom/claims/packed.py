@@ -1,7 +1,7 @@
 """Notes as the server keeps them: that of a request is deflated.
 
-Such a note is a line, and a JSON object behind it. Packed, it is the line, the byte ``FORM``, and the object, deflated (RFC 1951)
-against a dictionary. What ``lua/claims/history.lua`` puts at the end of a note follows the deflated object.
+Such a note is a line, and a JSON object behind it. Packed, it is the line, the byte ``FORM``, the object, deflated (RFC 1951)
+against a dictionary, and the CRC-32 of both (4 bytes). What ``lua/claims/history.lua`` puts at the end of a note follows that.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _DICTIONARY = (
 )
 #: The window of 4096 bytes has the dictionary, and a small table is soon made.
 _WINDOW, _TABLE = -12, 5
+#: The bytes of a checksum. A zlib stream has one, too, and takes 6 bytes more for its header.
+_CHECKSUM = 4
 
 
 def pack(text: str) -> bytes:
@@ -43,8 +45,12 @@ def pack(text: str) -> bytes:
     failure = FAILURE.search(text)
     note = FAILURE.sub("}", text[line.end() :])
     deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, _TABLE, zdict=_DICTIONARY)
-    packed = deflate.compress(note.encode()) + deflate.flush()
+    packed = deflate.compress(note.encode()) + deflate.flush() + _checksum(line[0] + note)
     return f"{line[0]}{FORM}".encode() + packed + (failure[0].encode() if failure else b"")
+
+
+def _checksum(text: str) -> bytes:
+    return zlib.crc32(text.encode()).to_bytes(_CHECKSUM)
 
 
 def unpack(stored: bytes) -> str:
@@ -59,7 +65,9 @@ def unpack(stored: bytes) -> str:
     inflate = zlib.decompressobj(_WINDOW, zdict=_DICTIONARY)
     try:
         note, rest = inflate.decompress(packed, _MOST).decode(), inflate.unused_data
-        why = "" if inflate.eof else "it is cut off"
+        why = "" if inflate.eof and len(rest) >= _CHECKSUM else "it is cut off"
+        if not why and rest[:_CHECKSUM] != _checksum(f"{line.decode()}\n{note}"):
+            why = "it has another checksum"
     except (zlib.error, UnicodeDecodeError) as error:
         rest, why = b"", str(error)
     if why:

@@ -92,7 +92,7 @@ class Process:
         now, (began, before) = time.monotonic(), self._done[0]
         self._done.append((now, done))
         return {
-            "host": socket.gethostname(),
+            "host": _clean(socket.gethostname()),
             "pid": os.getpid(),
             "up": round(now - self._began),
             "ttl": self._ttl,
@@ -104,11 +104,18 @@ class Process:
         """Return the record of a program's session."""
         return Record(
             queue=session.queue_name,
-            program=Path(sys.argv[0]).name,
+            program=_clean(
+                Path([*sys.argv, ""][0]).name
+            ),  # an embedded Python may have no arguments
             claimed=session.working,
             failed=session.failures.copy(),
             **self.about(session.done),
         )
+
+
+def _clean(name: str) -> str:
+    """Return a name of the system as a text that can be sent: it may have bytes that are no UTF-8."""
+    return name.encode(errors="replace").decode()
 
 
 def kind_of(reason: str) -> str:

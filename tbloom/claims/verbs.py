@@ -8,14 +8,22 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from tbloom.arguments import Item, check_keep, check_within
+from tbloom.arguments import Item, check_keep, check_text, check_within
 from tbloom.bloom.batch import NO_LOOKS
 from tbloom.bloom.config import Config
 from tbloom.bloom.verbs import Verbs
 from tbloom.claims.calls import Claim
 from tbloom.claims.fleet import failed_queue_of, forget_old_records
 from tbloom.claims.flows import Claims
-from tbloom.claims.notes import History, Note, Taken, stored_note, stored_notes
+from tbloom.claims.notes import (
+    History,
+    Note,
+    Taken,
+    check_history,
+    plain,
+    stored_note,
+    stored_notes,
+)
 from tbloom.engine.batcher import SharedCall
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
@@ -220,7 +228,8 @@ class ClaimVerbs(Verbs[Client]):
         if wrong := [each for each in histories.values() if not isinstance(each, History)]:
             raise ConfigError("histories", wrong[0], "a History for each item")
         digests = self.config.digests_of(histories)
-        return self._claims.note_history(dict(zip(digests, histories.values(), strict=True)))
+        checked = map(check_history, histories.values())
+        return self._claims.note_history(dict(zip(digests, checked, strict=True)))
 
     @verb
     def fail(
@@ -241,12 +250,13 @@ class ClaimVerbs(Verbs[Client]):
         shown in lists. An item without a note is as any other claimed one. ``queue`` is that of the item (None: the one that
         this session takes items of).
         """
-        if not (isinstance(reason, str) and reason):
+        if not (isinstance(reason, str) and (reason := plain(reason, 80)).strip()):
             raise ConfigError("reason", reason, 'a text that says why, such as "status/503"')
         if not isinstance(failures, int) or isinstance(failures, bool) or failures < 1:
             raise ConfigError("failures", failures, "a whole number from 1 on")
-        queue = failed_queue_of(self._claims.session.queue_name if queue is None else queue)
-        history = History(queue, 0, failures, reason, message=message, where=where)
+        queue = self._claims.session.queue_name if queue is None else check_text(queue, "queue")
+        queue = failed_queue_of(queue)
+        history = check_history(History(queue, 0, failures, reason, message=message, where=where))
         return self._claims.fail(self.config.digest(item), history)
 
     @verb
@@ -269,17 +279,19 @@ class ClaimVerbs(Verbs[Client]):
         that it named last: call ``take(0)`` before the work begins, so that the others wait for what you leave.
 
         With ``failed``, it claims instead those on which the work of sessions that have ended has failed (see ``fail``). The
-        session stays of its queue, and waits for nothing.
+        session stays of its queue, and waits for nothing: the answer ``is_over`` once none of them is left. What living sessions
+        hold does not count, nor does what this one holds.
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError("limit", limit, "a whole number from 0 on")
-        if failed:
-            queue, idle = failed_queue_of(queue), False
-        elif not (self._claims.session.queue or self._claims.record):
+        check_text(queue, "queue")
+        if not (failed or self._claims.session.queue or self._claims.record):
             # A crawl does so beside its first pages.
             yield from forget_old_records(self.config, self._dispatcher.clock.now())
-        return (yield from self._claims.take(limit, queue, idle=idle, joins=not failed))
+        joins = None if failed and self._claims.session.queue else queue
+        queue = failed_queue_of(queue) if failed else queue
+        return (yield from self._claims.take(limit, queue, idle=idle, joins=joins))
 
     @removing
     @verb

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import shell_complete
 
 from tbloom.cli.kit import errors, interrupts
+from tbloom.cli.kit.command import LEFT_OUT
 from tbloom.version import __version__
 
 #: Set by the shell's function when a user presses Tab.
@@ -69,7 +70,7 @@ def command(name: str) -> Any:
     commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for "Did you mean"
     invoke_without_command=True,
     subcommand_metavar="[COMMAND] [ARGS]...",  # click before 8.5 says that the command is needed
-    epilog="Example: tbloom add news --create < urls.txt > new.txt",
+    epilog=f"Example: tbloom add news --create < urls.txt > new.txt{LEFT_OUT}",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tbloom %(version)s")

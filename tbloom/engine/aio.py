@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import Semaphore, sleep, timeout
+from asyncio import Future, TimerHandle, get_running_loop, sleep, timeout
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any, Self, TypeVar
 
@@ -17,14 +19,17 @@ from tbloom.engine.client import Store
 from tbloom.engine.flow import YIELDS_PER_TURN, Call, Flow, give_up
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
+from tbloom.engine.semaphore import LAST_LOOK
 from tbloom.engine.sending import (
     BYTES,
     is_cluster,
     most_calls,
     next_renewal,
+    no_turn,
     options_of,
     queued,
     redis_error,
+    time_out,
 )
 from tbloom.engine.urls import ClientOptions
 
@@ -41,6 +46,9 @@ class AsyncSender:
         self._is_own = False
         #: The time limit for replies (s); None: redis-py limits the time itself.
         self._time_limit: float | None = None
+        #: How long a call waits for its reply (s), and when the last one came (monotonic).
+        self.time_out: float = time_out(client)
+        self.answered: float = 0.0
         self._renew_at = next_renewal()
 
     def own_client(self) -> None:
@@ -63,13 +71,15 @@ class AsyncSender:
             async with timeout(self._time_limit):
                 if len(calls) == 1:
                     options = options_of(client, first) if self._is_cluster else BYTES
-                    return [await client.execute_command(*first.command, **options)]
-                replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
-                return replies
+                    replies = [await client.execute_command(*first.command, **options)]
+                else:
+                    replies = await queued(client, calls).execute(raise_on_error=False)
         except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
             if not isinstance(error, redis.ResponseError):  # all other connections may be lost, too
                 await self.close_idle()
             return [redis_error(error)] * len(calls)
+        self.answered = monotonic()
+        return replies
 
     async def close_idle(self) -> None:
         """Close the idle connections of our own client, unless it is a cluster's, which redis-py follows itself.
@@ -84,6 +94,62 @@ class AsyncSender:
                     await connection.disconnect(nowait=True)
 
 
+class Turns:
+    """So many turns to send calls. The tasks that wait for one get theirs in the order in which they came."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        #: Those that wait, each with the next look whether its time is over.
+        self._waiting: dict[Future[None], TimerHandle | None] = {}
+
+    async def acquire(self, left: Callable[[float], float], since: float) -> None:
+        """Take a turn, or wait for one. See ``FairSemaphore.acquire``."""
+        if self._free:
+            self._free -= 1
+            return
+        mine = get_running_loop().create_future()
+        self._waiting[mine] = None
+        self._look(mine, left, since)
+        try:
+            await mine
+        except BaseException:
+            if mine.done() and not mine.cancelled() and not mine.exception():  # it has got a turn
+                self.release()
+            self._remove(mine)
+            raise
+
+    def release(self) -> None:
+        """Give a turn back."""
+        while self._waiting:
+            first = next(iter(self._waiting))
+            self._remove(first)
+            if not first.done():  # else its time is over, or its task was cancelled
+                first.set_result(None)
+                return
+        self._free += 1
+
+    def _look(
+        self,
+        mine: Future[None],
+        left: Callable[[float], float],
+        since: float,
+        *,
+        again: bool = False,
+    ) -> None:
+        more = left(since)
+        if mine.done():
+            return
+        if again and more <= 0:
+            mine.set_exception(no_turn())
+        elif more < inf:
+            look = partial(self._look, mine, left, since, again=more <= 0)
+            self._waiting[mine] = get_running_loop().call_later(max(more, LAST_LOOK), look)
+
+    def _remove(self, mine: Future[None]) -> None:
+        if timer := self._waiting.pop(mine, None):
+            timer.cancel()
+
+
 class Turn:
     """A flow's turn to send a few calls.
 
@@ -92,18 +158,18 @@ class Turn:
     it pauses before a further try, so that an outage holds up no other one.
     """
 
-    __slots__ = ("_left", "_turns")
+    __slots__ = ("_left", "_may_wait", "_turns")
 
-    def __init__(self, turns: Semaphore) -> None:
-        self._turns, self._left = turns, 0
+    def __init__(self, turns: Turns, left: Callable[[float], float]) -> None:
+        self._turns, self._may_wait, self._left = turns, left, 0
 
-    async def next(self) -> None:
-        """Wait until the flow may send its next calls."""
+    async def next(self, since: float) -> None:
+        """Wait until the flow may send its next calls, for which it has waited since then."""
         if self._left > 1:
             self._left -= 1
             return
         self.end()
-        await self._turns.acquire()
+        await self._turns.acquire(self._may_wait, since)
         self._left = YIELDS_PER_TURN
 
     def end(self) -> None:
@@ -139,7 +205,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     def _set_up_driver(self) -> None:
         self._sender = AsyncSender(self.client)
-        self._turns = Semaphore(most_calls(self.client))
+        self._turns = Turns(most_calls(self.client))
         self._cluster_unknown = is_cluster(self.client)
         self._batcher = Batcher()
 
@@ -179,12 +245,15 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def run(self, flow: Flow[T]) -> T:
-        """Run a flow (``tbloom.engine.flow``) and return its result. It waits for its turn before it begins."""
-        turn, has_begun = Turn(self._turns), False
+    async def run(self, flow: Flow[T], since: float = 0.0) -> T:
+        """Run a flow (``tbloom.engine.flow``) and return its result. It waits for its turn before it begins.
+
+        ``since``: when its first caller has begun to wait (monotonic), if that was earlier.
+        """
+        turn, has_begun, since = Turn(self._turns, self._left), False, since or monotonic()
         try:
             self._batcher.check_loop()
-            await turn.next()
+            await turn.next(since)
             flow = self._to_run(flow)
             if self._cluster_unknown:
                 await self._meet_cluster()
@@ -196,9 +265,10 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 if len(calls) == 1:
                     replies = await self._sender.send(calls, began)
                 if not replies or isinstance(replies[0], Exception):
-                    replies = await self._retried(calls, replies, began, turn)
+                    replies = await self._retried(calls, replies, began, since, turn)
                 calls = flow.send(replies)
-                await turn.next()
+                since = monotonic()
+                await turn.next(since)
         except StopIteration as stop:
             answer: T = stop.value
             return answer
@@ -208,13 +278,18 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             flow.close() if has_begun else give_up(flow)
 
     async def _retried(
-        self, calls: Sequence[Call], replies: Sequence[Any], began: float, turn: Turn
+        self,
+        calls: Sequence[Call],
+        replies: Sequence[Any],
+        began: float,
+        since: float,
+        turn: Turn,
     ) -> Sequence[Any]:
         """Return the replies to these calls, with retries. Before a pause, the flow's turn ends; it waits for another one.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
-        retries = self._retries(calls, began)
+        retries = self._retries(calls, began, since)
         while to_send := retries.next_calls():
             retries.record(replies or await self._sender.send(to_send, monotonic()))
             replies = []
@@ -228,5 +303,5 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 if is_cluster(client):
                     with suppress(Exception):  # the next try fails too, and is retried or raised
                         await client.nodes_manager.initialize()
-                await turn.next()
+                await turn.next(retries.began)
         return retries.replies

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow, copied
@@ -70,6 +71,8 @@ class WaitingItem:
     call: SharedCall
     #: It is cancelled if the task is cancelled.
     done: asyncio.Future[Any]
+    #: When the task began to wait (monotonic).
+    since: float = 0.0
     #: The task that sends the shared call; None until then.
     sender: asyncio.Task[Answers | None] | None = None
 
@@ -177,7 +180,7 @@ class Batcher:
                 return await call.send_alone(item)
             finally:
                 self._call_ended(call.kind)
-        mine = WaitingItem(item, call, asyncio.get_running_loop().create_future())
+        mine = WaitingItem(item, call, asyncio.get_running_loop().create_future(), monotonic())
         self._waiting[call.kind].append(mine)
         try:
             answer = await mine.done
@@ -236,5 +239,5 @@ async def _answers_to(waiting: list[WaitingItem]) -> Answers | None:
             items.setdefault(each.item, each.call.value)
     if not items:
         return None
-    answers: Answers = await call.run(call.flow_for(items))
+    answers: Answers = await call.run(call.flow_for(items), waiting[0].since)
     return answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from redis.exceptions import RedisClusterException
@@ -54,6 +55,8 @@ class Store(Generic[Client, Config]):
     _is_closed: bool = False
     #: Run a flow, and return its result or an awaitable of it. Each driver defines it.
     run: Callable[..., Any]
+    #: What sends its calls. Each driver has one.
+    _sender: Any
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
         has_cache = getattr(client, "get_cache", lambda: None)() is not None
@@ -138,5 +141,19 @@ class Store(Generic[Client, Config]):
         """
         return self._retry_for
 
-    def _retries(self, calls: Sequence[Call], began: float) -> Retries:
-        return Retries(calls, began, self.retry_seconds, partial(node_of, self.client))
+    def _left(self, since: float) -> float:
+        """Return how long (s) a call may go on waiting for its turn, in which it has waited since then (monotonic).
+
+        That is as long as other calls are answered. From the last answer on, it is ``retry_for``, or one time-out if that is longer.
+        """
+        silent_since: float = max(since, self._sender.answered)
+        most: float = max(self._retry_for, self._sender.time_out)
+        return silent_since + most - monotonic()
+
+    def _retries(self, calls: Sequence[Call], began: float, since: float) -> Retries:
+        """Return the retries of calls that were first sent at a time, and had waited for their turn since another one."""
+        # A wait for calls that were answered does not count.
+        since = since if self._sender.answered < since else began
+        return Retries(
+            calls, since, self.retry_seconds, partial(node_of, self.client), waited=began - since
+        )

@@ -18,6 +18,8 @@ from tbloom.engine.flow import Call
 CALLS_PER_NODE = 4
 #: The longest pause between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
+#: Calls that wait no longer than this for their turn (s) have not waited.
+_AT_ONCE = 0.1
 
 #: An error reply that begins with one of these codes, has one of these texts, or is one of these words, means: the server refuses
 #: calls for a while. Its call is sent again.
@@ -147,8 +149,8 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls, their replies so far, and the calls to send next.
 
-    Calls without a reply are sent again. ``began`` is the time of the first send (monotonic).
-    ``retry_seconds`` returns for how long (s) after that calls are retried; it is called after each try. ``node_of`` returns
+    Calls without a reply are sent again. ``began`` is the time of the first send (monotonic), or when they began to wait for
+    their turn behind others without a reply, which they have done for the time ``waited`` (s). ``retry_seconds`` returns for how long (s) after that calls are retried; it is called after each try. ``node_of`` returns
     the node that a call goes to.
     """
 
@@ -158,6 +160,8 @@ class Retries:
         began: float,
         retry_seconds: Callable[[], float],
         node_of: Callable[[Call], str | None],
+        *,
+        waited: float = 0.0,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
         #: True: another server has to be asked. The driver closes connections, so that the next ones may reach a new master.
@@ -169,7 +173,8 @@ class Retries:
         self._paused = 0.0
         #: The longest pause before the next try (s), doubled with each try.
         self._longest = _LONGEST_PAUSE / 128
-        self._began, self._retry_seconds = began, retry_seconds
+        self.began: float = began
+        self._retry_seconds = retry_seconds
         self._node_of = node_of
         #: The calls without a reply, by their places.
         self._waiting = dict(enumerate(calls))
@@ -177,8 +182,8 @@ class Retries:
         self._sent = list[int]()
         #: When they were sent (monotonic).
         self._sent_at = began
-        #: True: a call has failed.
-        self._has_failed = False
+        #: True: a call has failed, or others that went before.
+        self._has_failed = waited > _AT_ONCE
 
     def next_calls(self) -> list[Call]:
         """Return the calls to send next, in order: for each node, the first calls without a reply."""
@@ -195,11 +200,14 @@ class Retries:
         """Record the reply, or redis-py's error, to each call that was sent.
 
         If the server does not know a script, the next call sends its text. After a transient error, a call is retried if this
-        try was its first, or began before ``retry_for`` was over: the process may have been frozen since. Any other error reply
-        becomes the call's reply, and so does each error of an optional call. Any other error is raised.
+        try was its first, or if ``retry_for`` is not over. Where a try has ended in a connection that was lost, that was not over if
+        it was not when the try began: the process may have been frozen since. Any other error reply becomes the call's reply, and
+        so does each error of an optional call. Any other error is raised.
         """
         seconds = self._retry_seconds()
-        taken = max(self._sent_at - self._began, self._paused)
+        has_timed_out = any(isinstance(reply, exceptions.TimeoutError) for reply in replies)
+        until = time.monotonic() if has_timed_out else self._sent_at
+        taken = max(until - self.began, self._paused)
         is_retried = seconds > 0 and (not self._has_failed or taken < seconds)
         self.is_demoted = self.waits = False
         for place, reply in zip(self._sent, replies, strict=True):
@@ -226,6 +234,6 @@ class Retries:
                 raise error
         if self.waits:
             self._longest = min(_LONGEST_PAUSE, 2 * self._longest)
-            left = max(0.0, self._began + seconds - time.monotonic())
+            left = max(0.0, self.began + seconds - time.monotonic())
             self.pause = random.uniform(0, min(self._longest, left))  # noqa: S311 - no secret
             self._paused += self.pause

@@ -6,6 +6,7 @@ subclass, a tracer or a fake sees each call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
@@ -62,6 +63,12 @@ def options_of(client: Any, call: Call) -> dict[str, Any]:
     return BYTES
 
 
+def time_out(client: Any) -> float:
+    """Return how long (s) the client waits for a reply."""
+    of = client.nodes_manager if is_cluster(client) else client.connection_pool
+    return getattr(of, "connection_kwargs", {}).get("socket_timeout") or math.inf
+
+
 def queued(client: Any, commands: Iterable[Call]) -> Any:
     """Return a pipeline with these commands."""
     pipeline = client.pipeline(transaction=False)
@@ -79,6 +86,11 @@ def node_of(client: Any, call: Call) -> str | None:
     return ""
 
 
+def no_turn() -> redis.TimeoutError:
+    """Return the error of a call that has waited too long for its turn."""
+    return redis.TimeoutError("no connection was free in time: all of them wait for a reply")
+
+
 def redis_error(error: BaseException) -> Exception:
     """Return the redis-py error for an exception that redis-py has raised. Re-raise anything else, such as an interrupt."""
     # A traceback would refer to the caller's frame, and so keep the store alive.
@@ -89,6 +101,8 @@ def redis_error(error: BaseException) -> Exception:
     if isinstance(error, TimeoutError):
         return redis.TimeoutError("no reply in time")
     # redis-py raises a TypeError if it polls a socket that was closed meanwhile. Other TypeErrors come from wrong options.
+    if isinstance(error, UnicodeEncodeError):  # a text that can't be sent
+        raise error
     if isinstance(error, _BROKEN) or (isinstance(error, TypeError) and "fileno" in str(error)):
         return redis.ConnectionError(f"disconnected while in use ({error})")
     raise error

@@ -25,6 +25,7 @@ from tbloom.engine.sending import (
     options_of,
     queued,
     redis_error,
+    time_out,
 )
 from tbloom.engine.urls import ClientOptions
 
@@ -44,14 +45,19 @@ class Sender(ResetsInChild):
         "_is_cluster",
         "_kept",
         "_renew_at",
+        "answered",
         "is_own",
         "keeps",
+        "time_out",
         "turns",
     )
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
         self._is_cluster = is_cluster(client)
+        #: How long a call waits for its reply (s), and when the last one came (monotonic).
+        self.time_out: float = time_out(client)
+        self.answered: float = 0.0
         #: True: nothing else uses the client, so that we may close its idle connections.
         self.is_own: bool = False
         #: True: connections are kept from call to call.
@@ -76,18 +82,19 @@ class Sender(ResetsInChild):
             if len(calls) == 1:
                 options = options_of(client, first) if self._is_cluster else BYTES
                 if not self.keeps:
-                    return [client.execute_command(*first.command, **options)]
-                with suppress(IndexError):
-                    kept = self._kept.pop()
-                kept = kept or client.client()
-                reply = kept.execute_command(*first.command, **options)
-                self._kept.append(kept)
-                return [reply]
-            with suppress(IndexError):  # return a connection for the pipeline to use
-                self._kept.pop().close()
-            with queued(client, calls) as pipeline:
-                replies: list[Any] = pipeline.execute(raise_on_error=False)
-                return replies
+                    reply = client.execute_command(*first.command, **options)
+                else:
+                    with suppress(IndexError):
+                        kept = self._kept.pop()
+                    kept = kept or client.client()
+                    reply = kept.execute_command(*first.command, **options)
+                    self._kept.append(kept)
+                replies = [reply]
+            else:
+                with suppress(IndexError):  # return a connection for the pipeline to use
+                    self._kept.pop().close()
+                with queued(client, calls) as pipeline:
+                    replies = pipeline.execute(raise_on_error=False)
         except BaseException as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
             if kept is not None:
                 kept.close()
@@ -95,6 +102,8 @@ class Sender(ResetsInChild):
             if not isinstance(error, redis.ResponseError):
                 self.close_idle()
             return [redis_error(error)] * len(calls)
+        self.answered = monotonic()
+        return replies
 
     def release_kept(self) -> None:
         """Give the kept connections back to the pool."""
@@ -172,11 +181,12 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     def run(self, flow: Flow[T]) -> T:
         """Run a flow (``tbloom.engine.flow``) and return its result. It waits for its turn before it begins."""
         turns, thread, has_begun = self._sender.turns, get_ident(), False
+        since = monotonic()
         # A signal handler, or the garbage collector, may run a flow in the middle of another one. It has that one's turn.
         waits = thread not in turns.holders
         try:
             if waits:
-                turns.acquire(thread)
+                turns.acquire(thread, self._left, since)
             flow = self._to_run(flow)
             has_begun = True
             calls, left = next(flow), YIELDS_PER_TURN
@@ -186,11 +196,12 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 if len(calls) == 1:
                     replies = self._sender.send(calls, began)
                 if not replies or isinstance(replies[0], Exception):
-                    replies = self._retried(calls, replies, began)
+                    replies = self._retried(calls, replies, began, since)
                 calls, left = flow.send(replies), left - 1
                 if waits and not left:
                     turns.release(thread)
-                    turns.acquire(thread)
+                    since = monotonic()
+                    turns.acquire(thread, self._left, since)
                     left = YIELDS_PER_TURN
         except StopIteration as stop:
             answer: T = stop.value
@@ -202,13 +213,13 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             flow.close() if has_begun else give_up(flow)
 
     def _retried(
-        self, calls: Sequence[Call], replies: Sequence[Any], began: float
+        self, calls: Sequence[Call], replies: Sequence[Any], began: float, since: float
     ) -> Sequence[Any]:
         """Return the replies to these calls, with retries. Before a pause, the flow's turn ends; it waits for another one.
 
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
-        retries, turns = self._retries(calls, began), self._sender.turns
+        retries, turns = self._retries(calls, began, since), self._sender.turns
         while to_send := retries.next_calls():
             retries.record(replies or self._sender.send(to_send, monotonic()))
             replies = []
@@ -221,5 +232,5 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 if is_cluster(client):
                     with suppress(Exception):  # the next try fails too, and is retried or raised
                         client.nodes_manager.initialize()
-                turns.acquire(get_ident())
+                turns.acquire(get_ident(), self._left, retries.began)
         return retries.replies

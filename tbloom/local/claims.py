@@ -44,6 +44,7 @@ from tbloom.claims.notes import History, Note, Taken, with_failure
 from tbloom.claims.packed import FAILURE
 from tbloom.claims.stored import LEFT, SUSPECT
 from tbloom.engine.forks import call_in_child
+from tbloom.engine.owned import leave_open
 from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.local.sync import LocalBloom
 
@@ -312,9 +313,10 @@ class LocalClaims(LocalBloom):
                 with suppress(TBloomError), self.changing() as database:
                     self._leave(database, 1)
         finally:
-            if self._database is not None:
+            if self._database is not None and self._store.is_ours:
                 self._database.close()
-            self._database = None
+                self._database = None
+            self._drop_database()
             super().close()
 
     def _claim(self, notes: Mapping[bytes, Note], within: int | None) -> None:
@@ -365,7 +367,12 @@ class LocalClaims(LocalBloom):
             yield self._database
 
     def _check_files(self) -> None:
-        """Raise TBloomError if a file of the database is no longer there: SQLite would go on, in a file without a name."""
+        """Raise TBloomError if a file of the database is no longer there: SQLite would go on, in a file without a name.
+
+        The filter's file stands for those of the database, which are SQLite's: what closes one of them closes all.
+        """
+        if not self._store.is_ours:
+            self.contains(b"any item")  # raises the error
         for name, opened in self._files.items():
             try:
                 is_there = os.path.samestat(Path(name).stat(), opened)
@@ -394,14 +401,9 @@ class LocalClaims(LocalBloom):
             raise kind(f"{self.path}.claims: {error}{hint * is_damaged}") from error
 
     def _drop_database(self) -> None:
-        """Keep a forked child from closing the connection, also at its end.
-
-        SQLite would then write the child's old log into the database, and remove the log, which is the parent's.
-        """
+        """Do not close the connection: in a forked child its log is the parent's."""
         if self._database is not None:
-            import ctypes  # noqa: PLC0415 - some builds of Python lack it
-
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
+            leave_open(self._database)
         self._database = None
 
 

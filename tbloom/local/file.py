@@ -33,7 +33,6 @@ parent's lock alive.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import re
@@ -44,9 +43,11 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from functools import partial
 from pathlib import Path
 
+from tbloom.engine.owned import OwnFile
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.local.contents import Contents
 from tbloom.local.memory import Store
@@ -62,9 +63,10 @@ _SEQUENCE, _SLOT = struct.Struct("=Q"), struct.Struct("=3Q")
 class FileStore(Store):
     """Contents in a file."""
 
-    _fd = -1
-    #: What the file was at first, by which it is known again.
-    _first: os.stat_result | None = None
+    #: The open file that is locked; None: it is closed.
+    _file: OwnFile | None = None
+    #: The device and the inode of the file when it was opened first, by which it is known again.
+    _identity: tuple[int, int] | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
         if not isinstance(path, str | bytes | os.PathLike) or not os.fspath(path):
@@ -74,14 +76,14 @@ class FileStore(Store):
         self._readonly = readonly
         if not readonly and not Path(self.path).exists():
             self._make_file()
-        self._open_to_lock()
+        fd = self._open_to_lock().fd
         try:
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_SH)
+                flock(fd, LOCK_SH)
             except OSError as error:  # such as some network file systems
                 expected = f"a file on a file system that has locks ({error.strerror})"
                 raise ConfigError("path", self.path, expected) from error
-            self._check_head()
+            self._check_head(fd)
             self._read()
             self.unlock()
         except BaseException:
@@ -91,24 +93,41 @@ class FileStore(Store):
     def reset(self) -> None:
         """Close an open file, whose lock is the parent's."""
         super().reset()
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self.unlock = -1, bool
+        self._close_file()
 
     def __del__(self) -> None:
         """Close the file. The mapping closes itself."""
-        if self._fd >= 0:
-            os.close(self._fd)
+        self._close_file()
 
     def lock(self, *, is_change: bool = False) -> None:
-        """Lock out other processes, and read the directory if another one has changed it."""
-        if self._fd < 0:  # closed, or in a forked child
+        """Lock out other processes, and read the directory if another one has changed it.
+
+        Raise TBloomError if the file is no longer at its path, or is shorter than its mapping.
+        """
+        file = self._file
+        if file is None:  # closed, or in a forked child
             self._check_open()
-            self._open_to_lock()
+            file = self._open_to_lock()
+        try:
+            is_ours = (
+                file.where() == file.place
+            )  # without ``is_ours``, which takes a hundredth of an add
+        except OSError:
+            is_ours = False
+        if not is_ours:
+            self.unlock = bool
+            file.check()
         if is_change and self._readonly:
             raise TBloomError(f"{self.path!r} was opened to be read only")
-        fcntl.flock(self._fd, fcntl.LOCK_EX if is_change else fcntl.LOCK_SH)
-        self._check_file()
+        flock(file.fd, LOCK_EX if is_change else LOCK_SH)
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - in less time
+        except OSError as error:
+            raise self._gone(error.strerror) from error
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise self._gone()
+        if status.st_size < len(self._view):
+            raise self._damaged()
         if self._sequence[0] != self.version:
             self._read()
 
@@ -119,6 +138,8 @@ class FileStore(Store):
 
     def save(self, contents: Contents) -> None:
         """Replace the contents. The module's docstring has the order."""
+        file = self._file
+        assert file is not None  # noqa: S101 - it is locked
         kept = self.contents.parts if contents.epoch == self.contents.epoch else {}
         # The regions of expired parts stay taken, because this change may be cut short.
         taken = [(0, GRID), self._directory(self.version)[:2]]
@@ -129,15 +150,15 @@ class FileStore(Store):
             else:
                 place = _take(taken, part.size)
                 contents.parts[key] = part._replace(offset=place)
-                self._write(place, bytes(part.size))
+                file.write(place, bytes(part.size))
         text = contents.to_text().encode()
         place, sequence = _take(taken, len(text)), self.version + 1
-        self._write(place, text)
+        file.write(place, text)
         slot = _SLOT.pack(place, len(text), zlib.crc32(text))
-        self._write(_SLOTS_AT + sequence % 2 * _SLOT.size, slot)
-        os.fsync(self._fd)
-        self._write(_SEQUENCE_AT, _SEQUENCE.pack(sequence))
-        os.fsync(self._fd)
+        file.write(_SLOTS_AT + sequence % 2 * _SLOT.size, slot)
+        os.fsync(file.fd)
+        file.write(_SEQUENCE_AT, _SEQUENCE.pack(sequence))
+        os.fsync(file.fd)
         self._map()
         self.contents, self.version = contents, sequence
 
@@ -147,26 +168,35 @@ class FileStore(Store):
         Raise TBloomError if the file of a writer is no longer there: what it added is lost.
         """
         try:
-            if self._fd >= 0 and not self._readonly:
-                self._check_file()
+            if self._file and not self._readonly:
+                self.lock()
         finally:
             self._release()
 
+    @property
+    def is_ours(self) -> bool:
+        """See ``Store.is_ours``."""
+        return self._file is not None and self._file.is_ours
+
+    def _close_file(self) -> None:
+        if self._file:
+            self._file.close()
+        self._file, self.unlock = None, bool
+
     def _release(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self.unlock, self._is_closed = -1, bool, True
+        self._close_file()
+        self._is_closed = True
         self._view = memoryview(b"")
         self.contents = Contents()
 
     def _make_file(self) -> None:
         """Make the file, with its head, unless another process does."""
-        target = Path(self.path).resolve()  # of a link
-        new = target.with_name(f".tbloom.{secrets.token_hex(4)}")
         with self._refusing():
-            self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            target = Path(self.path).resolve()  # of a link
+            new = target.with_name(f".tbloom.{secrets.token_hex(4)}")
+            file = OwnFile(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), new)
         try:
-            self._write(0, MAGIC.ljust(GRID, b"\0"))
+            file.write(0, MAGIC.ljust(GRID, b"\0"))
             try:
                 target.hardlink_to(new)
             except FileExistsError:
@@ -174,13 +204,13 @@ class FileStore(Store):
             except OSError:  # a file system without links: of two processes at once, one is told that its file was replaced
                 new.rename(target)
         finally:
-            os.close(self._fd)
-            self._fd = -1
+            file.close()
             new.unlink(missing_ok=True)
 
-    def _open_to_lock(self) -> None:
-        fd = self._open()
-        self._fd, self.unlock = fd, partial(fcntl.flock, fd, fcntl.LOCK_UN)
+    def _open_to_lock(self) -> OwnFile:
+        self._file = file = OwnFile(self._open(), self.path)
+        self.unlock = partial(flock, file.fd, LOCK_UN)
+        return file
 
     def _open(self) -> int:
         """Open the file. Raise ConfigError if that can't be done, TBloomError if it is not the same file as before."""
@@ -190,8 +220,9 @@ class FileStore(Store):
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
             raise ConfigError("path", self.path, "a regular file")
-        self._first = self._first or status
-        if not os.path.samestat(status, self._first):
+        identity = status.st_dev, status.st_ino
+        self._identity = self._identity or identity
+        if identity != self._identity:
             os.close(fd)
             raise self._gone()
         return fd
@@ -203,23 +234,11 @@ class FileStore(Store):
             yield
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            if self._first is not None:
+            if self._identity is not None:
                 raise self._gone(why) from error
             how = "read" if self._readonly else "read and write"
             expected = f"a file that this user may {how} ({why})"
             raise ConfigError("path", self.path, expected) from error
-
-    def _check_file(self) -> None:
-        """Raise TBloomError if the file is no longer at its path, or is shorter than its mapping."""
-        try:
-            status = os.stat(self.path)  # noqa: PTH116 - in less time
-        except OSError as error:
-            raise self._gone(error.strerror) from error
-        first = self._first
-        if first is None or status.st_ino != first.st_ino or status.st_dev != first.st_dev:
-            raise self._gone()
-        if status.st_size < len(self._view):
-            raise self._damaged()
 
     def _gone(self, why: object = "another file is there") -> TBloomError:
         return TBloomError(
@@ -233,9 +252,9 @@ class FileStore(Store):
             "delete the file (the filter then forgets everything)"
         )
 
-    def _check_head(self) -> None:
+    def _check_head(self, fd: int) -> None:
         """Raise ConfigError if the file is another program's, or empty; ConfigMismatch if it has another format."""
-        size, head = os.fstat(self._fd).st_size, os.pread(self._fd, len(MAGIC), 0)
+        size, head = os.fstat(fd).st_size, os.pread(fd, len(MAGIC), 0)
         number = re.match(rb"tbloom local (\d+)", head)
         if number and int(number[1]) != FORMAT:
             raise ConfigMismatch(self.path, {"layout": (int(number[1]), FORMAT)})
@@ -276,11 +295,6 @@ class FileStore(Store):
             self._view, _SLOTS_AT + sequence % 2 * _SLOT.size
         )
         return begin, length, checksum
-
-    def _write(self, place: int, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[os.pwrite(self._fd, left, place + len(data) - len(left)) :]
 
 
 def _take(taken: list[tuple[int, int]], length: int) -> int:

@@ -55,6 +55,11 @@ class Store(ResetsInChild):
             finally:
                 self.unlock()
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether no other part of this process has closed its file, or has put another one in its place."""
+        return True
+
     @abstractmethod
     def lock(self, *, is_change: bool = False) -> None:
         """Lock out other processes, see ``locked``. The caller has the guard."""

@@ -10,6 +10,7 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from os import PathLike
 from typing import Self, Unpack
 
@@ -24,7 +25,7 @@ from tbloom.engine.forks import NotCopied
 from tbloom.engine.keys import by_shard
 from tbloom.engine.pending import Batch, PendingAnswers, in_order
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.errors import ConfigError, ConfigMismatch, FilterFull
+from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, TBloomError
 from tbloom.local.contents import PartEntry
 from tbloom.local.file import FileStore
 from tbloom.local.memory import MemoryStore, Store
@@ -234,8 +235,10 @@ class LocalBloom(NotCopied):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # An error of the block comes first: the same may keep the filter from being closed well.
+        with suppress(*(() if kind is None else (TBloomError, OSError))):
+            self.close()
 
     @property
     def _generation(self) -> str:

@@ -26,9 +26,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from tbloom.engine.owned import OwnFile, leave_open
 from tbloom.errors import TBloomError
 from tbloom.pages.segments import Segment
 
+#: The file that a writer locks.
+LOCK = "lock"
 #: The index, with the files that SQLite and a rebuild make beside it.
 NAME = "index.sqlite"
 ANY_NAME = re.compile(rf"{re.escape(NAME)}(\.new)?(-wal|-shm|-journal)?")
@@ -60,7 +63,7 @@ INSERT INTO segments (number, name, start, size, records, sequence) VALUES (?, ?
 ON CONFLICT (number) DO UPDATE SET size = excluded.size, records = excluded.records, sequence = excluded.sequence
 """
 _ROWS = """
-SELECT offset, length, at, address FROM pages WHERE segment = ? AND offset > ? ORDER BY offset LIMIT ?
+SELECT offset, length, at, address FROM pages WHERE segment = ? AND offset > ? AND offset < ? ORDER BY offset LIMIT ?
 """
 _SWEEP = """
 DELETE FROM pages WHERE segment = ?1 AND offset IN
@@ -114,6 +117,8 @@ class Index:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: os.stat_result | None = None
+        #: An open file beside those of the connection: what closes their descriptors closes this one, too.
+        self._beside: OwnFile | None = None
         self._is_open = True
         with _guard:
             _indexes.add(self)
@@ -155,11 +160,15 @@ class Index:
         """Return the segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
         return [Segment._make(row) for row in self.execute(_SEGMENTS, since)]
 
-    def rows(self, segment: int) -> Iterator[Row]:
-        """Yield the current pages of a segment in the order of the file. What is changed meanwhile may come or not."""
+    def rows(self, segment: Segment) -> Iterator[Row]:
+        """Yield the current pages of a segment, up to the size that it had, in the order of the file.
+
+        One that is replaced or deleted meanwhile may come or not.
+        """
         rows, last = [Row(0, 0, 0, b"")], -1
         while rows:
-            rows = [Row._make(row) for row in self.execute(_ROWS, segment, last, _ROWS_READ)]
+            found = self.execute(_ROWS, segment.number, last, segment.size, _ROWS_READ)
+            rows = [*map(Row._make, found)]
             yield from rows
             last = rows[-1].offset if rows else last
 
@@ -214,6 +223,7 @@ class Index:
             self.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._check_beside()
                 self._check_same()
                 self.execute("COMMIT")
             except BaseException:
@@ -246,8 +256,10 @@ class Index:
     def _current(self) -> sqlite3.Connection:
         """Return the connection; a new one after a fork, or in a reader, if a rebuild has replaced the index."""
         known = self._connection
-        # A transaction is checked at its end.
-        if known is not None and (known.in_transaction or self._is_same()):
+        if known is not None and known.in_transaction:  # it is checked at its end
+            return known
+        self._check_beside()
+        if known is not None and self._is_same():
             return known
         if self._writes and self._file is not None:  # also after a fork, for which it was closed
             self._check_same()
@@ -272,6 +284,9 @@ class Index:
             if self._writes:
                 connection.execute(f"PRAGMA {pragma}")
         self._connection = connection
+        with suppress(OSError):  # other users may not read it
+            beside = self.root / LOCK
+            self._beside = OwnFile(os.open(beside, os.O_RDONLY), beside)
         return connection
 
     def _is_same(self) -> bool:
@@ -281,6 +296,12 @@ class Index:
         except OSError:
             return False
         return self._file is not None and os.path.samestat(now, self._file)
+
+    def _check_beside(self) -> None:
+        """Raise TBloomError if descriptors of the connection may have been closed, and leave it as it is."""
+        if self._beside is not None and not self._beside.is_ours:
+            self._disconnect()
+            self._beside.check()
 
     def _check_same(self) -> None:
         """Raise TBloomError if a writer's database is gone, or has been replaced: what it writes would be lost."""
@@ -294,6 +315,12 @@ class Index:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        if self._beside is not None:
+            if not self._beside.is_ours:
+                leave_open(connection)
+                return
+            self._beside.close()
+            self._beside = None
         keeper = None
         if self._writes and not self._is_new:
             # The last connection that may write would remove the log's files, and readers without write permission

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from array import array
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
-from itertools import chain, groupby, takewhile
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TypeVar
@@ -90,7 +91,7 @@ def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page |
 def _page(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -> Page | None:
     try:
         path = f"{index.root}/{place.name}"
-        page = record.page_of(segments.content(path, place.offset, place.length))
+        page = _page_at(path, place.offset, place.length)
     except (Damaged, FileNotFoundError) as error:
         now = index.find(fingerprint, config.since())
         if now == place:
@@ -100,6 +101,14 @@ def _page(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -
     if fingerprint_of(page.address) != fingerprint:
         raise _damaged(index, place, "it has another page")
     return page
+
+
+def _page_at(path: str | Path, offset: int, length: int) -> Page:
+    return record.page_of(segments.content(path, offset, length))
+
+
+def _address_at(path: str, offset: int, length: int) -> str | bytes:
+    return record.address_in(segments.start(path, offset, length))
 
 
 def _damaged(index: Index, place: Place, why: object) -> TBloomError:
@@ -114,66 +123,108 @@ def pages(
 ) -> Iterator[Page]:
     """Yield the pages that were fetched within a time, slice by slice, in the order of the files."""
     times = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    return _each(index, config, times, segments.content, record.page_of)
+    there = index.segments(config.since())  # now, not when the first page is asked for
+    return _each(index, config, there, times, _page_at)
 
 
 def addresses(index: Index, config: PagesConfig) -> Iterator[str | bytes]:
     """Yield the address of each page in the same order. Bodies are not read."""
-    return _each(index, config, (-math.inf, math.inf), segments.start, record.address_in)
+    there, times = index.segments(config.since()), (-math.inf, math.inf)
+    return _each(index, config, there, times, _address_at)
 
 
 def _each(
     index: Index,
     config: PagesConfig,
+    there: list[Segment],
     times: tuple[float, float],
-    read: Callable[[str, int, int], bytes],
-    parse: Callable[[bytes], _T],
+    read: Callable[[str, int, int], _T],
 ) -> Iterator[_T]:
-    """Yield what is parsed of each page. Warn of each that can't be read, unless it was replaced or has left meanwhile."""
-    for segment in index.segments(config.since()):
-        path = f"{index.root}/{segment.name}"
-        for row in index.rows(segment.number):
-            if not times[0] <= row.at < times[1]:
-                continue
-            try:
-                found = parse(read(path, row.offset, row.length))
-            except (Damaged, FileNotFoundError):
-                place = index.find(row.fingerprint, config.since())
-                if place is not None and (place.segment, place.offset) == (segment.number, row.offset):  # fmt: skip
-                    logger.warning("%s: the record at %d is damaged, or missing", path, row.offset)
-            else:
-                yield found
+    """Yield what is read of each page. Warn of each that can't be read, unless it was replaced or has left meanwhile."""
+    for name, fingerprint, row in _places(index, config, there):
+        if not times[0] <= row.at < times[1]:
+            continue
+        path = f"{index.root}/{name}"
+        try:
+            found = read(path, row.offset, row.length)
+        except (Damaged, FileNotFoundError):
+            place = index.find(fingerprint, config.since())
+            if place is not None and (place.name, place.offset) == (name, row.offset):
+                logger.warning("%s: the record at %d is damaged, or missing", path, row.offset)
+        else:
+            yield found
 
 
-def fetched_in(index: Index, config: PagesConfig, seconds: Collection[int]) -> Iterator[Page]:
+def _places(
+    index: Index, config: PagesConfig, there: list[Segment]
+) -> Iterator[tuple[str, bytes, Row | Place]]:
+    """Yield the file, the fingerprint and the place of each page that was in these segments as they were, once.
+
+    Those that are replaced before they are reached come last.
+    """
+    replaced = dict[bytes, None]()
+    sizes = {segment.number: segment.size for segment in there}
+    for segment in there:
+        found = array("Q")
+        for row in index.rows(segment):
+            found.append(row.offset)
+            yield segment.name, row.fingerprint, row
+        if len(found) < segment.pages:
+            replaced |= _replaced(index, segment, sizes, {*found})
+    for fingerprint in replaced:
+        place = index.find(fingerprint, config.since())
+        if place is not None:
+            yield place.name, fingerprint, place
+
+
+def _replaced(
+    index: Index, segment: Segment, sizes: dict[int, int], found: set[int]
+) -> dict[bytes, None]:
+    """Return the pages of a segment that are now behind the ``sizes`` of all segments, but for those at ``found`` offsets."""
+    pages = dict[bytes, None]()
+    with suppress(FileNotFoundError):  # its slice has left meanwhile
+        for one in segments.walk(index.root / segment.name, 0, segment.size):
+            if isinstance(one, Found):
+                pages[one.head.fingerprint] = None
+                if one.head.kind != "response" or one.offset in found:  # deleted, or found
+                    del pages[one.head.fingerprint]
+    places = {page: index.find(page) for page in pages}
+    return {
+        page: None
+        for page, place in places.items()
+        if place is not None and place.offset >= sizes.get(place.segment, 0)
+    }
+
+
+def fetched_in(index: Index, there: list[Segment], seconds: Collection[int]) -> Iterator[Page]:
     """Yield the pages that were fetched in these seconds, also those that were replaced, but none that was deleted."""
     deleted, replaced = dict[bytes, int](), list[tuple[Path, Found]]()
-    for segment in index.segments(config.since()):
+    for segment in there:
+        path = index.root / segment.name
         for one in _all_in(index, segment):
             if isinstance(one, Row):
-                place = (
-                    index.find(one.fingerprint, config.since())
-                    if one.at // _SECOND in seconds
-                    else None
-                )
-                with suppress(TBloomError):
-                    if place and (page := _page(index, config, place, one.fingerprint)):
-                        yield page
+                if one.at // _SECOND in seconds:
+                    yield from _read(path, one)
             elif one.head.kind == "metadata":
                 last = deleted.get(one.head.fingerprint, 0)
                 deleted[one.head.fingerprint] = max(last, one.head.sequence)
             elif one.head.kind == "response" and one.head.at // _SECOND in seconds:
-                replaced.append((index.root / segment.name, one))
+                replaced.append((path, one))
     for path, one in replaced:
         if one.head.sequence > deleted.get(one.head.fingerprint, 0):
-            with suppress(Damaged, FileNotFoundError):  # its slice may have left meanwhile
-                yield record.page_of(segments.content(path, one.offset, one.length))
+            yield from _read(path, one)
+
+
+def _read(path: Path, one: Row | Found) -> Iterator[Page]:
+    """Yield the page at this place, if it can be read."""
+    with suppress(Damaged, FileNotFoundError):  # its slice may have left meanwhile
+        yield _page_at(path, one.offset, one.length)
 
 
 def _all_in(index: Index, segment: Segment) -> Iterator[Row | Found]:
     """Yield the current pages of a segment as the index has them, and the records between them, which it does not have."""
     path, at = index.root / segment.name, 0
-    for row in chain(index.rows(segment.number), [Row(segment.size, 0, 0, b"")]):
+    for row in chain(index.rows(segment), [Row(segment.size, 0, 0, b"")]):
         if row.offset > at:
             with suppress(FileNotFoundError):
                 yield from (one for one in segments.walk(path, at, row.offset) if isinstance(one, Found))  # fmt: skip
@@ -208,25 +259,26 @@ def verify(index: Index, config: PagesConfig) -> PagesReport:
     """Read all records. Return the numbers of pages and records, and the problems."""
     pages, records, problems = 0, 0, list[str]()
     for segment in index.segments(config.since()):
-        counts, wrong = _verify(index, segment)
+        read, wrong = _verify(index, segment)
         # Else the slice has left meanwhile, perhaps with its file.
         if segment.start >= config.since():
-            pages += counts[0]
-            records += counts[1]
+            pages += segment.pages
+            records += read
             problems += [f"{index.root / segment.name}: {why}" for why in wrong]
     return PagesReport(pages, records, tuple(problems))
 
 
-def _verify(index: Index, segment: Segment) -> tuple[tuple[int, int], list[str]]:
-    """Return the numbers of pages and records of a segment, and its problems."""
+def _verify(index: Index, segment: Segment) -> tuple[int, list[str]]:
+    """Return the number of records of a segment, and its problems."""
     path, wrong = index.root / segment.name, list[str]()
     size = path.stat().st_size if path.exists() else 0
     if size < segment.size:
         wrong.append(f"has {size} bytes, and the index knows of {segment.size}")
     pages = there = records = 0
-    rows = takewhile(lambda row: row.offset < segment.size, index.rows(segment.number))
     walk = segments.walk(path, 0, min(size, segment.size)) if size else iter(())
-    for offset, group in groupby(merge(rows, walk, key=itemgetter(0)), itemgetter(0)):
+    for offset, group in groupby(
+        merge(index.rows(segment), walk, key=itemgetter(0)), itemgetter(0)
+    ):
         row: Row | None = None
         for one in group:
             if isinstance(one, Row):
@@ -239,4 +291,4 @@ def _verify(index: Index, segment: Segment) -> tuple[tuple[int, int], list[str]]
                 there += row == (offset, one.length, head.at, head.fingerprint)
     if pages != there:
         wrong.append(f"the index has {pages} pages, and {there} of them are where it says")
-    return (pages, records), wrong
+    return records, wrong

@@ -198,8 +198,9 @@ class PageStore(NotCopied):
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """Yield all pages, slice by slice, in the order of the files.
 
-        A page that is put, replaced or deleted meanwhile may come or not. A damaged or missing page is skipped,
-        and the logger ``tbloom.pages.reading`` warns of its place.
+        Each page that there was when it began comes once. One that is replaced meanwhile comes as it was, or at the end as it is;
+        one that is deleted may be missing. What is new since then does not come. A damaged or missing page is skipped, and the
+        logger ``tbloom.pages.reading`` warns of its place.
 
         :param since: only pages that were fetched then or later.
         :param until: only pages that were fetched before.
@@ -212,7 +213,8 @@ class PageStore(NotCopied):
 
         Each place in the index is looked at, and each record of a replaced page is read: it takes seconds for each million.
         """
-        return self._while_open(reading.fetched_in(self._reading(), self._config, seconds))
+        there = self._reading().segments(self._config.since())
+        return self._while_open(reading.fetched_in(self._index, there, seconds))
 
     def check_parameters(
         self,
@@ -250,9 +252,10 @@ class PageStore(NotCopied):
         """Return the store."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close the store."""
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the store. An error of the block comes first: the same may keep the store from being closed well."""
+        with suppress(*(() if kind is None else (TBloomError, OSError))):
+            self.close()
 
     def __del__(self) -> None:
         """Release the lock and the index."""

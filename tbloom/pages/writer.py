@@ -15,16 +15,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tbloom.engine.owned import OwnFile
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import Index, Place, flush
+from tbloom.pages.index import LOCK, Index, Place, flush
 from tbloom.pages.members import SUFFIXES
 from tbloom.pages.page import Page, bytes_of, fingerprint_of, micros
 from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
-_LOCK = "lock"
 #: The file always has this size, so that a process ID can be written on a full disk.
 _LOCK_BYTES = 128
 #: A batch ends with the page that reaches one of these limits, because a batch is in memory.
@@ -63,34 +63,37 @@ class WriterLock:
 
     def __init__(self, root: Path) -> None:
         """Take the lock. Raise StoreLocked if another writer has it."""
-        self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file: OwnFile = OwnFile(fd, root / LOCK)
         self._pid = os.getpid()
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             #: True: the last writer was killed, and its records may not be on the disk. Then its process ID stays.
-            self.is_unflushed = bool(os.pread(self._fd, _LOCK_BYTES, 0).strip())
-            os.pwrite(self._fd, b"%-*d" % (_LOCK_BYTES, self._pid), 0)
+            self.is_unflushed = bool(os.pread(fd, _LOCK_BYTES, 0).strip())
+            self._file.write(0, b"%-*d" % (_LOCK_BYTES, self._pid))
         except BlockingIOError:
-            os.close(self._fd)
+            self._file.close()
             raise StoreLocked(str(root), _pid_of_writer(root)) from None
         except BaseException:
-            os.close(self._fd)
+            self._file.close()
             raise
 
     def close(self) -> None:
         """Release the lock."""
-        if self._pid == os.getpid():  # in a forked child the lock is the parent's
+        if (
+            self._pid == os.getpid() and self._file.is_ours
+        ):  # in a forked child the lock is the parent's
             if not self.is_unflushed:
-                os.pwrite(self._fd, b" " * _LOCK_BYTES, 0)
+                self._file.write(0, b" " * _LOCK_BYTES)
             # A child that another thread has forked may still have the file open.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
+            fcntl.flock(self._file.fd, fcntl.LOCK_UN)
+        self._file.close()
 
 
 def _pid_of_writer(root: Path) -> object:
     """Return the process ID in the file; None if it has none."""
     try:
-        return int((root / _LOCK).read_bytes())
+        return int((root / LOCK).read_bytes())
     except ValueError:
         return None
 
@@ -187,7 +190,6 @@ class Writer:
     def close(self) -> None:
         """Wait until all changes are on the disk, and release the lock."""
         with self._guard:
-            self._check_open()
             self._is_open = False
             try:
                 self._roll_back()

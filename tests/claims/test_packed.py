@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tbloom.claims.packed import pack, unpack
 LINE = f"{bytes(range(20)).hex()} v31\n"
 TEXT = LINE + json.dumps({"url": "https://www.example.com/catalogue/1.html", "callback": "parse"})
 
-GOLDEN = "30303031303230333034303530363037303830393061306230633064306530663130313131323133207633310a01c3eae4d48ac45c602e07bb1c18528939f9e9a5a9fa8678c2a31600"
+GOLDEN = "30303031303230333034303530363037303830393061306230633064306530663130313131323133207633310a01c3eae4d48ac45c602e07bb1c18528939f9e9a5a9fa8678c2a31600eb782dc0"
 FIELDS = st.dictionaries(st.text(max_size=9), st.text() | st.integers() | st.lists(st.text()))
 
 
@@ -45,6 +46,19 @@ def test_the_form_never_changes() -> None:
 def test_a_note_is_shorter_by_far() -> None:
     """Less its fingerprint, which stays as it is."""
     assert len(pack(TEXT)) - len(LINE) < 0.7 * (len(TEXT) - len(LINE))
+
+
+def test_no_changed_byte_makes_another_note() -> None:
+    """A crawler would fetch another page."""
+    stored = pack(TEXT)
+    for at in range(len(stored)):
+        for change in (1, 2, 4, 8, 16, 32, 64, 128, 255):
+            changed = bytearray(stored)
+            changed[at] ^= change
+            unpacked = unpack(bytes(changed))
+            with suppress(ValueError):  # no JSON
+                fields = json.loads(unpacked.partition("\n")[2])
+                assert unpacked == TEXT or "_damaged" in fields
 
 
 def test_a_damaged_note_says_what_is_wrong() -> None:

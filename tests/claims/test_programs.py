@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import pytest
 from redis import Redis
 
-from tbloom import AsyncTimeBloom, Claim, Note, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, ConfigError, History, Note, TimeBloom
 from tbloom.claims.fleet import ENDED, FAILED, LEFT, WORKS, Pages, numbers_of
 from tests.helpers.commands import tbloom
 
@@ -95,6 +99,118 @@ def test_what_has_failed_is_taken_by_the_next_crawl(
     assert urls == {"http://a/a", "http://a/b"}
     third.commit_many([*"ab"])
     assert Pages() == looks.look().pages
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_loops_over_what_has_failed_end(open_client: Open, joins: bool) -> None:
+    """Of workers whose pages fail again, and that hold them: none waits for itself, or for another one that holds some."""
+    first = open_client()
+    first.claim_many([*"abcdef"], notes=notes(*"abcdef"))
+    for item in "abcdef":
+        first.fail(item, "status/503")
+    first.end_session()
+    workers = [open_client() for _ in range(2)]
+    for worker in workers:
+        if joins:
+            worker.take(0)
+    found, running = list[int](), deque(workers)
+    for _ in range(30):
+        if running:
+            taken = running[0].take(2, failed=True)
+            for note in taken.notes:
+                running[0].fail(item_of(note), "status/503", failures=note.failures + 1)
+                found.append(note.failures)
+            if taken.is_over:
+                running.popleft()
+            running.rotate()
+    assert (deque(), [1] * 6) == (running, found)
+    assert workers[0].take().waiting == 1
+    assert workers[1].take().is_over
+    for worker in workers:
+        worker.end_session()
+    assert 6 == len(first.take(failed=True).notes)
+
+
+def item_of(note: Note) -> str:
+    return str(json.loads(note.text)["url"]).rpartition("/")[2]
+
+
+def test_a_failed_page_of_which_programs_have_died_is_taken(
+    open_client: Open,
+) -> None:
+    """Alone, by one that has nothing else to do; or it would stay, and loops would wait for it."""
+    first = open_client()
+    first.claim_many([*"ab"], notes=notes(*"ab"))
+    first.note_history({item: History("\nfailed", 2, 1) for item in "ab"})
+    first.end_session()
+    ours = open_client()
+    assert [] == ours.take(idle=False, failed=True).notes
+    assert [[2], [2], []] == [
+        [note.deaths for note in ours.take(failed=True).notes] for _ in range(3)
+    ]
+    assert ours.take(failed=True).is_over
+
+
+#: A lone surrogate, as JSON's escapes may have it, and what else ends a line.
+ODD = "x\ud83d\n\x00"
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "item": lambda seen: seen.claim(ODD, note="{}"),
+    "note": lambda seen: seen.claim("b", note=ODD),
+    "queue of a note": lambda seen: seen.claim_many(["b"], notes=[Note("{}", ODD)]),
+    "queue of a pushed note": lambda seen: seen.push("b", Note("{}", ODD)),
+    "queue of take": lambda seen: seen.take(0, ODD),
+    "no text": lambda seen: seen.take(0, 1),
+    "queue of a history": lambda seen: seen.note_history({"a": History(ODD)}),
+    "message of a history": lambda seen: seen.note_history({"a": History(message=None)}),  # type: ignore[arg-type]
+    "queue of a failure": lambda seen: seen.fail("a", "x", queue=ODD),
+    "error in place of its message": lambda seen: seen.fail("a", "x", ValueError()),
+    "reason that is nothing else": lambda seen: seen.fail("a", ODD[1:]),
+}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_odd_texts_end_no_session(
+    open_client: Open, url: str, name: str, is_async: bool
+) -> None:
+    """They are refused where they are given, or cleaned. A heartbeat that could not send them would fail for ever."""
+    looks = open_client()
+    seen: Any = open_client()
+    if is_async:
+        seen = AsyncTimeBloom.from_url(url, name, capacity=1000, shards=looks.config.shards)
+    answered = partial(in_time, is_async)
+    await answered(seen.take(0))
+    await answered(seen.claim("a", note=notes("a")[0]))
+    for what, call in REFUSED.items():
+        with pytest.raises(ConfigError):
+            raise AssertionError(what, await answered(call(seen)))
+    await answered(seen.fail("a", f"{ODD}/{ODD}", ODD, where=ODD))
+    await answered(seen._send_heartbeat())
+    [crawler] = looks.fleet().look().crawlers
+    assert {"x   /x   ": 1} == crawler.record.failed
+    [page] = looks.fleet().kept([FAILED])
+    assert ("x   /x   ", "x   ", "x   ") == (page.reason, page.message, page.where)
+    assert Claim.BUSY is looks.claim("a")
+    if is_async:
+        await seen.aclose()
+
+
+async def in_time(is_async: bool, answer: Any) -> Any:
+    return await answer if is_async else answer
+
+
+@pytest.mark.parametrize("argv", [[], ["bytes that are no UTF-8\udcff.py"]])
+def test_a_program_without_a_proper_name_lives(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    """An embedded Python has none; and a file system, or a host's name, takes any bytes (sidekiq#4666)."""
+    monkeypatch.setattr("sys.argv", argv)
+    monkeypatch.setattr("socket.gethostname", lambda: "host\udcff")
+    ours = open_client()
+    ours.take(0)
+    ours._send_heartbeat()
+    [crawler] = ours.fleet().look().crawlers
+    assert "".join(argv).replace("\udcff", "?") == crawler.record.program
+    assert "host?" == crawler.record.host
 
 
 def test_a_plain_note_is_shown_as_it_is(open_client: Open) -> None:

@@ -67,6 +67,14 @@ def test_a_shell_is_offered_commands_options_and_files() -> None:
     assert ["file,"] == completed("tbloom check news ")
 
 
+@pytest.mark.parametrize("words", [[], ["queue"], ["pages", "verify"]])
+def test_a_help_without_descriptions_says_why(words: list[str]) -> None:
+    python = [sys.executable, "-OO", "-m", "tbloom"]
+    shown = subprocess.check_output([*python, *words, "--help"], text=True)
+    assert "python -OO has left out what commands do" in " ".join(shown.split())
+    assert "-OO" not in subprocess.check_output([*TBLOOM, *words, "--help"], text=True)
+
+
 #: Those whose examples other tests run: of a fleet, of a project's folder, and of a server that goes on for ever.
 ELSEWHERE = [
     "demo",

@@ -317,7 +317,7 @@ def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str)
     else:
         shell = f"trap '' XFSZ; ulimit -f 1; {shlex.join([*TBLOOM, *words])}"
         done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
-        assert (2, True) == (done.returncode, "File too large" in done.stderr)
+        assert (2, True) == (done.returncode, f"{target}: File too large" in done.stderr)
     assert target.read_bytes() == b"before"
     own = {target, Path(large)}
     # Of a kill, the unfinished file stays.

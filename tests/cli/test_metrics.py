@@ -29,9 +29,10 @@ from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import missing, needed
 
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+RULES = (ROOT / "docs" / "alerts.yml").read_text(encoding="utf-8")
 DASHBOARD = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
-#: The metrics of the page's table.
-METRICS = set(re.findall(r"^\| `(tbloom_\w+)`", PAGE, re.MULTILINE))
+#: The metrics of the page's list.
+METRICS = set(re.findall(r"^- `(tbloom_\w+)`", PAGE, re.MULTILINE))
 
 #: The metrics of redis_exporter that alerts have.
 EXPORTED = {"redis_memory_used_bytes", "redis_memory_max_bytes", "redis_evicted_keys_total"}
@@ -292,8 +293,7 @@ _RINGS = "      - {{eval_time: {}m, alertname: {}, exp_alerts: [{}]}}\n"
 def test_the_alerts_about_a_lost_filter_ring(tmp_path: Path) -> None:
     if which("promtool") is None:
         missing("promtool, of Debian's package prometheus,")
-    rules = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1]
-    (tmp_path / "rules.yml").write_text(rules)
+    (tmp_path / "rules.yml").write_text(RULES)
     (tmp_path / "test.yml").write_text(
         _LOST
         + "".join(
@@ -318,7 +318,7 @@ def test_page_dashboard_and_alerts_have_the_metrics_that_are_served(url: str, na
     ends = {"counter": "_total", "gauge": ""}
     assert {f"{family.name}{ends[family.type]}" for family in families} == METRICS
     assert all(family.samples and family.documentation for family in families)
-    head, *rules = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1].split("      - alert: ")
+    head, *rules = RULES.split("      - alert: ")
     assert ["groups:", "- name: tbloom", "rules:"] == [line.strip() for line in head.splitlines()]
     assert all(re.fullmatch(r"\w+\n        expr: (.+)\n(        for: \d+m\n)?", r) for r in rules)
     alerts = {*re.findall(r"\b(?:tbloom|redis)_\w+", "".join(rules))}

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis
 
 from tests.helpers.making import Awaited, giving_up_soon
 from tests.helpers.proxy import Fault, Proxy
@@ -75,4 +76,62 @@ async def test_the_second_try_after_silence_takes_a_new_connection(
             assert await seen.contains("a")
         await _look_together(seen, network)
         assert 1 == len(network.swallowed)
+        await seen.aclose()
+
+
+async def _ask(seen: Any, number: int) -> list[Any]:
+    """Ask about items at once, each in a thread or a task of its own; return the answers and errors."""
+    items = [f"item {i}" for i in range(number)]
+    if not isinstance(seen, Awaited):
+        calls = [
+            seen.contains(item) if n % 2 else seen.contains_many([item])
+            for n, item in enumerate(items)
+        ]
+        return await asyncio.gather(*calls, return_exceptions=True)
+    with ThreadPoolExecutor(number) as threads:
+        calls = [threads.submit(seen._seen.contains, item) for item in items]
+        return await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+@pytest.mark.parametrize(
+    "store",
+    [BLOOM, *(pytest.param(store, marks=pytest.mark.check) for store in (EXACT, DISTINCT))],
+    ids=str,
+)
+async def test_of_many_calls_few_try_a_server_that_hangs(
+    store: Store, driver: str, url: str, name: str
+) -> None:
+    """The others end with them: their wait for one of two connections counts. One by one, 60 would take a minute (scredis#39)."""
+    with Network(url) as network:
+        hangs = f"{network.url}?max_connections=2&socket_timeout=0.5"
+        seen = store.awaited(hangs, name, driver=driver, retry_for=1)
+        await seen.add("a")
+        network.lost = 1_000_000
+        answers = await _ask(seen, 60)
+        assert {redis.TimeoutError} == {*map(type, answers)}
+        assert 2 <= len(network.swallowed) <= 20
+        network.lost = 0
+        assert await seen.contains("a")
+        await seen.aclose()
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+async def test_all_calls_are_answered_once_a_server_is_back(
+    driver: str, url: str, name: str
+) -> None:
+    """Though they have waited for a connection while it hung."""
+    with Network(url) as network:
+        hangs = f"{network.url}?max_connections=2&socket_timeout=0.2"
+        seen = BLOOM.awaited(hangs, name, driver=driver, retry_for=60)
+        await seen.add("a")
+        network.lost = 1_000_000
+        asking = asyncio.create_task(_ask(seen, 200))
+        while len(network.swallowed) < 3:  # noqa: ASYNC110 - a thread tells
+            await asyncio.sleep(0.01)
+        network.lost = 0
+        answers = await asking
+        assert [False] * 200 == [
+            answer[0] if isinstance(answer, list) else answer for answer in answers
+        ]
         await seen.aclose()

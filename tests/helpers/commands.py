@@ -83,19 +83,19 @@ def tbloom_bytes(
 
 
 def tbloom_in(
-    folder: Path, *arguments: object, stdin: str = ""
+    folder: Path, *arguments: object, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command in a folder, and in a process that has imported Scrapy already."""
-    return Forked(_run_in, folder, arguments, stdin).result()
+    return Forked(_run_in, folder, arguments, stdin, environment).result()
 
 
 def _run_in(
-    folder: Path, arguments: tuple[object, ...], stdin: str
+    folder: Path, arguments: tuple[object, ...], stdin: str, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     os.chdir(folder)
     # A project may be written anew within the second that a compiled module's time is exact to.
     sys.dont_write_bytecode = True
-    return tbloom(*arguments, stdin=stdin)
+    return tbloom(*arguments, stdin=stdin, **environment)
 
 
 def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[bytes]:

@@ -28,7 +28,7 @@ from tbloom import Claim, TimeBloom
 from tbloom.scrapy.done.states import UnknownStep
 from tests.helpers.forked import Forked
 
-_GUIDE = (Path(__file__).parents[2] / "docs" / "scrapy.md").read_text(encoding="utf-8")
+_GUIDE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 #: The names of stats that its guide has, as patterns; what it says of URLs holds of hosts.
 _STATS = [
     re.compile(name.replace("{reason}", ".+").replace("/urls", "/(urls|hosts)"))
@@ -303,7 +303,7 @@ def run(
     stats = {name for crawler, _ in crawls for name in crawler.stats.get_stats()}
     ours = {name for name in stats if name.startswith("tbloom/")}
     unknown = [name for name in ours if not any(stat.fullmatch(name) for stat in _STATS)]
-    assert [] == unknown, "docs/scrapy.md lacks these stats"
+    assert [] == unknown, "docs/settings.md lacks these stats"
     return [
         {
             "stats": {

@@ -206,7 +206,7 @@ def test_a_lost_file_is_an_error_of_the_next_call(
 
     def use() -> None:
         opened = partial(LocalBloom, path=path, capacity=1000)
-        seen, other, reader = opened(), opened(), opened(readonly=True)
+        seen, other, of_block, reader = opened(), opened(), opened(), opened(readonly=True)
         seen.add_many(["a", "b"])
         assert reader.contains("a")
         assert not other.add("a")
@@ -223,6 +223,8 @@ def test_a_lost_file_is_an_error_of_the_next_call(
         ):
             with pytest.raises(TBloomError, match=error):
                 call()
+        with pytest.raises(LookupError, match="the cause"), of_block:
+            raise LookupError("the cause")
         seen.close()  # it is closed
         reader.close()  # it has nothing to lose
 
@@ -486,6 +488,6 @@ def test_a_file_system_without_locks_is_named(path: Path, monkeypatch: pytest.Mo
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(file.fcntl, "flock", refused)
+    monkeypatch.setattr(file, "flock", refused)
     with pytest.raises(ConfigError, match=rf"^path: .* \(No locks available\), got '{path}'"):
         LocalBloom(path=path)

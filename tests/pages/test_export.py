@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shlex
 import subprocess
 import sys
 import urllib.error
@@ -237,3 +238,14 @@ def test_pywb_shows_the_pages(path: Path, tmp_path: Path, pywb: Path) -> None:
             without_part = quote(page.url.partition("#")[0], safe=":/?&=%[]@;+")
             assert (page.status, page.body) == _read(f"{address}/web/2019id_/{without_part}")
         assert 404 == _read(f"{address}/web/2019id_/http://none/")[0]
+
+
+def test_a_full_disk_is_an_error_with_the_files_name(store: PageStore, tmp_path: Path) -> None:
+    """The limit of a file's size stands for the end of a disk."""
+    store.put(url(0), os.urandom(9999))
+    target = tmp_path / "all.warc.gz"
+    words = [sys.executable, "-m", "tbloom", "pages", "export", store.path, "-o", str(target)]
+    shell = f"trap '' XFSZ; ulimit -f 1; {shlex.join(words)}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert (2, f"tbloom: {target}: File too large\n") == (done.returncode, done.stderr)
+    assert not target.exists()

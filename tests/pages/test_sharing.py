@@ -6,19 +6,24 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from itertools import count
+from dataclasses import replace
+from io import BytesIO
+from itertools import count, islice
 from multiprocessing.connection import Connection
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import PageStore
+from tbloom.pages import Page, PageStore, clock, export_warc
 from tbloom.pages.index import NAME
 from tests.helpers.localredis import again_and_again
 from tests.helpers.making import Child, Partner, missing
-from tests.helpers.pagestores import bodies, body_of, die, mounted, url
+from tests.helpers.pagestores import DAY, NOON, bodies, body_of, die, got, mounted, url
 
 
 def filled(path: Path, pages: int = 50, body: bytes = b"%d") -> None:
@@ -80,6 +85,110 @@ def test_a_second_writer_is_refused(path: Path) -> None:
         os.kill(grandchild, signal.SIGKILL)
     with PageStore(path) as store:
         assert 52 == len(store)
+
+
+WINDOWS: dict[str, dict[str, Any]] = {"forever": {}, "window": {"granularity": "d", "slices": 7}}
+
+
+def rewritten(page: Page) -> Page:
+    return replace(page, body=page.body + b"!")
+
+
+def by_url(store: PageStore) -> Iterator[str]:
+    for address in store:
+        store.put_many([rewritten(got(store, address))])
+        yield str(address)
+
+
+def by_page(store: PageStore) -> Iterator[str]:
+    for page in store.pages():
+        store.put_many([rewritten(page)])
+        yield page.url
+
+
+def by_second(store: PageStore) -> Iterator[str]:
+    for page in store.fetched_in([int(NOON.timestamp())]):
+        store.put_many([rewritten(page)])
+        yield page.url
+
+
+def at_once(store: PageStore) -> Iterator[str]:
+    urls = list[str]()
+
+    def pages() -> Iterator[Page]:
+        for page in store.pages():
+            urls.append(page.url)
+            yield rewritten(page)
+
+    store.put_many(pages())
+    yield from urls
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("walk", [by_url, by_page, by_second, at_once])
+def test_a_loop_that_rewrites_each_page_ends(
+    path: Path, walk: Callable[[PageStore], Iterator[str]], window: str
+) -> None:
+    """Each page is rewritten once, also where that fills further files; new pages do not come (kv-storage#6)."""
+    with PageStore(path, **WINDOWS[window], segment_bytes=20_000) as store:
+        store.put_many(Page(url(number), 200, (), b"%d" % number, NOON) for number in range(300))
+        found, begun = (
+            list[str](),
+            [iter(store), store.pages(), store.fetched_in([int(NOON.timestamp())])],
+        )
+        for address in islice(walk(store), 900):
+            found.append(address)
+            store.put(f"{address}/new", b"", at=NOON + DAY / 9)
+        assert sorted(url(number) for number in range(300)) == sorted(found)
+        assert b"7!" == body_of(store, url(7))
+        assert 600 == len(store)
+        assert [300, 300] == [len([*each]) for each in begun[:2]]
+        assert b"" not in {page.body for page in begun[2]}
+
+
+def test_an_export_beside_a_writer_has_each_page_once(path: Path) -> None:
+    """Another process rewrites all pages in random order, again and again, while they are listed, exported and verified."""
+    urls = sorted(url(number) for number in range(500))
+
+    def write(parent: Connection) -> None:
+        chance = Random(5)
+        with PageStore(path, segment_bytes=50_000) as store:
+            parent.send("opened")
+            while not parent.poll(0.001):
+                some = chance.sample(urls, 20)
+                store.put_many(
+                    Page(each, 200, (), chance.randbytes(200), clock.now()) for each in some
+                )
+
+    with PageStore(path, **WINDOWS["window"], segment_bytes=50_000) as store:
+        store.put_many(Page(each, 200, (), b"", clock.now()) for each in urls)
+    with Partner(write) as child, PageStore(path, readonly=True) as store:
+        assert "opened" == child.connection.recv()
+        for _ in range(3):
+            begun = store.stats().records
+            assert urls == sorted(map(str, store)) == sorted(page.url for page in store.pages())
+            assert 500 == export_warc(store, BytesIO()).pages
+            report = store.verify()
+            assert (500, ()) == (report.pages, report.problems)
+            assert store.stats().records > begun
+        child.connection.send("end")
+        assert 0 == child.wait()
+
+
+def test_a_listing_ends_while_its_oldest_slices_leave(path: Path, clock: SimpleNamespace) -> None:
+    """What has left comes or not; what stays comes once, also where it is rewritten meanwhile."""
+    with PageStore(path, "d", 3) as store:
+        for day in range(3):
+            clock.now = NOON + day * DAY
+            store.put_many(Page(url(f"{day}/{n}"), 200, (), b"", clock.now) for n in range(300))
+        found = list[str]()
+        for page in store.pages():
+            found.append(page.url)
+            clock.now = NOON + 3 * DAY
+            store.put_many([replace(page, at=clock.now)])
+        assert len(found) == len(set(found))
+        assert {url(f"{day}/{n}") for day in (1, 2) for n in range(300)} <= {*found}
 
 
 def test_a_forked_child_only_reads(path: Path) -> None:

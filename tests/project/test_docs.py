@@ -23,13 +23,14 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
+from tbloom.cli import COMMANDS
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.done import states
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
-from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
+from tests.helpers.documents import COMMAND_ROWS, DOCUMENTS, ROOT, Runner, blocks
 from tests.helpers.website import served
 from tests.simulation.cases import PLAYED
 
@@ -110,15 +111,23 @@ def test_every_block_runs_and_says_the_truth(
 
 
 ROW = re.compile(r"^\| (`[A-Z]\w+`(?:, `\w+`)*) \| (?:`(.*?)`)? ?\| (.+) \|$", re.MULTILINE)
-SCRAPY = (ROOT / "docs" / "scrapy.md").read_text(encoding="utf-8")
+#: The settings that one needs most, and the others.
+SETTINGS = "".join(
+    (ROOT / "docs" / name).read_text("utf-8") for name in ("scrapy.md", "settings.md")
+)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: The default of each setting, or "".
-TABLE = {name: row[1] for row in ROW.findall(SCRAPY) for name in re.findall(r"\w+", row[0])}
+TABLE = {name: row[1] for row in ROW.findall(SETTINGS) for name in re.findall(r"\w+", row[0])}
+
+
+def test_the_table_of_commands_has_each_once() -> None:
+    """What it says of each, tests/scrapy/test_verbs_elsewhere.py tries in a project."""
+    assert sorted(COMMANDS) == sorted(name for name, *_ in COMMAND_ROWS)
 
 
 def test_the_scrapy_guide_has_every_setting_and_no_other() -> None:
     """Each stands in one row, and there only."""
-    rows = [name for row in ROW.findall(SCRAPY) for name in re.findall(r"\w+", row[0])]
+    rows = [name for row in ROW.findall(SETTINGS) for name in re.findall(r"\w+", row[0])]
     assert sorted(KNOWN) == sorted(rows)
     assert not ROW.findall(README)
 

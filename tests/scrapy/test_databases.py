@@ -168,6 +168,10 @@ class AtRow161(Part):
 class MakesTheTable(AtRow161):
     """Until then, the database refuses each row."""
 
+    def open_spider(self) -> None:
+        if self.crawler.spider.number == 0:
+            Database(self.crawler.settings["DATABASE"]).run("DROP TABLE pages")
+
     def act(self) -> None:
         Database(self.crawler.settings["DATABASE"]).run(TABLE)
 
@@ -217,7 +221,6 @@ def test_pages_are_fetched_again_whose_rows_the_database_has_refused(
     project: Any, database: Database, pipeline: Any
 ) -> None:
     """Once it takes some, it gets those that have waited, too."""
-    database.run("DROP TABLE pages")
     crawls = project(*[Shop] * 3, ITEM_PIPELINES={MakesTheTable: 1, pipeline: 2})
     assert [[""], [""]] == [crawl.said for crawl in crawls[1:]]
     failed = crawls[0].stats[f"tbloom/failed/pipeline/{pipeline.__qualname__}"]

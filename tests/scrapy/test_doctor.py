@@ -147,6 +147,8 @@ def test_an_older_scrapy_is_named_with_the_needed_one(monkeypatch: pytest.Monkey
 
 
 def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
+    """Of a wrong scrapy.cfg, Scrapy would take its defaults, or name only a part of the module (scrapy#849, scrapy#141)."""
+
     def doctor(code: int, words: str) -> str:
         done = tbloom_in(tmp_path, "doctor")
         text: str = done.stdout or done.stderr
@@ -163,7 +165,6 @@ def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     for wrong, why in (("import gone", "gone"), ("a =", "SyntaxError"), ("ADDONS = 5", "int")):
         (tmp_path / "settings.py").write_text(wrong)
         assert doctor(2, why).startswith("tbloom: the project's settings can't be imported: ")
-    # Scrapy would take its defaults, or name only a part of the module (scrapy#849, scrapy#141).
     for wrong, why in (
         ("[deploy]\nproject = shop", "scrapy.cfg names no module: write [settings], and below it"),
         (
@@ -424,13 +425,17 @@ def test_a_cache_that_serves_failures_again_is_a_note(
 
 
 def test_doctor_names_feeds_that_cannot_be_opened_or_lose_items(tmp_path: Path) -> None:
-    """By a crawl without items, which empties a feed."""
+    """Each crawl replaces what earlier ones have stored (scrapy#5579)."""
     feeds: dict[str, dict[str, Any]] = {
         "a.jsonx": {"format": "jsonx"},
         "nowhere://b": {"format": "csv"},
         "fine-%(name)s-%(time)s.csv": {"format": "csv", "overwrite": True},
-        "ftp://host/f.csv": {"format": "csv", "store_empty": False},
-        "g.json": {"format": "json", "overwrite": True},
+        "stdout:": {"format": "csv"},
+        "appended.jl": {"format": "jl"},
+        "ftp://host/appended.jl": {"format": "jl", "overwrite": False},
+        "ftp://me:secret@host/f.csv": {"format": "csv", "store_empty": False},
+        "ftp://host/g.jl": {"format": "jl"},
+        "%(name)s.json": {"format": "json", "overwrite": True, "store_empty": False},
     }
     folder = Folder(tmp_path, SPIDER, TBLOOM_STORE="local", TBLOOM_PATH=None)
     opens = "✗ FEEDS: the crawl ends before its first request, because a feed can't be opened"
@@ -445,8 +450,17 @@ def test_doctor_names_feeds_that_cannot_be_opened_or_lose_items(tmp_path: Path) 
         del feeds[wrong]
     folder.write(FEEDS=feeds)
     code, lines = folder.doctor()
-    [note] = [line for line in lines if line.startswith("note: ") and "FEEDS: " in line]
-    assert (0, True, True) == (code, "g.json" in note, "set 'store_empty': False" in note)
+    start, new = (
+        "note: FEEDS: each crawl replaces",
+        "it has the items of one crawl's new pages only",
+    )
+    named = "put %(time)s into its name"
+    notes = {
+        f"{start} ftp://***@host/f.csv: {new}: {named}",
+        f"{start} ftp://host/g.jl: {new}: set 'overwrite': False, or {named}",
+        f"{start} %(name)s.json: {new}: set 'overwrite': False, or {named}",
+    }
+    assert (0, notes) == (code, {line for line in lines if line.startswith("note: ")})
 
 
 NOTED = f"""{SPIDER}

@@ -1,10 +1,12 @@
-"""Feeds on S3, of a real server, and in Parquet: the crawl after a failure fetches exactly what is not stored."""
+"""Feeds on S3, FTP and SFTP, of real servers, and in Parquet: the crawl after a failure fetches exactly what is not stored."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -47,11 +49,88 @@ def test_a_feed_on_s3_is_stored_once_it_is_uploaded(project: Any, mark: str) -> 
         s3 = boto3.client("s3", "us-east-1", endpoint_url=aws["AWS_ENDPOINT_URL"], **keys)
         s3.create_bucket(Bucket=bucket)
         crawls = project(*[Eight] * 3, **settings)
+        assert 1 == len(crawls[0].warnings(f"replaces s3://{bucket}/out", "put %(time)s"))
         assert {page: [1, 0, 0] for page in PAGES} == times(crawls)
         stored = s3.get_object(Bucket=bucket, Key="out")["Body"].read().decode()
         assert EIGHT == sorted(stored.splitlines())
     finally:
         server.stop()
+
+
+@pytest.fixture
+def ftp(tmp_path: Path) -> Iterator[str]:
+    """The address of an FTP server, whose files are in ``tmp_path``."""
+    with needing("pyftpdlib"):
+        from pyftpdlib.authorizers import DummyAuthorizer  # noqa: PLC0415
+        from pyftpdlib.handlers import FTPHandler  # noqa: PLC0415
+        from pyftpdlib.servers import FTPServer  # noqa: PLC0415
+    users = DummyAuthorizer()
+    users.add_user("me", "secret", str(tmp_path), "elradfmw")
+    server = FTPServer(("127.0.0.1", 0), type("Handler", (FTPHandler,), {"authorizer": users}))
+    often = {"timeout": 0.05, "handle_exit": False}
+    served = Thread(target=server.serve_forever, kwargs=often, daemon=True)
+    served.start()
+    yield f"ftp://me:secret@127.0.0.1:{server.address[1]}"
+    server.ioloop.call_later(0, server.close_all)
+    served.join()
+
+
+@pytest.fixture
+def sftp(tmp_path: Path) -> Iterator[str]:
+    """The address of an SFTP server, whose files are in ``tmp_path``."""
+    with needing("asyncssh"):
+        import asyncssh  # noqa: PLC0415
+
+    class Server(asyncssh.SSHServer):  # type: ignore[misc]
+        def password_auth_supported(self) -> bool:
+            return True
+
+        def validate_password(self, username: str, password: str) -> bool:
+            return (username, password) == ("me", "secret")
+
+    async def serve() -> Any:
+        return await asyncssh.listen(
+            "127.0.0.1",
+            0,
+            server_factory=Server,
+            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+            sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=str(tmp_path)),
+        )
+
+    loop = asyncio.new_event_loop()
+    served = Thread(target=loop.run_forever, daemon=True)
+    served.start()
+    server = asyncio.run_coroutine_threadsafe(serve(), loop).result()
+    yield f"sftp://me:secret@127.0.0.1:{server.get_port()}"
+    loop.call_soon_threadsafe(loop.stop)
+    served.join()
+
+
+class OneMore(Eight):
+    pages = ("a", "z")
+
+
+@pytest.mark.parametrize("mark", ["done, local"])
+@pytest.mark.parametrize("overwrite", [None, True, False])
+@pytest.mark.parametrize("kind", ["ftp", "sftp"])
+def test_a_crawl_says_that_a_server_replaces_items(
+    project: Any, tmp_path: Path, request: pytest.FixtureRequest, kind: str, overwrite: Any
+) -> None:
+    """FTP can append. SFTP's storage replaces the file, whatever its feed says."""
+    address = request.getfixturevalue(kind)
+    options = {} if overwrite is None else {"overwrite": overwrite}
+    settings: dict[str, Any] = {"FEEDS": {f"{address}/out.jl": {"format": "jsonlines", **options}}}
+    if kind == "sftp":
+        with needing("scrapy-feedexporter-sftp"):
+            from scrapy_feedexporter_sftp import SFTPFeedStorage  # noqa: PLC0415
+        settings["FEED_STORAGES"] = {"sftp": SFTPFeedStorage}
+    crawls = project(Eight, OneMore, **settings)
+    is_kept = (kind, overwrite) == ("ftp", False)
+    for crawl in crawls:
+        assert int(not is_kept) == len(crawl.warnings("WARNING", f"replaces {kind}://***@127"))
+        assert [] == crawl.warnings("secret")
+    stored = (tmp_path / "out.jl").read_text().splitlines()
+    assert ([*EIGHT] * is_kept + ['{"page": "item-z!"}']) == sorted(stored)
 
 
 class Parquet:

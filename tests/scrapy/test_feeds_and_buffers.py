@@ -128,6 +128,8 @@ def test_an_item_is_stored_once_every_pipeline_has_stored_it(
     crawls = project(*[Eight] * 3, ITEM_PIPELINES=pipelines)
     assert {page: [1, int(lost), 0] for page in PAGES} == times(crawls)
     assert warned == len(crawls[0].warnings("pipeline="))
+    named = [kind.__name__ for kind in buffers if issubclass(kind, Fails)]
+    assert lost == bool(crawls[0].warnings("pages have failed", *(f"by {n}" for n in named)))
 
 
 class Never(Fails):
@@ -248,8 +250,8 @@ class ShopsAndReviews(InOrder):
 @pytest.mark.parametrize(
     ("feeds", "again"),
     [
-        (("up://fails", "up://reviews"), {"shop", "both"}),
-        (("up://shops", "up://fails"), {"review", "both"}),
+        (("up://me:secret@fails", "up://reviews"), {"shop", "both"}),
+        (("up://shops", "up://me:secret@fails"), {"review", "both"}),
     ],
     ids=["the first fails", "the second fails"],
 )
@@ -261,6 +263,8 @@ def test_a_failed_upload_counts_for_its_own_feed(
     more = uploads(tmp_path, {uri: {"item_classes": [kind]} for uri, kind in kinds})
     crawls = project(*[ShopsAndReviews] * 3, **more)
     assert {page: [1, int(page in again), 0] for page in ShopsAndReviews.pages} == times(crawls)
+    assert crawls[0].warnings("pages have failed", "(not stored by up://***@fails)")
+    assert [] == crawls[0].warnings("secret")
 
 
 class SaysDone(OneIsLost):
@@ -313,6 +317,7 @@ def test_a_page_whose_item_an_exporter_refuses_is_refetched(
     }
     crawls = project(HasOneOdd, Project, FEEDS=feeds, ODD=[odd])
     assert (7, 1) == (crawls[0].stats["tbloom/done"], crawls[0].stats["tbloom/failed/items"])
+    assert crawls[0].warnings(f"not stored by {tmp_path}/pages")
     assert ["/c"] == crawls[1].fetched
     lines = (tmp_path / "pages").read_text(encoding="utf-8").splitlines()
     form = {"jsonlines": '{{"page": "{}"}}', "csv": "{}"}[kind]

@@ -91,13 +91,13 @@ def test_a_crawl_says_that_another_one_has_claimed_its_login(
     assert ([], 1) == (result["fetched"], result["log"].count(DROPPED))
 
 
-# The spider of docs/scrapy.md, on a site with a login
+# The spider of docs/recipes.md, on a site with a login
 
-[CODE] = [each.code for each in blocks(ROOT / "docs/scrapy.md") if "class Members" in each.code]
+[CODE] = [each.code for each in blocks(ROOT / "docs/recipes.md") if "class Members" in each.code]
 CODE = CODE.replace('"https://example.com/', 'self.site + "')
 NAMES: dict[str, Any] = {"__name__": __name__}
-linecache.cache["scrapy.md"] = len(CODE), None, CODE.splitlines(keepends=True), "scrapy.md"
-exec(compile(CODE, "scrapy.md", "exec"), NAMES)  # noqa: S102 - Scrapy reads the source of callbacks
+linecache.cache["recipes.md"] = len(CODE), None, CODE.splitlines(keepends=True), "recipes.md"
+exec(compile(CODE, "recipes.md", "exec"), NAMES)  # noqa: S102 - Scrapy reads the source of callbacks
 
 
 class AddsMeta(Part):

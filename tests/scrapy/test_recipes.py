@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import logging
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,11 +18,12 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from tests.helpers import crawl as crawls
-from tests.helpers.documents import example
+from tests.helpers.documents import ROOT, blocks, example
 from tests.helpers.forked import Forked
 from tests.helpers.projects import Project
-from tests.helpers.schedulers import DONE
+from tests.helpers.schedulers import ADDON, DONE
 from tests.scrapy.test_sharing import nothing, wait_for_waiting
+from tests.scrapy.test_start import scrapy_in
 
 
 class GivesUp(Project):
@@ -86,6 +89,51 @@ def test_no_page_is_fetched_that_robots_txt_forbids(done_project: Any) -> None:
     [end] = done_project(Forbidden, answers=answers, **more)
     assert ["/robots.txt"] == end.fetched
     assert 30 == end.stats["robotstxt/forbidden"] == end.stats["tbloom/done"]
+
+
+#: The recipes with files and settings, by a word of their headings; not the one that needs scrapy-playwright's browser.
+PRINTED = {
+    part.splitlines()[0]: part
+    for part in (ROOT / "docs" / "recipes.md").read_text("utf-8").split("\n## ")
+    if "# settings.py" in part and "PageMethods" not in part
+}
+ROWS = "Rows in a database"
+SHOP = """
+import scrapy
+
+class Shop(scrapy.Spider):
+    name = "shop"
+    start_urls = ["SITE"]
+
+    def parse(self, response):
+        yield {"url": response.url, "title": response.css("title::text").get()}
+        yield from response.follow_all(css="a")
+"""
+
+
+@pytest.mark.parametrize(
+    "title", [pytest.param(title, marks=[pytest.mark.check] * (title != ROWS)) for title in PRINTED]
+)
+def test_a_recipe_works_as_it_is_printed(
+    title: str, url: str, name: str, site: str, tmp_path: Path
+) -> None:
+    """In an empty folder: each page is done, and its rows are stored."""
+    (tmp_path / "recipe.md").write_text(PRINTED[title])
+    printed = blocks(tmp_path / "recipe.md")
+    for block in printed:
+        (tmp_path / block.file).write_text(block.code)
+    own = ADDON | {"REDIS_URL": url, "TBLOOM_KEY": name, "SPIDER_MODULES": ["shop"]}
+    with (tmp_path / "settings.py").open("a") as file:
+        file.writelines(f"{key} = {value!r}\n" for key, value in own.items())
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
+    (tmp_path / "shop.py").write_text(SHOP.replace("SITE", site))
+    done = scrapy_in(tmp_path, "crawl", "shop")
+    assert "'tbloom/done': 2," in done.stderr, done.stderr
+    assert "tbloom/failed" not in done.stderr
+    if title == ROWS:
+        with closing(sqlite3.connect(tmp_path / "pages.db")) as database:
+            rows = database.execute("SELECT url, title FROM pages").fetchall()
+        assert {(f"{site}{path}", "page") for path in ("", "a", "b")} == {*rows}
 
 
 # A fleet

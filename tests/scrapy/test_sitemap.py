@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-import scrapy
 from scrapy.http import Response
-from scrapy.utils.sitemap import Sitemap
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy import SitemapSpider
@@ -207,24 +205,6 @@ def test_a_filter_that_raises_hides_no_entry_before(project: Any) -> None:
     ends = project(FailsAtB2, FailsAtB2, answers={"/map.xml": [ALL]})
     pages = [sorted({*end.fetched} - {"/map.xml"}) for end in ends]
     assert [["/a1", "/a2", "/b1"], ["/a3", "/b2", "/b3"]] == pages
-
-
-class Trusting(Whole):
-    """As in docs/recipes.md."""
-
-    async def start(self) -> AsyncIterator[Any]:
-        yield scrapy.Request(f"{self.site}map.xml", self.parse_index, dont_filter=True)
-
-    def parse_index(self, response: Response) -> Iterator[Any]:
-        for entry in Sitemap(response.body):
-            meta = {"tbloom_version": entry.get("lastmod")}
-            yield scrapy.Request(entry["loc"], self._parse_sitemap, meta=meta)
-
-
-def test_an_index_may_be_trusted(project: Any) -> None:
-    maps = [ONE_MAP, ONE_MAP, ONE_MAP.replace(b"2026", b"2027")]
-    ends = project(*[Trusting] * 3, answers={"/map.xml": maps, "/sub.xml": [ALL]})  # fmt: skip
-    assert [1, 0, 1] == times(ends)["sub.xml"]
 
 
 def test_a_wrong_attribute_is_named() -> None:

@@ -47,7 +47,7 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     """Serve the metrics of filters, for Prometheus.
 
     A filter that does not exist yet, or no longer, has the metric tbloom_filter_up = 0. Without names, all filters with slices
-    are served; they are searched among all keys of the server, once a minute.
+    are served; they are searched among all keys of the server, once a minute, so that a cleared one has 0 until then.
     """
     import prometheus_client as prometheus  # noqa: PLC0415 - the help does without
 

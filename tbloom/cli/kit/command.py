@@ -24,13 +24,17 @@ _OPTIONAL = {
 _OF_PROJECT = {"scrapy", "scrapy_redis"}
 
 
+#: The end of each help.
+LEFT_OUT = "" if __doc__ else " (python -OO has left out what commands do: run it without)"
+
+
 class _WithExample(click.Command):
     """A command whose help ends with an example, and with the extra that it needs."""
 
     def __init__(self, name: str | None, *, example: str, extra: str = "", **options: Any) -> None:
         self.extra = extra
         needs = f"\n\nNeeds: pip install 'tbloom[{extra}]'" if extra else ""
-        super().__init__(name, epilog=f"Example: {example}{needs}", **options)
+        super().__init__(name, epilog=f"Example: {example}{needs}{LEFT_OUT}", **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. If a package of its extra is missing, the error names the extra."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -21,6 +22,8 @@ from tbloom.engine.flow import text
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
+#: The errors of a write for which there is no room. Python does not say to which file.
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 #: What editors put before text in UTF-8.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -115,6 +118,10 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
                 new.chmod(stat.S_IMODE(target.stat().st_mode))
             os.fsync(fd)
         new.replace(target)
+    except OSError as error:
+        if error.filename is None and error.errno in _FULL:
+            error.filename = file
+        raise
     finally:
         new.unlink(missing_ok=True)
 

@@ -324,7 +324,7 @@ class Committer:
             elif (holder := self.stored.holder_of(page)) is None:
                 ready.append(page)
             elif holder is LOST:
-                self.fail(page, page, Why("items"))
+                self.fail(page, page, Why("items", self.stored.lost_by(page)))
             elif self._register.step(page, Event.KEPT):
                 self._unstored[holder].append(page)
         try:

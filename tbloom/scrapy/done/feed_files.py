@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
+import json
 import logging
 import lzma
+import re
 import zlib
+from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from scrapy.extensions.feedexport import FeedSlot
+from scrapy.extensions.feedexport import FeedSlot, FileFeedStorage
 from scrapy.extensions.postprocessing import Bz2Plugin, GzipPlugin, LZMAPlugin
 from scrapy.utils.misc import load_object
 
-from tbloom.scrapy.hooks.feeds import continue_csv, continued_file, writes_document, writes_lines
+from tbloom.scrapy.hooks.feeds import (
+    Lines,
+    continue_csv,
+    continued_file,
+    how_to_keep,
+    lines_of,
+    shown_uri,
+    writes_document,
+)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _OPENERS: dict[Any, Any] = {Bz2Plugin: bz2.open, GzipPlugin: gzip.open, LZMAPlugin: lzma.open}
+#: So much of a file is read at a time, and of the end of one that needs not be read from its begin (bytes).
+_PIECE, _TAIL = 1 << 20, 1 << 16
+#: Of a document: it may end anywhere.
+_NO_LINES = Lines("latin-1", "")
+_REPLACES = "FEEDS: this crawl replaces %s: the file will have the items of its new pages only, and those of earlier pages go: %s"
+_WHY = "by a crawler that was killed or still runs, or by a full disk"
 
 
 def mend(slot: FeedSlot) -> bool:
@@ -29,20 +47,49 @@ def mend(slot: FeedSlot) -> bool:
     if (path := continued_file(slot)) is None:
         return False
     slot.store_empty = False
-    if opener := _opener(slot):
-        if _is_torn(path, opener):
-            why = "is half written, by a crawler that was killed or still runs: nobody could read what is appended"
-            _move_aside(path, "torn", why)
-    elif writes_lines(slot):
-        _end_line(path)
+    opener, lines = _opener(slot), lines_of(slot)
+    if opener is None and ("postprocessing" in slot.feed_options or not lines):
+        return True
+    with suppress(FileNotFoundError):  # another crawler has just moved it aside
+        _mend(path, opener, lines or _NO_LINES)
     return True
+
+
+def _mend(path: Path, opener: Any, lines: Lines) -> None:
+    inode, end = path.stat().st_ino, _End(lines)
+    is_whole = _is_read(path, opener, end)
+    missing = end.missing if is_whole else None
+    # Meanwhile, another crawler may have moved it aside, and begun a new one.
+    if path.stat().st_ino != inode:
+        return
+    if missing is None or (missing and opener):
+        why = f"is torn, {_WHY}: nobody could read what is appended"
+        _move_aside(path, "torn", why)
+    elif missing:
+        with path.open("a", encoding=lines.encoding, newline="") as text:
+            text.write(missing)
+        logger.warning("%s ended in half a line, left %s", path, _WHY)
+
+
+def warn_of_replacing(slot: FeedSlot) -> None:
+    """Say that a feed replaces what earlier crawls have stored. A local file that is not there, or is empty, has nothing to lose."""
+    remedy = how_to_keep(type(slot.storage), slot.uri_template, slot.feed_options)
+    if not remedy or slot.batch_id > 1:
+        return
+    if isinstance(slot.storage, FileFeedStorage):
+        path = Path(slot.storage.path)
+        if not path.is_file() or not path.stat().st_size:
+            return
+    logger.warning(_REPLACES, shown_uri(slot.uri), remedy)
 
 
 def begin(slot: FeedSlot, item: Any) -> None:
     """Begin to export items, the first of which is this one. Move an older document aside. A table of CSV gets no second header."""
     path = continued_file(slot)
     if path and writes_document(slot):
-        _move_aside(path, "older", "is an older document, to which nothing can be appended")
+        _move_aside(
+            path, "older", "holds an older document, whole or not, to which nothing can be appended"
+        )
         path = None
     slot.start_exporting()
     exporter: Any = slot.exporter
@@ -58,33 +105,116 @@ def _opener(slot: FeedSlot) -> Any:
     return _OPENERS.get(plugins[0]) if len(plugins) == 1 else None
 
 
-def _is_torn(path: Path, opener: Any) -> bool:
-    """Read the file to its end."""
+def _is_read(path: Path, opener: Any, end: _End) -> bool:
+    """Read the file, of lines only their end if that is enough. Return False if it is compressed, and ends too early."""
     try:
-        with opener(path) as file:
-            while file.read(1 << 20):
-                pass
+        with (opener or open)(path, "rb") as file:
+            if not (
+                opener or end.quotes
+            ):  # a multiple of 4 begins a character of UTF-16 and UTF-32
+                file.seek(max(0, path.stat().st_size - _TAIL) // 4 * 4)
+            while data := file.read(_PIECE):
+                end.read(data)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
-        return True
+        return False
     except OSError as error:
         if error.errno is None:  # bz2's
-            return True
+            return False
         raise
-    return False
+    return True
+
+
+class _End:
+    """The end of a file that is read in pieces."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self.quotes: _Quotes | None = _Quotes(lines.dialect) if lines.dialect else None
+        self._decoder = codecs.getincrementaldecoder(lines.encoding)("replace")
+        self._last, self._has_row = "", False
+        #: The last line, of JSON only.
+        self._json = ""
+
+    def read(self, data: bytes) -> None:
+        text = self._decoder.decode(data)
+        last = self._last + text
+        self._has_row = self._has_row or "\n" in text or self._lines.end in last
+        self._last = last[-10:]
+        if self._lines.are_json:
+            self._json = (self._json + text).rpartition("\n")[2]
+        if self.quotes and text:
+            self.quotes.read(text)
+
+    @property
+    def missing(self) -> str | None:
+        """What the last line lacks of its end, mostly nothing; None: no reader can go on behind it.
+
+        That is within a character, a quoted field, the first row of CSV, which is mostly a header, or a JSON text: pandas and DuckDB
+        refuse the whole file for it.
+        """
+        end = self._lines.end
+        is_cut = self.quotes and (self.quotes.are_open or not self._has_row)
+        is_cut = is_cut or (self._json and not _is_json(self._json))
+        if is_cut or self._decoder.getstate()[0]:
+            return None
+        if self._last.endswith((end, "\n")):
+            return ""
+        return end.removeprefix("\r") if self._last.endswith("\r") else end
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+class _Quotes:
+    """Says whether CSV that is read in pieces ends inside a quoted field, or amid an escape, as Python's reader sees it."""
+
+    def __init__(self, dialect: Any) -> None:
+        self._quote = "" if dialect.quoting == csv.QUOTE_NONE else dialect.quotechar or ""
+        self._escape = dialect.escapechar or ""
+        quote, escape = re.escape(self._quote), re.escape(self._escape)
+        starts = re.escape(f"{dialect.delimiter}{dialect.lineterminator}\r\n\ufeff")
+        starts += " " * dialect.skipinitialspace
+        escaped = [f"{escape}."] * bool(escape)
+        found = escaped.copy()
+        if quote:
+            inside = "|".join(
+                [f"[^{quote}{escape}]++", *[quote * 2] * dialect.doublequote, *escaped]
+            )
+            left = f"{quote}?" + f"{escape}?" * bool(escape)
+            found.append(
+                rf"(?<=[{starts}]){quote}(?:{inside})*+(?:{quote}(?=.)|(?P<open>{left})\Z)"
+            )
+        #: A quoted field, or an escape. (What has begun one and did not end yet is ``open``.)
+        self._field = re.compile("|".join(found) or "(?!)", re.DOTALL)
+        #: What a further piece depends on: the last character, or a quoted field without its text.
+        self._last = "\n"
+
+    def read(self, text: str) -> None:
+        """Read a piece of the text."""
+        text = self._last + text
+        last = next(iter(deque(self._field.finditer(text), 1)), None)
+        if last is None or last.end() < len(text):
+            self._last = text[-1]
+        elif last.lastgroup:
+            self._last = f"\n{self._quote}{last['open']}"
+        else:
+            self._last = f"{self._escape}\0"
+
+    @property
+    def are_open(self) -> bool:
+        """Whether what is appended would belong to the last field. A quote that may be the first of two ends the field."""
+        is_escaped = self._last.startswith(self._escape or "\0")
+        return is_escaped or self._last[1:] not in ("", self._quote * 2)
 
 
 def _move_aside(path: Path, what: str, why: str) -> None:
     """Give the file another name, at which nobody else's file is."""
     aside = path.with_name(f"{path.name}.{what}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
-    path.rename(aside)
-    logger.warning("%s %s. It is now %s", path, why, aside.name)
-
-
-def _end_line(path: Path) -> None:
-    """End the last line of the file, which a crawler that was killed may have left half written."""
-    with path.open("rb+") as file:
-        file.seek(-1, 2)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
-            message = "%s ended in half a line, which a crawler that was killed has left"
-            logger.warning(message, path)
+    with suppress(FileNotFoundError):  # another crawler has just done so
+        path.rename(aside)
+        logger.warning("%s %s. It is now %s", path, why, aside.name)

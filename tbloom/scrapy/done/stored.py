@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,9 +15,16 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom.scrapy.crawl import crawl_of
-from tbloom.scrapy.done.feed_files import begin, mend
+from tbloom.scrapy.done.feed_files import begin, mend, warn_of_replacing
 from tbloom.scrapy.done.page import EndedPage
-from tbloom.scrapy.hooks.feeds import feed_slots, flush_feed, is_local_feed, items_taken, watch_feed
+from tbloom.scrapy.hooks.feeds import (
+    feed_slots,
+    flush_feed,
+    is_local_feed,
+    items_taken,
+    shown_uri,
+    watch_feed,
+)
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -31,8 +39,12 @@ _UNNAMED = (
 LOST = object()
 
 
+@dataclass(eq=False)
 class Buffer:
-    """What a pipeline keeps in memory, from ``items_buffered`` to ``items_flushed``; or an item that no feed has."""
+    """What a pipeline keeps in memory, from ``items_buffered`` to ``items_flushed``; or an item that a feed has lost."""
+
+    #: Whose it is.
+    name: str
 
 
 class StoredItems:
@@ -45,8 +57,8 @@ class StoredItems:
         self._counts: dict[FeedSlot, int] = {}
         #: Feeds whose items are in a local file once it is flushed, and those that append to a file.
         self._local, self._appending = WeakSet[FeedSlot](), WeakSet[FeedSlot]()
-        #: The feed slots that have accepted the item that passes now; None: one has lost it.
-        self._accepted = set[FeedSlot | None]()
+        #: The feed slots that have accepted the item that passes now, and those that have lost it.
+        self._accepted, self._refused = set[FeedSlot](), set[FeedSlot]()
         #: The holders that have stored their items (True), or have lost them (False). A holder that still keeps items is not here.
         self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         #: The buffers, by the identities of their pipelines (which may not be hashable), or of None for all that send no ``pipeline``.
@@ -66,13 +78,13 @@ class StoredItems:
             self._counts[slot] = items_taken(slot)
             if self._counts[slot] > count:
                 holders.add(slot)
-        if (
-            self._accepted - holders
-        ):  # an exporter or a filter has raised an exception, or a file is closed
-            lost = Buffer()
+        # An exporter or a filter has raised an exception, or a file is closed.
+        for slot in self._refused | (self._accepted - holders):
+            lost = Buffer(_name_of(slot))
             self._has_stored[lost] = False
             holders.add(lost)
         self._accepted.clear()
+        self._refused.clear()
         if self._counts.keys() != {*feed_slots(self._crawler)}:
             self._watch_slots()
         return {*holders, *self._buffers.values()}
@@ -92,6 +104,11 @@ class StoredItems:
             if holder not in self._has_stored and not is_flushed:
                 return holder
         return LOST if False in map(self._has_stored.get, page.holders) else None
+
+    def lost_by(self, page: EndedPage) -> str:
+        """Return what has lost items of the page: feeds, and pipelines that buffer."""
+        lost = {_name_of(each) for each in page.holders if self._has_stored.get(each) is False}
+        return f"not stored by {', '.join(sorted(lost))}"
 
     def flush(self) -> None:
         """Flush the local files. Raise their OSError."""
@@ -122,6 +139,7 @@ class StoredItems:
                 try:
                     if mend(slot):
                         self._appending.add(slot)
+                    warn_of_replacing(slot)
                 except OSError as error:  # a full disk; nothing is committed any more
                     logger.error("The crawl ends: the file of a feed can't be mended: %s", error)
                     engine: Any = self._crawler.engine
@@ -129,7 +147,7 @@ class StoredItems:
         self._counts = {slot: items_taken(slot) for slot in slots}
 
     def _takes_item(self, slot: FeedSlot, item: Any) -> None:
-        self._accepted.add(None if item is None else slot)
+        (self._refused if item is None else self._accepted).add(slot)
         if item is not None and slot.file is None and slot in self._appending:
             begin(slot, item)
 
@@ -149,9 +167,14 @@ class StoredItems:
     def _items_buffered(self, pipeline: object = None) -> None:
         if pipeline is None:
             crawl_of(self._crawler).log_once(logger.warning, _UNNAMED)
-        self._buffers.setdefault(id(pipeline), Buffer())
+        name = "a pipeline" if pipeline is None else type(pipeline).__qualname__
+        self._buffers.setdefault(id(pipeline), Buffer(name))
 
     def _items_flushed(self, pipeline: object = None) -> None:
         if buffer := self._buffers.pop(id(pipeline), None):
             self._has_stored[buffer] = True
             self._when_ended(buffer)
+
+
+def _name_of(holder: object) -> str:
+    return holder.name if isinstance(holder, Buffer) else shown_uri(getattr(holder, "uri", ""))

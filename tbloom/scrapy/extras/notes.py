@@ -20,7 +20,7 @@ from scrapy.spiders import SitemapSpider as ScrapysSitemapSpider
 from scrapy.utils.misc import load_object
 
 from tbloom.scrapy.extras.sitemap import SitemapSpider
-from tbloom.scrapy.hooks.feeds import LOCAL_STORAGES
+from tbloom.scrapy.hooks.feeds import how_to_keep, shown_uri
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, STORE, TAKE_OVER, done_statuses
 
 #: Formats that several crawlers can append to one file, a line at a time.
@@ -83,7 +83,7 @@ def _clashes(settings: BaseSettings) -> Iterator[str]:
         yield "JOBDIR: requests are lost unless each crawler has its own; 'done' needs none"
     feeds = settings.getdict("FEEDS").items()
     for uri in [str(uri) for uri, feed in feeds if not _keeps_items(str(uri), feed)]:
-        yield f"FEEDS: {uri!r} loses items if several crawlers write it: append jsonlines, or give each a file"
+        yield f"FEEDS: {shown_uri(uri)!r} loses items if several crawlers write it: append jsonlines, or give each a file"
 
 
 def shares_queue(settings: BaseSettings) -> bool:
@@ -153,11 +153,9 @@ def _cached_failures(settings: BaseSettings) -> Iterator[str]:
 
 
 def _feeds(crawler: Crawler) -> Iterator[str]:
-    """Yield a note on each feed that replaces a file by an empty one."""
+    """Yield a note on each feed whose file each crawl replaces."""
     exporter = FeedExporter(crawler)
     for uri, options in exporter.feeds.items():
         storage = exporter.storages.get(urlsplit(uri).scheme, exporter.storages["file"])
-        is_replaced = options.get("overwrite", not issubclass(storage, LOCAL_STORAGES))
-        is_dated = "%(time)" in uri or "%(batch_time)" in uri
-        if options["store_empty"] and is_replaced and not is_dated:
-            yield f"FEEDS: {uri}: a crawl without new items replaces the file by an empty one: set 'store_empty': False"
+        if remedy := how_to_keep(storage, uri, options):
+            yield f"FEEDS: each crawl replaces {shown_uri(uri)}: it has the items of one crawl's new pages only: {remedy}"

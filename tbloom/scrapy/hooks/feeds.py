@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.extensions import feedexport
-from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
+from scrapy.extensions.feedexport import (
+    FeedExporter,
+    FileFeedStorage,
+    FTPFeedStorage,
+    GCSFeedStorage,
+    S3FeedStorage,
+    StdoutFeedStorage,
+)
 from scrapy.utils.conf import build_component_list
-from scrapy.utils.misc import load_object
+from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred
 
 #: Scrapy's exporters of lines, and the others. Each writes an item into its file at once; JSON's and XML's write only a bracket at
 #: their end. (Names, because the module of the classes takes 8 MB.)
 _LINES = {"CsvItemExporter", "JsonLinesItemExporter", "PprintItemExporter"}
+_JSON_LINES = {"jsonlines", "jsonl", "jl"}
 _PICKLES = {"MarshalItemExporter", "PickleItemExporter"}
 _AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
 
 #: Scrapy's storages of local files.
 LOCAL_STORAGES: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
+#: The module of a package whose storage replaces its file, whatever the option "overwrite" says.
+_SFTP = "scrapy_feedexporter_sftp"
+#: Placeholders of a feed's URI: of the time; and all that the project may give a value of its own in each crawl.
+_TIME, _OWN = re.compile(r"%\((batch_)?time\)"), re.compile(r"%\((?!name\)|batch_id\))")
 
 
 def watch_feed(
@@ -184,13 +198,49 @@ def continued_file(slot: Any) -> Path | None:
     if not isinstance(storage, FileFeedStorage) or storage.write_mode != "ab":
         return None
     path = Path(storage.path)
-    return path if path.is_file() and path.stat().st_size else None
+    with suppress(FileNotFoundError):  # another crawler has just moved it aside
+        if path.is_file() and path.stat().st_size:
+            return path
+    return None
 
 
-def writes_lines(slot: Any) -> bool:
-    """Return whether a feed writes lines, which a later crawl can append to, and not compressed."""
-    name = _scrapys(slot.exporters.get(slot.format)).__name__
-    return name in _LINES and "postprocessing" not in slot.feed_options
+class Lines(NamedTuple):
+    """How a feed writes its lines."""
+
+    encoding: str
+    #: What ends a line.
+    end: str
+    #: The dialect of csv, for CSV only.
+    dialect: Any = None
+    #: Whether each line is a JSON text.
+    are_json: bool = False
+
+
+def lines_of(slot: Any) -> Lines | None:
+    """Return how a feed writes lines; None: it writes none, or its exporter can't be made.
+
+    An exporter of the project's own may choose its encoding and its dialect, so one is made, which writes nothing. Without it, nobody
+    knows where a line ends.
+    """
+    kind, options, exporter = slot.exporters.get(slot.format), slot.feed_options, None
+    if (name := _scrapys(kind).__name__) not in _LINES:
+        return None
+    with suppress(Exception):  # Scrapy logs it for each item
+        exporter = build_from_crawler(
+            kind,
+            slot.crawler,
+            BytesIO(),
+            fields_to_export=options["fields"],
+            encoding=options["encoding"],
+            indent=options["indent"],
+            **options["item_export_kwargs"],
+        )
+    if exporter is None:
+        return None
+    dialect = exporter.csv_writer.dialect if hasattr(exporter, "csv_writer") else None
+    encoding = "" if name == "PprintItemExporter" else exporter.encoding
+    end = dialect.lineterminator if dialect else "\n"
+    return Lines(encoding or "utf-8", end, dialect, name == "JsonLinesItemExporter")
 
 
 def writes_document(slot: Any) -> bool:
@@ -205,6 +255,30 @@ def writes_document(slot: Any) -> bool:
     return name in _PICKLES or (
         name not in _LINES and writes_end
     )  # a pickle that was cut hides later ones
+
+
+def how_to_keep(storage: type, uri: str, options: Mapping[str, Any]) -> str:
+    """Return how to keep what earlier crawls have stored, if each crawl replaces the feed's file; "": none does, or it is not known.
+
+    ``uri``: as it stands in FEEDS. Without it, nobody is told that only the new pages of one crawl are there.
+    """
+    is_local, is_ftp = (issubclass(storage, kind) for kind in (LOCAL_STORAGES, FTPFeedStorage))
+    has_no_choice = (
+        issubclass(storage, S3FeedStorage | GCSFeedStorage)
+        or storage.__module__.partition(".")[0] == _SFTP
+    )
+    replaces = has_no_choice or options.get("overwrite", is_ftp)
+    has_own_name = _TIME.search(uri) or (options.get("uri_params") and _OWN.search(uri))
+    if not replaces or has_own_name or issubclass(storage, StdoutFeedStorage):
+        return ""
+    name = "put %(time)s into its name"
+    appends = is_local or (is_ftp and options["format"] in _JSON_LINES)
+    return f"set 'overwrite': False, or {name}" if appends else name
+
+
+def shown_uri(uri: str) -> str:
+    """Return a feed's URI without a user and a password."""
+    return re.sub(r"(?<=://).*@", "***@", uri)
 
 
 def continue_csv(exporter: Any, header: list[str], item: Any) -> None:
