@@ -157,11 +157,13 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
-        if self._is_trial:  # in ``scrapy shell``, nothing is filtered, as in Scrapy
-            return self._crawl.crawler.crawling and super().request_seen(request)
         answer: Answer = NoAnswer.DROPPED
-        # A scheduler may not have opened it; or it could not be opened.
-        requests = self.requests or (None if self._crawl.is_ending else self._open_store())
+        requests = self.requests
+        if requests is None:
+            if self._is_trial:  # in ``scrapy shell``, nothing is filtered, as in Scrapy
+                return self._crawl.crawler.crawling and super().request_seen(request)
+            # A scheduler may not have opened it; or it could not be opened.
+            requests = None if self._crawl.is_ending else self._open_store()
         if requests:
             requests.is_asked = True
             answer = requests.answer or requests.answer_to(request)
