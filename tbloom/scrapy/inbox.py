@@ -6,7 +6,7 @@ They are accepted at once, asked about together, and settled in the order in whi
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -172,7 +172,7 @@ class Requests:
         self.answer: Answer | None = None
         self.is_asked: bool = False
         #: The answers that the stats do not count yet.
-        self._settled = Counter[Answer]()
+        self._settled = list[Answer]()
         self._has_seen = self._has_new = self._has_sent_form = False
         self.inbox: Inbox = Inbox(crawl, self)
         crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
@@ -219,7 +219,7 @@ class Requests:
             self.mark(pending)
         answer = pending.answer or Claim.NEW
         self._note(request, answer, is_queued=False)
-        self._settled[answer] += 1
+        self._settled.append(answer)
         self.count_settled()
         return answer
 
@@ -269,7 +269,7 @@ class Requests:
         is_new = answer is None or answer is Claim.NEW
         is_answered = answer is not None and pending.item is not None
         if answer is not None and (is_answered or answer is NoAnswer.WRONG):
-            self._settled[answer] += 1
+            self._settled.append(answer)
         queued = False
         if is_new or not request.dont_filter:
             self.answer = answer
@@ -284,9 +284,10 @@ class Requests:
 
     def count_settled(self) -> None:
         """Count the answers of the requests that were settled: once for a batch, because each takes time."""
-        for answer, times in self._settled.items():
-            self._crawl.count(f"tbloom/{answer.value}", times)
-        self._settled.clear()
+        while settled := self._settled:  # a Counter would hash each answer, in Python
+            answer = settled[0]
+            self._settled = [each for each in settled if each is not answer]
+            self._crawl.count(f"tbloom/{answer.value}", len(settled) - len(self._settled))
 
     def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:
         """Note for the report the answer for a request (None: the filter is not asked), and whether it is to be fetched.
