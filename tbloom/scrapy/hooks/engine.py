@@ -100,11 +100,6 @@ def has_receivers(crawler: Crawler, signal: object) -> bool:
     return next(liveReceivers(getAllReceivers(crawler, signal)), None) is not None
 
 
-def call_soon(call: Callable[..., object], *arguments: Any) -> None:
-    """Call a function in the next turn of the event loop."""
-    call_later(0, call, *arguments)
-
-
 async def next_turn(after: float = 0.0) -> None:
     """Wait for the next turn of the event loop after so many seconds."""
     turn: Deferred[None] = Deferred()
