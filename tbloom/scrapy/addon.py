@@ -12,13 +12,9 @@ from scrapy.utils.misc import load_object
 
 from tbloom.engine.urls import single_server
 from tbloom.errors import ConfigError
-from tbloom.scrapy.components import (
-    DupeFilter,
-    FilteringScheduler,
-    PageDownloader,
-    PageSpiderMiddleware,
-)
+from tbloom.scrapy.components import DupeFilter, PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.hooks.engine import keep_spider_arguments
+from tbloom.scrapy.inbox import FilteringScheduler
 from tbloom.scrapy.settings import MARK
 
 #: A name, not the class, because Scrapy's log shows it as it is set.

@@ -1,4 +1,4 @@
-"""Scrapy's components, as the add-on sets them: the scheduler, the duplicate filter, the downloader and the spider middleware.
+"""Scrapy's components, as the add-on sets them: the duplicate filter, the downloader and the spider middleware.
 
 Each of their methods is one of Scrapy's calls. What it does stands in ``inbox.py`` and ``done/pages.py``.
 """
@@ -6,7 +6,6 @@ Each of their methods is one of Scrapy's calls. What it does stands in ``inbox.p
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
@@ -15,15 +14,10 @@ from typing import Any, Self
 
 from redis import RedisError
 from scrapy import Request, Spider, signals
-from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.crawler import Crawler
-from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
-from scrapy.utils.defer import (
-    deferred_f_from_coro_f,
-    deferred_from_coro,
-    maybe_deferred_to_future,
-)
+from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import CancelledError, Deferred
 
 from tbloom import Claim
@@ -33,135 +27,20 @@ from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.serialize import look_in_note
 from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
-from tbloom.scrapy.inbox import Requests
+from tbloom.scrapy.inbox import FilteringScheduler, Project, Requests
 from tbloom.scrapy.links import Answer, NoAnswer
-from tbloom.scrapy.options import (
-    asks_nobody,
-    check_mark,
-    make_client,
-    make_store,
-    naming_redis,
-)
+from tbloom.scrapy.options import check_mark, naming_redis
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
 from tbloom.scrapy.stores import AnyStore
 from tbloom.scrapy.summary import described, summarize
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Stands for the project's class, which ``addon`` puts in its place in the order of methods, because only the settings name it.
-#: ``super()`` is the project's then. A wrapper would lack all that Scrapy, extensions and spiders know of the project's class.
-_Project: Any = object
-
-
-class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time only
-    """A project's scheduler, in which requests wait for the filter's answer."""
-
-    #: A spider may not know its crawler.
-    _crawl: Crawl
-    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
-    first: deque[Request]
-    #: The requests of the crawl; None: the dupefilter asks about each as it comes.
-    requests: Requests | None
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the scheduler. Where scrapy-redis finds no server, one line in the log ends the crawl."""
-        is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
-        if is_shared and is_trial(crawler):  # leaves the queue alone
-            return MemoryScheduler.from_crawler(crawler)
-        with ending_at_an_error(crawler):
-            if is_shared:  # both calls raise an error that names a wrong setting
-                FLUSH.value(crawler.settings)
-                make_client(crawler.settings)[0].close()
-            scheduler = super().from_crawler(crawler)
-            scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
-            scheduler.first, scheduler.requests = deque(), None
-            if not is_trial(crawler):
-                crawl_of(crawler).scheduler = scheduler
-            return scheduler
-        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
-
-    def flush(self) -> None:
-        """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
-        if not self._crawl.is_ending:
-            super().flush()
-
-    def enqueue_request(self, request: Request) -> bool:
-        """Return True at once; ``request_dropped`` is sent later for a duplicate."""
-        return self.requests.enqueue(request) if self.requests else self.enqueue_in_project(request)
-
-    def next_request(self) -> Request | None:
-        """Return the next request that is to be fetched."""
-        return self.requests.next_request() if self.requests else self.next_in_project()
-
-    def has_pending_requests(self) -> bool:
-        """Return whether requests are queued, or wait."""
-        is_queued = self.first or super().has_pending_requests()
-        return bool(is_queued) or bool(self.requests and self.requests.is_busy)
-
-    def __len__(self) -> int:
-        return self.queued + (self.requests.inbox.waiting if self.requests else 0)
-
-    @property
-    def queued(self) -> int:
-        """The number of requests in the project's scheduler."""
-        return len(self.first) + int(getattr(super(), "__len__", int)())  # int() is 0
-
-    def enqueue_in_project(self, request: Request) -> bool:
-        """Call ``enqueue_request`` of the project's scheduler."""
-        return bool(super().enqueue_request(request))
-
-    def next_in_project(self) -> Request | None:
-        """Call ``next_request`` of the project's scheduler."""
-        request: Request | None = self.first.popleft() if self.first else super().next_request()
-        return request
-
-    @deferred_f_from_coro_f
-    async def open(self, spider: Spider) -> None:
-        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
-        crawl = self._crawl
-        with ending_at_an_error(crawl.crawler):
-            opened: object = None
-            try:
-                opened = super().open(spider)
-            finally:
-                # scrapy-redis' scheduler does not return what its dupefilter does, and may raise while that is under way.
-                for each in {opened, crawl.opened}:
-                    if isinstance(each, Deferred):
-                        await maybe_deferred_to_future(each)
-            is_open = crawl.stage is not Stage.OPENING
-            if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
-                raise asks_nobody(type(self))
-
-    @deferred_f_from_coro_f
-    async def close(self, reason: str) -> None:
-        """Close the scheduler once no request waits: all that are left are in the queue."""
-        if self.requests:
-            await self.requests.close()
-        closed = super().close(reason)
-        if isinstance(closed, Deferred):
-            await maybe_deferred_to_future(closed)
-
-
 _OTHER_PROJECT = (
     "the project {first!r} uses this filter, too: a page is fetched by one of the two projects only. To separate them, give this one "
     "TBLOOM_KEY = '{ours}:%(spider)s'. To share the filter on purpose, name it by TBLOOM_KEY in both. Left and failed pages are a "
     "project's in any case"
 )
-
-
-class _Trial(RFPDupeFilter):
-    """The duplicate filter of commands that only try a spider: Scrapy's own, in memory. In ``scrapy shell`` it filters nothing, as in Scrapy."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(fingerprinter=crawler.request_fingerprinter)
-        self._filters = crawler.crawling
-
-    def request_seen(self, request: Request) -> bool:
-        return self._filters and super().request_seen(request)
-
-    def clear(self) -> None:
-        """Do nothing. scrapy-redis' scheduler calls this."""
 
 
 class DupeFilter(RFPDupeFilter):
@@ -176,7 +55,7 @@ class DupeFilter(RFPDupeFilter):
         debug = crawler.settings.getbool("DUPEFILTER_DEBUG")
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawl, self._settings = crawl_of(crawler), crawler.settings
-        self._shares_queue = shares_queue
+        self._shares_queue, self._is_trial = shares_queue, is_trial(crawler)
         #: The requests of the crawl, once its store is open.
         self.requests: Requests | None = None
         #: Whether scrapy-redis-bloomfilter's stat is counted, too.
@@ -185,19 +64,14 @@ class DupeFilter(RFPDupeFilter):
         self._dropped: Request | None = None
 
     @classmethod
-    def from_crawler(  # type: ignore[override] # may be another class
-        cls, crawler: Crawler, *, shares_queue: bool = False
-    ) -> BaseDupeFilter:
-        """Return the dupefilter for the crawl, or for a command that only tries a spider. Scrapy's scheduler calls this."""
-        if is_trial(crawler):
-            logger.info("This command of Scrapy neither uses nor changes tbloom's filter")
-            return _Trial(crawler)
-        return cls(crawler, shares_queue=shares_queue)
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Make the dupefilter. Scrapy's scheduler calls this."""
+        return cls(crawler)
 
     @classmethod
-    def from_spider(cls, spider: Spider) -> BaseDupeFilter:
+    def from_spider(cls, spider: Spider) -> Self:
         """Make the dupefilter, and open it. scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
-        dupefilter = cls.from_crawler(spider.crawler, shares_queue=True)
+        dupefilter = cls(spider.crawler, shares_queue=True)
         dupefilter.open()
         return dupefilter
 
@@ -207,17 +81,15 @@ class DupeFilter(RFPDupeFilter):
         crawl, mark = self._crawl, self._settings.get(MARK.name)
         has_add_on = crawl.scheduler is not None
         check_mark(self._settings, shares_queue=self._shares_queue, has_add_on=has_add_on)
-        spider = crawl.crawler.spider or crawl.crawler.spidercls
-        seen = make_store(self._settings, spider.name)
-        claims = seen.claims if mark == "done" else None
+        crawl.open()
+        claims = crawl.seen.claims if mark == "done" else None
         if claims is not None:
             claims.open_claims(look_in_note)
-        crawl.open(seen)
-        scheduler = crawl.scheduler
-        if isinstance(scheduler, FilteringScheduler):
+        scheduler: FilteringScheduler | None = crawl.scheduler
+        if scheduler is not None:
             if claims is not None:
                 scheduler.requests = Pages(crawl, scheduler, claims)
-            elif seen.needs_server:  # nothing waits for a local one
+            elif crawl.seen.needs_server:  # nothing waits for a local one
                 scheduler.requests = Requests(crawl, scheduler)
             self.requests = scheduler.requests
         self.requests = self.requests or Requests(crawl, None)
@@ -226,8 +98,12 @@ class DupeFilter(RFPDupeFilter):
     def open(self) -> Deferred[None] | None:
         """Open the filter. Scrapy's scheduler calls this at the start. An error ends the crawl.
 
-        With the add-on, whose scheduler waits for ``Crawl.opened``, the event loop does not wait for the server.
+        With the add-on, whose scheduler waits for ``Crawl.opened``, the event loop does not wait for the server. A command that only
+        tries a spider needs none: the fingerprints are in memory.
         """
+        if self._is_trial:
+            logger.info("This command of Scrapy neither uses nor changes tbloom's filter")
+            return None
         crawl = self._crawl
         if not crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(crawl.crawler):
@@ -282,11 +158,15 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
         answer: Answer = NoAnswer.DROPPED
-        # A scheduler may not have opened it; or it could not be opened.
-        requests = self.requests or (None if self._crawl.is_ending else self._open_store())
+        requests = self.requests
+        if requests is None:
+            if self._is_trial:  # in ``scrapy shell``, nothing is filtered, as in Scrapy
+                return self._crawl.crawler.crawling and super().request_seen(request)
+            # A scheduler may not have opened it; or it could not be opened.
+            requests = None if self._crawl.is_ending else self._open_store()
         if requests:
-            requests.project.is_asked = True
-            answer = requests.project.answer or requests.answer_to(request)
+            requests.is_asked = True
+            answer = requests.answer or requests.answer_to(request)
         self._dropped = request if answer is NoAnswer.DROPPED else None
         return answer is not Claim.NEW
 
@@ -343,11 +223,11 @@ _TURNS_EVERY = 20
 
 def pages_of(crawl: Crawl) -> Pages | None:
     """Return the pages of a crawl that follows them."""
-    requests = crawl.scheduler.requests if isinstance(crawl.scheduler, FilteringScheduler) else None
+    requests = None if crawl.scheduler is None else crawl.scheduler.requests
     return requests if isinstance(requests, Pages) else None
 
 
-class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
+class PageDownloader(Project):  # type: ignore[misc] # known at run time only
     """A project's downloader. What it gives for a page, behind all downloader middlewares, gets the page's token."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -396,11 +276,11 @@ class PageSpiderMiddleware:
         async for output in start:
             yield output
             yielded += 1
-            scheduler = self._crawl.scheduler
+            scheduler: FilteringScheduler | None = self._crawl.scheduler
             try:
                 if yielded % _TURNS_EVERY == 0:
                     await next_turn()
-                if isinstance(scheduler, FilteringScheduler) and scheduler.requests:
+                if scheduler is not None and scheduler.requests:
                     await scheduler.requests.inbox.have_room()
             except CancelledError:  # of another reactor than asyncio's: the engine stops
                 return

@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
-from scrapy import Request, Spider, signals
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -22,7 +22,6 @@ from twisted.internet.defer import Deferred
 from tbloom.claims.queues import queue_of, unnamed
 from tbloom.errors import TBloomError
 from tbloom.scrapy.hooks.engine import (
-    call_soon,
     exit_with_failure,
     in_loop,
     spider_arguments,
@@ -30,10 +29,9 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
 )
 from tbloom.scrapy.hooks.feeds import open_no_feeds, unopened_feed
-from tbloom.scrapy.options import error_line, server_settings
-from tbloom.scrapy.outage import PAUSE, Outage
-from tbloom.scrapy.settings import FILTER, SHARE, Setting
-from tbloom.scrapy.stores import AnyStore
+from tbloom.scrapy.options import error_line, make_store, server_settings
+from tbloom.scrapy.settings import FILTER, SHARE, STORE, Setting
+from tbloom.scrapy.stores import PAUSE, AnyStore, Outage
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -67,34 +65,37 @@ class Stage(IntEnum):
     CLOSED = 4
 
 
-class ProjectScheduler(Protocol):
-    """The project's scheduler, as the add-on has it."""
-
-    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
-    first: deque[Request]
-
-    @property
-    def queued(self) -> int:
-        """The number of requests in the queue."""
-
-    def enqueue_in_project(self, request: Request) -> bool:
-        """Queue or filter a request; return whether it is queued."""
-
-    def next_in_project(self) -> Request | None:
-        """Take the next request out of the queue."""
-
-
 class Calls:
-    """Makes calls one after the other in a separate thread, so that the event loop does not wait."""
+    """Makes calls one after the other in a separate thread, so that the event loop does not wait.
 
-    def __init__(self, outage: Outage | None = None) -> None:
-        self._thread = ThreadPoolExecutor(1, "tbloom-calls")
+    Those of a store that needs no server are made in the event loop (``inline``). While its disk is full, they wait.
+    """
+
+    def __init__(self, outage: Outage | None = None, *, inline: bool = False) -> None:
+        self._thread = ThreadPoolExecutor(1, "tbloom-calls")  # has no thread before its first call
         self._outage, self._in_loop = outage, in_loop()
+        self._room = outage if inline else None
+        #: In the event loop: the calls that are not made yet, in order, each with what is called then.
+        self._waiting = deque[tuple[Callable[[], Any], Callable[[Future[Any]], object]]]()
 
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
-        """Make a call, which may wait for its server. The event loop calls ``then`` once the call has ended."""
+        """Make a call, which may wait for its server or for room. The event loop calls ``then`` once the call has ended."""
+        if self._room:
+            self._waiting.append((call, then))
+            if len(self._waiting) == 1:
+                self._make(self._room)
+            return
         made = partial(self._outage.wait_for, call) if self._outage else call
         self._thread.submit(made).add_done_callback(partial(self._in_loop, then))
+
+    def _make(self, room: Outage) -> None:
+        while self._waiting:
+            call, then = self._waiting[0]
+            if (made := room.attempt(call)) is None:
+                call_later(PAUSE, self._make, room)
+                return
+            self._waiting.popleft()
+            call_later(0, then, made)
 
     async def run(self, call: Callable[[], T]) -> T:
         """Await the result of a call. Calls that ``begin`` began earlier have ended by then."""
@@ -109,35 +110,6 @@ class Calls:
     def close(self) -> None:
         """End the thread, once its calls are made."""
         self._thread.shutdown()
-
-
-class InlineCalls(Calls):
-    """Makes calls in the event loop, for a store that needs no server. While its disk is full, they wait."""
-
-    _outage: Outage
-
-    def __init__(self, outage: Outage) -> None:
-        self._outage = outage
-        #: The calls that are not made yet, in order, each with what is called then.
-        self._waiting = deque[tuple[Callable[[], Any], Callable[[Future[Any]], object]]]()
-
-    def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
-        """Make a call, which may wait for room; the event loop calls ``then`` soon."""
-        self._waiting.append((call, then))
-        if len(self._waiting) == 1:
-            self._make()
-
-    def _make(self) -> None:
-        while self._waiting:
-            call, then = self._waiting[0]
-            if (made := self._outage.attempt(call)) is None:
-                call_later(PAUSE, self._make)
-                return
-            self._waiting.popleft()
-            call_soon(then, made)
-
-    def close(self) -> None:
-        """Do nothing: there is no thread."""
 
 
 class Crawl:
@@ -157,8 +129,8 @@ class Crawl:
         self.is_ending: bool = False
         #: With the add-on: fires once the store's server has answered, or the crawl is to end.
         self.opened: Deferred[None] | None = None
-        #: Its scheduler, if it runs with the add-on.
-        self.scheduler: ProjectScheduler | None = None
+        #: Its scheduler (``inbox.FilteringScheduler``), if it runs with the add-on.
+        self.scheduler: Any = None
         #: Its project, if another project's crawlers were the first ones of the filter: pages are a project's. Otherwise "".
         self.project: str = ""
         #: How often each stat was counted, also where the project keeps no stats.
@@ -205,21 +177,22 @@ class Crawl:
             self._logged.add(message)
             log(message, *values)
 
-    def open(self, seen: AnyStore) -> None:
-        """Begin to ask a store."""
-        self.seen, crawler = seen, self.crawler
-        settings = crawler.settings
+    def open(self) -> None:
+        """Make the store, and begin to ask it."""
+        crawler, settings = self.crawler, self.crawler.settings
+        needs_server = STORE.value(settings) != "local"
         self.outage = Outage(
-            server_settings(settings) if seen.needs_server else FILTER["path"].name,
+            server_settings(settings) if needs_server else FILTER["path"].name,
             FILTER["retry_for"].value(settings),
             lambda: not crawler.crawling,
             partial(in_loop(), self._is_back),
         )
         # Without the add-on, the event loop asks, and does not wait for long. A local store needs no threads.
-        if self.scheduler is not None:
-            seen.outage = self.outage
-        kind = Calls if seen.needs_server else InlineCalls
-        self.link_calls, self.page_calls = (kind(self.outage) for _ in range(2))
+        outage = None if self.scheduler is None else self.outage
+        self.seen = make_store(settings, (crawler.spider or crawler.spidercls).name, outage=outage)
+        self.link_calls, self.page_calls = (
+            Calls(self.outage, inline=not needs_server) for _ in range(2)
+        )
         self.stage = Stage.RUNNING
         crawler.signals.connect(wait_until_closed, signals.engine_stopped)
         crawler.signals.connect(self._feeds_opened, signals.spider_opened)

@@ -6,52 +6,174 @@ They are accepted at once, asked about together, and settled in the order in whi
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from redis import RedisError
-from scrapy import Request, signals
+from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import Scheduler as MemoryScheduler
+from scrapy.crawler import Crawler
 from scrapy.utils.asyncio import call_later
+from scrapy.utils.defer import deferred_f_from_coro_f, maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.crawl import Crawl, ProjectScheduler, Stage
+from tbloom.scrapy.crawl import Crawl, Stage, crawl_of, ending_at_an_error
 from tbloom.scrapy.hooks.engine import (
-    call_soon,
     has_receivers,
     is_idle,
+    is_trial,
     link_source,
     next_turn,
     wake_engine,
     watch_output,
 )
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
-from tbloom.scrapy.options import asks_nobody
-from tbloom.scrapy.outage import is_awaited
-from tbloom.scrapy.settings import WITHIN
+from tbloom.scrapy.options import asks_nobody, make_client
+from tbloom.scrapy.settings import FLUSH, WITHIN
+from tbloom.scrapy.stores import is_awaited
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+#: A call about requests with the same arguments; its answers.
+Question = Callable[[list[Pending], dict[str, Any]], Sequence[Claim | None]]
 #: So many requests go in one call. (With 200 and a server 50 ms away, a fast crawl waits for answers.)
 _BATCH = 1_000
 #: So many are settled in one turn of the event loop, which stands still meanwhile. While more wait, start() yields no further one.
 _TURN = 100
+#: While more requests than this are queued, others wait so long for later ones that share their call (seconds). So do pages that are done.
+_ENOUGH, GATHER = 50, 0.1
 #: While more wait, no further page should be fetched.
 _FULL = 5_000
+
+
+_NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
+_ONLY_SEEN = (
+    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window, perhaps by crawls with "
+    "other arguments. Give start requests, and list pages that arguments choose from, dont_filter=True, or meta={'tbloom_within': 1}: "
+    "then each slice fetches them once"
+)
+#: Stands for the project's class, which ``addon`` puts in its place in the order of methods, because only the settings name it.
+#: ``super()`` is the project's then. A wrapper would lack all that Scrapy, extensions and spiders know of the project's class.
+Project: Any = object
+
+
+class FilteringScheduler(Project):  # type: ignore[misc] # known at run time only
+    """A project's scheduler, in which requests wait for the filter's answer."""
+
+    #: A spider may not know its crawler.
+    _crawl: Crawl
+    #: Requests that came out of the queue and were not given to other crawlers: they are the next ones.
+    first: deque[Request]
+    #: The requests of the crawl; None: the dupefilter asks about each as it comes.
+    requests: Requests | None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the scheduler. Where scrapy-redis finds no server, one line in the log ends the crawl."""
+        is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
+        if is_shared and is_trial(crawler):  # leaves the queue alone
+            return MemoryScheduler.from_crawler(crawler)
+        with ending_at_an_error(crawler):
+            if is_shared:  # both calls raise an error that names a wrong setting
+                FLUSH.value(crawler.settings)
+                make_client(crawler.settings)[0].close()
+            scheduler = super().from_crawler(crawler)
+            scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
+            scheduler.first, scheduler.requests = deque(), None
+            if not is_trial(crawler):
+                crawl_of(crawler).scheduler = scheduler
+            return scheduler
+        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
+
+    def flush(self) -> None:
+        """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
+        if not self._crawl.is_ending:
+            super().flush()
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Return True at once; ``request_dropped`` is sent later for a duplicate."""
+        return self.requests.enqueue(request) if self.requests else self.enqueue_in_project(request)
+
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched."""
+        return self.requests.next_request() if self.requests else self.next_in_project()
+
+    def has_pending_requests(self) -> bool:
+        """Return whether requests are queued, or wait."""
+        is_queued = self.first or super().has_pending_requests()
+        return bool(is_queued) or bool(self.requests and self.requests.is_busy)
+
+    def __len__(self) -> int:
+        return self.queued + (self.requests.inbox.waiting if self.requests else 0)
+
+    @property
+    def queued(self) -> int:
+        """The number of requests in the project's scheduler."""
+        return len(self.first) + int(getattr(super(), "__len__", int)())  # int() is 0
+
+    def enqueue_in_project(self, request: Request) -> bool:
+        """Call ``enqueue_request`` of the project's scheduler."""
+        return bool(super().enqueue_request(request))
+
+    def next_in_project(self) -> Request | None:
+        """Call ``next_request`` of the project's scheduler."""
+        request: Request | None = self.first.popleft() if self.first else super().next_request()
+        return request
+
+    @deferred_f_from_coro_f
+    async def open(self, spider: Spider) -> None:
+        """Open the scheduler. The dupefilter sets ``requests``. An error ends the crawl."""
+        crawl = self._crawl
+        with ending_at_an_error(crawl.crawler):
+            opened: object = None
+            try:
+                opened = super().open(spider)
+            finally:
+                # scrapy-redis' scheduler does not return what its dupefilter does, and may raise while that is under way.
+                for each in {opened, crawl.opened}:
+                    if isinstance(each, Deferred):
+                        await maybe_deferred_to_future(each)
+            is_open = crawl.stage is not Stage.OPENING
+            if not (is_open or crawl.is_ending or is_trial(crawl.crawler)):
+                raise asks_nobody(type(self))
+
+    @deferred_f_from_coro_f
+    async def close(self, reason: str) -> None:
+        """Close the scheduler once no request waits: all that are left are in the queue."""
+        if self.requests:
+            await self.requests.close()
+        closed = super().close(reason)
+        if isinstance(closed, Deferred):
+            await maybe_deferred_to_future(closed)
 
 
 class Requests:
     """The requests of one crawl, with ``TBLOOM_MARK = "scheduled"``: each counts as seen once it is scheduled.
 
     With ``DUPEFILTER_CLASS`` alone, the filter is asked about each request as it comes. With the add-on, requests wait in an inbox.
+
+    Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So the answer
+    takes the way round through the project's scheduler, which logs, counts and queues as it does without tbloom::
+
+        to_project  --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
+          sets answer         of the project              tbloom's                  returns answer
+
+    The scheduler does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
     """
 
-    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler | None) -> None:
+    def __init__(self, crawl: Crawl, scheduler: FilteringScheduler | None) -> None:
         self._crawl, self._scheduler = crawl, scheduler
-        self.project: ProjectQueue = ProjectQueue(crawl, scheduler)
+        #: The answer for the request that is enqueued now, and whether the scheduler has ever asked.
+        self.answer: Answer | None = None
+        self.is_asked: bool = False
+        #: The answers that the stats do not count yet.
+        self._settled = list[Answer]()
+        self._has_seen = self._has_new = self._has_sent_form = False
         self.inbox: Inbox = Inbox(crawl, self)
         crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
 
@@ -83,12 +205,23 @@ class Requests:
 
     def answer_to(self, request: Request) -> Answer:
         """Return the dupefilter's answer for a request that has not waited: the filter is asked."""
-        pending = self.inbox.ask_now(request)
+        pending = Pending(request, answer=NoAnswer.DROPPED)
+        try:
+            pending = self.link(request)
+            if pending.is_to_ask:
+                self.inbox.ask_alone(pending)
+        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
+            self._crawl.fail(error)
+            pending.answer = NoAnswer.DROPPED
         if pending.answer is NoAnswer.WRONG:
             self.lose(pending)
         elif pending.answer in (None, Claim.NEW):
             self.mark(pending)
-        return self.project.count(request, pending.answer or Claim.NEW)
+        answer = pending.answer or Claim.NEW
+        self._note(request, answer, is_queued=False)
+        self._settled.append(answer)
+        self.count_settled()
+        return answer
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now, or too many wait."""
@@ -101,17 +234,12 @@ class Requests:
 
     # The filter is asked, in a thread
 
-    def looks_first(self, *, mostly_seen: bool | None) -> bool:  # noqa: ARG002 - as of Pages
-        """Return whether requests are only looked for first. ``mostly_seen``: whether the last ones were; None: there are none."""
-        return False
+    def first_look(self, *, mostly_seen: bool | None) -> Question | None:  # noqa: ARG002 - as of Pages
+        """Return what a thread asks about requests first: which are seen. None: they are asked about at once.
 
-    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
-        """Return for each request whether it is seen, else None. A thread calls this, with ``looks_first``."""
-        raise NotImplementedError
-
-    def gathers_for(self) -> float:
-        """Return how long a request waits for others, to share a call with them (seconds)."""
-        return 0.0
+        ``mostly_seen``: whether the last ones were; None: there are none.
+        """
+        return None
 
     def prepare(self, pending: Pending) -> None:
         """Prepare a request for the question. The event loop calls this, because a spider may change what it has yielded."""
@@ -132,7 +260,50 @@ class Requests:
         """Queue or filter a request that has its answer; return whether it is queued."""
         if pending.answer in (None, Claim.NEW):
             self.mark(pending)
-        return self.project.settle(pending)
+        return self.to_project(pending)
+
+    def to_project(self, pending: Pending) -> bool:
+        """Let the scheduler queue or filter a request; return whether it is queued. ``count_settled`` counts its answer."""
+        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
+        request, answer = pending.request, pending.answer
+        is_new = answer is None or answer is Claim.NEW
+        is_answered = answer is not None and pending.item is not None
+        if answer is not None and (is_answered or answer is NoAnswer.WRONG):
+            self._settled.append(answer)
+        queued = False
+        if is_new or not request.dont_filter:
+            self.answer = answer
+            try:
+                queued = self._scheduler.enqueue_in_project(request)
+            finally:
+                self.answer = None
+            if queued and not (self.is_asked or is_new):
+                self._crawl.fail(asks_nobody(type(self._scheduler)))
+        self._note(request, answer if is_answered else None, is_queued=queued)
+        return queued
+
+    def count_settled(self) -> None:
+        """Count the answers of the requests that were settled: once for a batch, because each takes time."""
+        while settled := self._settled:  # a Counter would hash each answer, in Python
+            answer = settled[0]
+            self._settled = [each for each in settled if each is not answer]
+            self._crawl.count(f"tbloom/{answer.value}", len(settled) - len(self._settled))
+
+    def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:
+        """Note for the report the answer for a request (None: the filter is not asked), and whether it is to be fetched.
+
+        One with ``tbloom_within`` counts as new.
+        """
+        is_new = answer is Claim.NEW or (is_queued and answer is None)
+        if is_new or (answer is not None and WITHIN in request.meta):
+            self._has_new = True
+        elif answer is Claim.SEEN:
+            self._has_seen = True
+        # The form of a login comes from start(), or from a start page.
+        if request.body and request.meta.get("depth", 0) in (0, 1):
+            self._has_sent_form = self._has_sent_form or answer is Claim.NEW
+            if not self._has_sent_form and answer in (Claim.SEEN, Claim.BUSY):
+                self._crawl.log_once(logger.warning, _NO_LOGIN, request)
 
     def mark(self, pending: Pending) -> None:
         """Let a new request, which enters the queue, have the values in its meta for itself."""
@@ -154,8 +325,11 @@ class Requests:
         """Do nothing: no page is committed."""
 
     def report(self) -> None:
-        """Log what the user should know of a crawl that has ended."""
-        self.project.report()
+        """Log what the user should know of a crawl that has ended: that nothing was fetched because all was seen."""
+        stats = self._crawl.crawler.stats
+        is_all_seen = self._has_seen and not self._has_new
+        if is_all_seen and stats and not stats.get_value("response_received_count"):
+            logger.warning(_ONLY_SEEN)
 
 
 def _answered(response: Any) -> None:
@@ -198,33 +372,23 @@ class Inbox:
         if pending.is_to_ask and not waits and is_idle(self._crawl.crawler.engine):
             # A handler of spider_idle that schedules a seen request would otherwise keep the crawl open for ever.
             try:
-                self._ask_alone(pending)
+                self.ask_alone(pending)
             except (RedisError, TBloomError) as error:
                 if not is_awaited(error):
                     self._crawl.fail(error)
                     pending.answer = NoAnswer.DROPPED
         if not (waits or pending.is_to_ask):
             queued = self._owner.settle(pending)
-            self._owner.project.count_settled()
+            self._owner.count_settled()
             return queued
         self.received += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
             # Together with later requests, at least with those of this turn of the event loop.
-            call_later(self._owner.gathers_for(), self.ask)
+            scheduler = self._crawl.scheduler
+            is_soon_idle = scheduler is None or scheduler.queued <= _ENOUGH
+            call_later(0.0 if is_soon_idle else GATHER, self.ask)
         return True
-
-    def ask_now(self, request: Request) -> Pending:
-        """Return the pending request of one that does not wait, with the filter's answer."""
-        pending = Pending(request, answer=NoAnswer.DROPPED)
-        try:
-            pending = self._owner.link(request)
-            if pending.is_to_ask:
-                self._ask_alone(pending)
-        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
-            self._crawl.fail(error)
-            pending.answer = NoAnswer.DROPPED
-        return pending
 
     async def have_room(self) -> None:
         """Return once few requests wait, or the crawl ends."""
@@ -243,8 +407,8 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        if self._owner.looks_first(mostly_seen=self._mostly_seen):
-            look = partial(self._put, batch, self._owner.look)
+        if first := self._owner.first_look(mostly_seen=self._mostly_seen):
+            look = partial(self._put, batch, first)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
             self._ask(batch)
@@ -262,15 +426,13 @@ class Inbox:
         ask = partial(self._put, batch, self._owner.ask)
         self._crawl.link_calls.begin(ask, partial(self._have_answers, batch))
 
-    def _ask_alone(self, pending: Pending) -> None:
+    def ask_alone(self, pending: Pending) -> None:
+        """Ask about one request, and wait."""
         self._owner.prepare(pending)
         self._put([pending], self._owner.ask)
 
     @staticmethod
-    def _put(
-        batch: list[Pending],
-        question: Callable[[list[Pending], dict[str, Any]], Sequence[Claim | None]],
-    ) -> None:
+    def _put(batch: list[Pending], question: Question) -> None:
         """Put a question about the requests that are to be asked about, together for those with the same arguments."""
         groups = defaultdict[Any, list[Pending]](list)
         for pending in batch:
@@ -308,7 +470,7 @@ class Inbox:
         self.settle_late(*batch)
         self.settled += len(batch)
         if self._answered:
-            call_soon(self._settle_some)
+            call_later(0, self._settle_some)
         wake_engine(self._crawl.crawler.engine)
         self._owner.settled()
 
@@ -319,14 +481,14 @@ class Inbox:
         for pending in batch:
             try:
                 if not self._owner.settle(pending) and is_heard:
-                    self._owner.project.count_settled()  # a handler may read the stats
+                    self._owner.count_settled()  # a handler may read the stats
                     crawler.signals.send_catch_log(
                         dropped, request=pending.request, spider=crawler.spider
                     )
             except Exception as error:
                 logger.exception("%s could not be scheduled", pending.request)
                 self._owner.lose(pending, error)
-        self._owner.project.count_settled()
+        self._owner.count_settled()
 
     async def close(self) -> None:
         """Return once no request waits: Scrapy's engine closes its scheduler."""
@@ -336,89 +498,3 @@ class Inbox:
             self._settle_some()
             await self._crawl.link_calls.ended()
         self._crawl.stage = Stage.QUEUE_CLOSED
-
-
-_NO_LOGIN = "%s was dropped: it was seen, or is claimed. If it logs this crawler in, give it dont_filter=True"
-_ONLY_SEEN = (
-    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window, perhaps by crawls with "
-    "other arguments. Give start requests, and list pages that arguments choose from, dont_filter=True, or meta={'tbloom_within': 1}: "
-    "then each slice fetches them once"
-)
-
-
-class ProjectQueue:
-    """The queue of the project's scheduler.
-
-    Any scheduler may be the project's, and Scrapy's interface has one way to tell it what is seen: it asks its dupefilter. So the answer
-    takes the way round through the project's scheduler, which logs, counts and queues as it does without tbloom::
-
-        settle  --> scheduler.enqueue_request --> DupeFilter.request_seen --> answer
-          sets answer     of the project              tbloom's                  returns answer
-
-    It does not ask about a request with ``dont_filter``, which has an answer if it comes from an earlier crawl.
-    """
-
-    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler | None) -> None:
-        self._crawl, self._scheduler = crawl, scheduler
-        #: The answer for the request that is enqueued now, and whether the scheduler has ever asked.
-        self.answer: Answer | None = None
-        self.is_asked: bool = False
-        #: The answers that the stats do not count yet.
-        self._settled = Counter[Answer]()
-        self._has_seen = self._has_new = self._has_sent_form = False
-
-    def settle(self, pending: Pending) -> bool:
-        """Let the scheduler queue or filter a request; return whether it is queued. ``count_settled`` counts its answer."""
-        assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
-        request, answer = pending.request, pending.answer
-        is_new = answer is None or answer is Claim.NEW
-        is_answered = answer is not None and pending.item is not None
-        if answer is not None and (is_answered or answer is NoAnswer.WRONG):
-            self._settled[answer] += 1
-        queued = False
-        if is_new or not request.dont_filter:
-            self.answer = answer
-            try:
-                queued = self._scheduler.enqueue_in_project(request)
-            finally:
-                self.answer = None
-            if queued and not (self.is_asked or is_new):
-                self._crawl.fail(asks_nobody(type(self._scheduler)))
-        self._note(request, answer if is_answered else None, is_queued=queued)
-        return queued
-
-    def count_settled(self) -> None:
-        """Count the answers of the requests that were settled: once for a batch, because each takes time."""
-        for answer, times in self._settled.items():
-            self._crawl.count(f"tbloom/{answer.value}", times)
-        self._settled.clear()
-
-    def count(self, request: Request, answer: Answer) -> Answer:
-        """Count the answer for a request that has not waited, and return it."""
-        self._note(request, answer, is_queued=False)
-        self._settled[answer] += 1
-        self.count_settled()
-        return answer
-
-    def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:
-        """Note for the report the answer for a request (None: the filter is not asked), and whether it is to be fetched.
-
-        One with ``tbloom_within`` counts as new.
-        """
-        is_new = answer is Claim.NEW or (is_queued and answer is None)
-        if is_new or (answer is not None and WITHIN in request.meta):
-            self._has_new = True
-        elif answer is Claim.SEEN:
-            self._has_seen = True
-        # The form of a login comes from start(), or from a start page.
-        if request.body and request.meta.get("depth", 0) in (0, 1):
-            self._has_sent_form = self._has_sent_form or answer is Claim.NEW
-            if not self._has_sent_form and answer in (Claim.SEEN, Claim.BUSY):
-                self._crawl.log_once(logger.warning, _NO_LOGIN, request)
-
-    def report(self) -> None:
-        """Warn if nothing was fetched because all was seen."""
-        stats = self._crawl.crawler.stats
-        is_all_seen = self._has_seen and not self._has_new
-        if is_all_seen and stats and not stats.get_value("response_received_count"):
-            logger.warning(_ONLY_SEEN)

@@ -28,8 +28,7 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.request import fingerprint
 
 from tbloom import Note, TimeBloom
-from tbloom.scrapy.outage import Outage
-from tbloom.scrapy.stores import CrawlBloom
+from tbloom.scrapy.stores import CrawlBloom, Outage
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
@@ -516,10 +515,11 @@ def test_a_crawl_with_scrapy_redis_queue_survives_an_outage(server: LocalRedis, 
 def store(server: LocalRedis, name: str) -> Iterator[CrawlBloom]:
     """A crawl's store, which has "a" in its local cache, and an outage that notes when the server is back."""
     client = redis.Redis.from_url(server.url, retry=Retry(NoBackoff(), 0))
-    with CrawlBloom(client, name, capacity=1000, cache_size=10) as store:
-        store.backs = list[str]()  # type: ignore[attr-defined]
-        store.outage = Outage("REDIS_URL", 100, bool, partial(store.backs.append, "back"))  # type: ignore[attr-defined]
-        store.outage.wait_for(partial(store.add, "a"))
+    backs = list[str]()
+    outage = Outage("REDIS_URL", 100, bool, partial(backs.append, "back"))
+    with CrawlBloom(client, name, capacity=1000, cache_size=10, outage=outage) as store:
+        store.backs, store.outage = backs, outage  # type: ignore[attr-defined]
+        outage.wait_for(partial(store.add, "a"))
         yield store
 
 
@@ -587,8 +587,8 @@ def test_the_log_says_again_that_the_server_is_away(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here with each try; otherwise once a minute."""
-    monkeypatch.setattr("tbloom.scrapy.outage._SAID_EVERY", 0.0)
-    monkeypatch.setattr("tbloom.scrapy.outage.PAUSE", 0.0)
+    monkeypatch.setattr("tbloom.scrapy.stores._SAID_EVERY", 0.0)
+    monkeypatch.setattr("tbloom.scrapy.stores.PAUSE", 0.0)
     caplog.set_level(logging.INFO, "tbloom")
     dead, back = redis.Redis.from_url(UNREACHABLE, retry=None), list[bool]()
     away = Outage("REDIS_URL", None, lambda: False, lambda: back.append(True))

@@ -24,15 +24,13 @@ from tbloom.scrapy.done.states import DONE, TABLE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import LOST, StoredItems
 from tbloom.scrapy.hooks.engine import wake_engine
 from tbloom.scrapy.hooks.feeds import closed_at
-from tbloom.scrapy.inbox import Inbox
+from tbloom.scrapy.inbox import GATHER, Inbox
 from tbloom.scrapy.links import look_of
 from tbloom.scrapy.settings import KEEP, TAKE_OVER
 from tbloom.scrapy.stores import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Pages that end within this time go in one call (seconds).
-GATHER = 0.1
 _SHOWN_URLS = 3
 #: So many pages may be redirected to one page, such as a login: the first ones are done if it is, and the others have failed.
 _MOST_REDIRECTED = 3

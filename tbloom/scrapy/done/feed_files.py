@@ -153,9 +153,9 @@ class _End:
         refuse the whole file for it.
         """
         end = self._lines.end
-        is_cut = self.quotes and (self.quotes.are_open or not self._has_row)
-        is_cut = is_cut or (self._json and not _is_json(self._json))
-        if is_cut or self._decoder.getstate()[0]:
+        if self.quotes and (self.quotes.are_open or not self._has_row):
+            return None
+        if self._decoder.getstate()[0] or (self._json and not _is_json(self._json)):
             return None
         if self._last.endswith((end, "\n")):
             return ""

@@ -33,8 +33,8 @@ from scrapy import Request
 from tbloom import Claim
 from tbloom.claims.queues import words_in
 from tbloom.errors import TBloomError
-from tbloom.scrapy.crawl import Crawl, ProjectScheduler
-from tbloom.scrapy.done.committer import GATHER, Committer, Failures
+from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.done.committer import Committer, Failures
 from tbloom.scrapy.done.held import Holding
 from tbloom.scrapy.done.page import (
     RETRIES,
@@ -59,15 +59,13 @@ from tbloom.scrapy.hooks.engine import (
     watch_files,
     watch_output,
 )
-from tbloom.scrapy.inbox import Requests
+from tbloom.scrapy.inbox import FilteringScheduler, Question, Requests
 from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: While more requests than this are queued, links need no answer at once.
-_ENOUGH = 50
 #: An owner of hosts asks for further pages as long as fewer are queued.
 _FEW = 500
 _NOT_SERIALIZABLE = (
@@ -84,10 +82,10 @@ _UNKNOWN_STEP = (
 class Pages(Requests):
     """The requests and the pages of one crawl."""
 
-    def __init__(self, crawl: Crawl, scheduler: ProjectScheduler, seen: ClaimStore) -> None:
+    def __init__(self, crawl: Crawl, scheduler: FilteringScheduler, seen: ClaimStore) -> None:
         super().__init__(crawl, scheduler)
         crawler = crawl.crawler
-        self._scheduler: ProjectScheduler = scheduler
+        self._scheduler: FilteringScheduler = scheduler
         self._seen = seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
         #: How many pages wait for the next crawl at the end of this one, if something has ended it before its work.
@@ -249,18 +247,14 @@ class Pages(Requests):
 
     # 2. The filter is asked
 
-    def gathers_for(self) -> float:
-        """See ``Requests``."""
-        # As pages that are done do, unless the crawl has soon nothing else to fetch.
-        return GATHER if self._scheduler.queued > _ENOUGH else 0.0
-
-    def looks_first(self, *, mostly_seen: bool | None) -> bool:
+    def first_look(self, *, mostly_seen: bool | None) -> Question | None:
         """See ``Requests``. A look takes no notes; and a local filter knows at once."""
         is_likely = self._had_items if mostly_seen is None else mostly_seen
-        return is_likely and self.committer.has_notes and self._seen.needs_server
+        is_worth_it = is_likely and self.committer.has_notes and self._seen.needs_server
+        return self._look if is_worth_it else None
 
-    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
-        """See ``Requests``."""
+    def _look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
+        """Return SEEN for each request that is seen, else None."""
         are_seen = self._seen.contains_many(map(attrgetter("look"), group), **arguments)
         return [Claim.SEEN if is_seen else None for is_seen in are_seen]
 
@@ -281,7 +275,7 @@ class Pages(Requests):
             return True
         if answer is NoAnswer.WRONG:
             self.lose(pending)
-        queued = self.project.settle(pending)
+        queued = self.to_project(pending)
         if page:
             self._leads_elsewhere(page, pending)
         elif claimed_before:
@@ -331,7 +325,7 @@ class Pages(Requests):
             return self._filter(pending)
         self.mark(pending)
         try:
-            queued = self.project.settle(pending)
+            queued = self.to_project(pending)
         except Exception as error:
             self._refused(pending, type(error).__name__, error)
             raise
@@ -380,7 +374,7 @@ class Pages(Requests):
     def _requeue(self, request: Request) -> None:
         """Queue a request again that was taken out of the queue. If that fails, its claim is left to the next crawl, with its note."""
         try:
-            self.project.settle(Pending(request, answer=Claim.NEW))
+            self.to_project(Pending(request, answer=Claim.NEW))
         except Exception:
             logger.exception("%s could not be queued again", request)
 
@@ -554,4 +548,4 @@ class Pages(Requests):
             logger.info(_LEFT, self._left, words, words)
         self.committer.report()
         self.failures.report()
-        self.project.report()
+        super().report()

@@ -33,7 +33,7 @@ from tbloom.claims.fleet import Crawler
 from tbloom.claims.notes import Taken, owned_host
 from tbloom.claims.record import Process, Record
 from tbloom.claims.session import Session
-from tbloom.scrapy.crawl import Calls, Crawl, ProjectScheduler
+from tbloom.scrapy.crawl import Calls, Crawl
 from tbloom.scrapy.done import held
 from tbloom.scrapy.done.committer import Committer, Failures
 from tbloom.scrapy.done.page import MOST_FAILURES, Token, Why
@@ -47,7 +47,7 @@ from tbloom.scrapy.hooks.engine import (
     requests_downloaded,
     wake_engine,
 )
-from tbloom.scrapy.inbox import Inbox
+from tbloom.scrapy.inbox import FilteringScheduler, Inbox
 from tbloom.scrapy.settings import WHEN_IDLE
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
@@ -65,7 +65,7 @@ class Giving:
     def __init__(
         self,
         crawl: Crawl,
-        scheduler: ProjectScheduler,
+        scheduler: FilteringScheduler,
         seen: CrawlBloom,
         inbox: Inbox,
         work: Work,

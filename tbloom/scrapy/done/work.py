@@ -18,6 +18,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
 from tbloom.engine.urls import without_userinfo
@@ -25,13 +26,7 @@ from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.page import RETRIES, FailedPage, Page, Token, pipeline_of, words_of
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
-from tbloom.scrapy.hooks.engine import (
-    call_soon,
-    copy_request,
-    is_forbidden,
-    is_offsite,
-    why_no_file,
-)
+from tbloom.scrapy.hooks.engine import copy_request, is_forbidden, is_offsite, why_no_file
 from tbloom.scrapy.links import own_values
 from tbloom.scrapy.settings import TOKEN, done_statuses
 
@@ -159,7 +154,7 @@ class Work:
         if isinstance(result, Request):
             result.meta[TOKEN] = text
             page.replacement = result
-            call_soon(self._check_replacement, page, result)
+            call_later(0, self._check_replacement, page, result)
         elif isinstance(result, Response):
             if result.request is not None and result.request.meta.get(TOKEN) != text:
                 meta = {**result.request.meta, TOKEN: text}

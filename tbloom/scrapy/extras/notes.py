@@ -40,6 +40,10 @@ _BUFFERING = {
     ),
 }
 _KEEPS = "ITEM_PIPELINES: {} keeps up to {} items in memory, and their pages count as seen before they are stored: set {} = 1"
+_SITEMAPS = (
+    "Scrapy's SitemapSpider: the filter drops its sitemaps, and pages that have changed, within the window: "
+    "tbloom.scrapy.SitemapSpider reads the sitemaps, and fetches such pages"
+)
 
 
 def notes_on(
@@ -50,7 +54,9 @@ def notes_on(
         yield from (f"with several crawlers: {each}" for each in _clashes(settings))
     yield from _pipelines(settings)
     yield from _cached_failures(settings)
-    yield from _sitemaps(spider)
+    kinds = spider.__mro__ if spider else ()
+    if ScrapysSitemapSpider in kinds and SitemapSpider not in kinds:
+        yield _SITEMAPS
     yield from _feeds(crawler)
 
 
@@ -143,17 +149,6 @@ def _cached_failures(settings: BaseSettings) -> Iterator[str]:
         yield (
             f"HTTPCACHE_ENABLED: the cache serves a failed page's response ({', '.join(map(str, served))}) to the next crawls as well, "
             f"so that the page fails again: let HTTPCACHE_POLICY refuse it, as Scrapy's own does with {name} = {ignored}"
-        )
-
-
-def _sitemaps(spider: type[Spider] | None) -> Iterator[str]:
-    """Yield a note if a spider that reads sitemaps does not fetch a page again that has changed."""
-    if not (spider and issubclass(spider, ScrapysSitemapSpider)):
-        return
-    if not issubclass(spider, SitemapSpider):
-        yield (
-            "Scrapy's SitemapSpider: the filter drops its sitemaps, and pages that have changed, within the window: "
-            "tbloom.scrapy.SitemapSpider reads the sitemaps, and fetches such pages"
         )
 
 

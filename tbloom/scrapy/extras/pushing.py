@@ -23,16 +23,9 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Claim, Note
-from tbloom.claims.fleet import (
-    ELSEWHERE,
-    Fleet,
-    KeptPage,
-    NewNote,
-    project_of,
-)
+from tbloom.claims.fleet import ELSEWHERE, Fleet, KeptPage, NewNote, project_of
 from tbloom.claims.queues import queue_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.scrapy.components import FilteringScheduler
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import (
     NotSerializable,
@@ -42,14 +35,9 @@ from tbloom.scrapy.done.serialize import (
 )
 from tbloom.scrapy.extras.moving import OldQueue
 from tbloom.scrapy.hooks.engine import make_fingerprinter, rules_of
+from tbloom.scrapy.inbox import FilteringScheduler
 from tbloom.scrapy.links import arguments_of, look_of, version_of
-from tbloom.scrapy.options import (
-    DEFAULT_KEY,
-    error_line,
-    make_store,
-    naming_redis,
-    why,
-)
+from tbloom.scrapy.options import DEFAULT_KEY, error_line, make_store, naming_redis, why
 from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
@@ -119,7 +107,11 @@ class SpiderQueue(NamedTuple):
             fields = json.loads(line)
             self._check(fields)
             self._check_url(fields["url"])
-            made = request_from_text(json.dumps(_kept_fields(fields)), self.spider)
+            kept = {
+                name: fields[name] for name in fields if name[:1] != "_" or name in (_CLASS, _RULE)
+            }
+            kept["url"] = Request(fields["url"]).url  # in ASCII
+            made = request_from_text(json.dumps(kept), self.spider)
             return self._given(made, has_callback=bool(fields.get("callback")))
         except ConfigError as error:
             argument = f"{place}: {error.argument}" if error.argument else place
@@ -440,14 +432,6 @@ def _naming_fingerprinter(settings: BaseSettings) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - as above
         name = "REQUEST_FINGERPRINTER_CLASS"
         raise TBloomError(f"{name} is {settings[name]}, which raises {why(error)}") from None
-
-
-def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that a kept request has. Its URL is in ASCII."""
-    kept = {
-        name: value for name, value in fields.items() if name[:1] != "_" or name in (_CLASS, _RULE)
-    }
-    return {**kept, "url": Request(fields["url"]).url}
 
 
 def _are_headers(fields: dict[str, Any]) -> bool:

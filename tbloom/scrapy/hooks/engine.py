@@ -128,11 +128,6 @@ def has_receivers(crawler: Crawler, signal: object) -> bool:
     return next(liveReceivers(getAllReceivers(crawler, signal)), None) is not None
 
 
-def call_soon(call: Callable[..., object], *arguments: Any) -> None:
-    """Call a function in the next turn of the event loop."""
-    call_later(0, call, *arguments)
-
-
 async def next_turn(after: float = 0.0) -> None:
     """Wait for the next turn of the event loop after so many seconds."""
     turn: Deferred[None] = Deferred()
@@ -319,8 +314,9 @@ def watch_output(
 ) -> None:
     """Set ``link_source`` while a link is scheduled. An item passes the pipelines in what ``passing`` returns for its response.
 
-    No signal tells of an item that enters them, or whose pipeline was cancelled. Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
-    although a link of it could not be scheduled, or a pipeline was cancelled.
+    No signal tells of an item that enters them, or whose pipeline was cancelled. Without it, keys of a request's meta that were copied
+    from a response are not known; and with "done", a page is committed although a link of it could not be scheduled, or a pipeline was
+    cancelled.
     """
     scraper = engine.scraper
     process = getattr(scraper, "_process_spidermw_output_async", None)
