@@ -29,7 +29,7 @@ from tbloom.arguments import Item, check_keep, check_ttl, check_within
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
 from tbloom.claims.calls import Hosts
-from tbloom.claims.fleet import MOST_GIVEN_UP, Crawler, Fleet, forget_old_records, oldest_of
+from tbloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
 from tbloom.claims.notes import stored_note
 from tbloom.claims.record import Record
 from tbloom.claims.session import Session
@@ -406,14 +406,6 @@ class CrawlBloom(_OnServer, TimeBloom):
             self.run(forget_old_records(self.config, self._dispatcher.clock.now()))
         except (RedisError, TBloomError) as error:
             logger.debug("old records of crawlers stay: %s", error)
-
-    def oldest_of(self, queue: str) -> Crawler | None:
-        """Return the crawler of a queue that has a page in work for the longest time; None: none tells of one, or the server refuses."""
-        try:
-            return oldest_of(self, queue)
-        except (RedisError, TBloomError) as error:
-            logger.debug("what others have in work is not known: %s", error)
-            return None
 
     def trim_given_up(self, queue: str) -> None:
         """Keep the newest of the queue's pages that are given up."""

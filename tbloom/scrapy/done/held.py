@@ -19,7 +19,6 @@ from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import (
     delays_downloads,
-    is_paused,
     requests_downloaded,
     requests_in_line,
     requests_in_work,
@@ -109,7 +108,7 @@ class Holding:
         of_no_page = [each for each in requests_in_work(engine) if not self._work.of(each)]
         self._others = {each: self._others.get(each, now) for each in of_no_page}
         found = self._work.steps, self._inbox.received, requests_downloaded(engine)
-        is_due = crawl.outage.is_on or is_paused(engine) or delays_downloads(engine)
+        is_due = crawl.outage.is_on or delays_downloads(engine)
         self._same = 0 if is_due or found != self._found else self._same + 1
         self._found = found
         if self._same >= _LOOKS:

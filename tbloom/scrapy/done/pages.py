@@ -23,6 +23,7 @@ import logging
 import shlex
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -88,7 +89,7 @@ class Pages(Requests):
         self._scheduler: FilteringScheduler = scheduler
         self._seen = seen
         self._has_jobdir = bool(crawler.settings["JOBDIR"])
-        #: How many pages wait for the next crawl at the end of this one, if something has ended it before its work.
+        #: How many pages wait for the next crawl, also of earlier crawls, if this one is ended before its work.
         self._left = 0
         #: Whether the filter had items at the start.
         self._had_items = False
@@ -529,17 +530,11 @@ class Pages(Requests):
                 if left:
                     self._crawl.count("tbloom/left", left)
                 if reason != "finished" and not self._crawl.is_ending:
-                    self._left = left + await self._crawl.page_calls.run(self._left_before)
+                    look = self._seen.fleet(self._crawl.queue).look
+                    with suppress(RedisError, TBloomError):  # the server may refuse to tell
+                        self._left = left + (await self._crawl.page_calls.run(look)).pages.left
             if self._telling:
                 self._telling.end(reason)
-
-    def _left_before(self) -> int:
-        """Return how many pages other crawls have left, in which this one has come to its limit; 0 if the server refuses to tell."""
-        try:
-            return self._seen.fleet(self._crawl.queue).look().pages.left
-        except (RedisError, TBloomError) as error:
-            logger.debug("the number of left pages is not known: %s", error)
-            return 0
 
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""

@@ -29,7 +29,7 @@ from scrapy.utils.asyncio import call_later
 
 from tbloom import Note
 from tbloom.claims.calls import Hosts
-from tbloom.claims.fleet import Crawler
+from tbloom.claims.fleet import Crawler, oldest_of
 from tbloom.claims.notes import Taken, owned_host
 from tbloom.claims.record import Process, Record
 from tbloom.claims.session import Session
@@ -429,15 +429,15 @@ class Taking:
         self._waits_since = now if self._waits_since is None else self._waits_since
         if taken.others and now > self._waits_since + held.LONG and (shared := self._seen.shared):
             self._waits_since = inf
-            crawl.page_calls.begin(partial(shared.oldest_of, crawl.queue), self._say_for_what)
+            crawl.page_calls.begin(partial(oldest_of, shared, crawl.queue), self._say_for_what)
         longest = min(max(_USUAL_PAUSE, taken.waiting / _ANSWERS), _LONGEST_PAUSE)
         pause = min(max(_FIRST_PAUSE, 1.5 * self._pause), longest)
         self._works_from += pause  # so that after the pause an idle crawl asks as one
         return pause
 
     def _say_for_what(self, look: Future[Crawler | None]) -> None:
-        """Log the oldest page that the other crawlers have in work."""
-        if (crawler := look.exception() or look.result()) and isinstance(crawler, Crawler):
+        """Log the oldest page that the other crawlers have in work, if the server tells."""
+        if not look.exception() and (crawler := look.result()):
             told, age = crawler.record, crawler.oldest_for or 0.0
             logger.info(_FOR_WHAT, told.oldest_page, age, told.oldest_state, crawler.place)
 

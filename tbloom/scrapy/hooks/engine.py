@@ -37,11 +37,6 @@ def is_idle(engine: Any) -> bool:
     return bool(engine and hasattr(engine, "spider_is_idle") and engine.spider_is_idle())
 
 
-def is_paused(engine: Any) -> bool:
-    """Return whether the engine was paused, as in the telnet console. Without it, the log names pages that wait for that."""
-    return bool(getattr(engine, "paused", False))
-
-
 def requests_in_work(engine: Any) -> list[Request]:
     """Return the requests that the engine downloads, or whose callbacks have not ended.
 
