@@ -300,8 +300,10 @@ class DupeFilter(RFPDupeFilter):
         return seen.clear if FLUSH.value(self._settings) else partial(seen.contains_many, [b"a"])
 
     def _describe(self, text: str, warnings: list[str]) -> None:
-        if text:
-            logger.info(text)
+        for number, line in enumerate(text.splitlines()):
+            logger.info("%s", line)
+            if number:
+                self._crawl.count("tbloom/unsaved")
         for warning in warnings:
             self._crawl.count("tbloom/warnings")
             logger.warning("filter %r: %s", self._crawl.seen.name, warning)

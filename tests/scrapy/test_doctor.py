@@ -29,7 +29,7 @@ from tbloom.version import NEWEST_TESTED
 from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.folders import Folder
-from tests.helpers.localredis import LocalRedis
+from tests.helpers.localredis import LocalRedis, save
 from tests.helpers.making import needed
 from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE, refusal
 
@@ -94,6 +94,62 @@ def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str
         own.config_set("maxmemory-policy", "noeviction")
         own.config_set("maxmemory", 0)
     assert "set noeviction" in fault
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "noted"),
+    [
+        ([], {}, True),
+        ([], STORES["exact"] | {"TBLOOM_MARK": "scheduled"}, True),
+        ([], {"TBLOOM_STORE": "local"}, False),
+        (["--appendonly", "yes"], {}, False),
+    ],
+    ids=["nothing", "exact", "local", "a file"],
+)
+def test_a_server_that_keeps_nothing_is_noted(
+    crawl: Any, options: list[str], settings: dict[str, Any], *, noted: bool
+) -> None:
+    """By doctor and by each crawl, until it has saved (scrapy-redis#248)."""
+    server = LocalRedis(needed(), *options)
+    server.saves = False
+    with server:
+        given = {**ADDON, "REDIS_URL": server.url, "TBLOOM_KEY": "news", **settings}
+        found, notes = examine(Settings(given))
+        assert ([], noted) == (
+            found,
+            "a restart of the server would forget all since" in "".join(notes),
+        )
+        result = crawl("pages", given, ["a"])
+        assert noted == ("a restart of the server would forget" in result["log"])
+        assert int(noted) == result["stats"].get("tbloom/unsaved", 0)
+        save(server.port)
+        assert [] == [note for note in examine(Settings(given))[1] if "restart" in note]
+
+
+def test_a_server_that_refuses_to_say_what_it_keeps_is_not_noted() -> None:
+    server = LocalRedis(needed())
+    server.saves = False
+    with server, redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "managed", "on", "nopass", "~*", "+@all", "-info")
+        url = server.url.replace("//", "//managed:a@")
+        [fault], notes = examine(Settings({**ADDON, "REDIS_URL": url}))
+    assert "refuses INFO" in fault
+    assert [] == notes
+
+
+@pytest.mark.parametrize(
+    "lost", ["*", "*state*", "*{news}:????????*"], ids=["all", "state", "slice"]
+)
+def test_what_a_server_has_lost_is_a_note(own: redis.Redis, own_url: str, lost: str) -> None:
+    """Nobody can mend it."""
+    with TimeBloom(own, "news") as seen:
+        seen.add("a")
+        own.delete(*own.keys(lost))
+        if lost != "*{news}:????????*":
+            seen.add("b")
+    found, notes = examine(Settings({**ADDON, "REDIS_URL": own_url, "TBLOOM_KEY": "news"}))
+    assert ([], 1) == (found, len(notes))
+    assert re.search("has lost the filter|has dropped .* early", notes[0])
 
 
 def test_a_server_that_takes_no_writes_is_a_fault(own: redis.Redis, own_url: str) -> None:
