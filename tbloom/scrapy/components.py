@@ -38,7 +38,7 @@ from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
     asks_nobody,
     check_mark,
-    make_client,
+    check_server_of_queue,
     make_store,
     naming_redis,
 )
@@ -72,7 +72,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         with ending_at_an_error(crawler):
             if is_shared:  # both calls raise an error that names a wrong setting
                 FLUSH.value(crawler.settings)
-                make_client(crawler.settings)[0].close()
+                check_server_of_queue(crawler.settings)
             scheduler = super().from_crawler(crawler)
             scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
             scheduler.first, scheduler.requests = deque(), None

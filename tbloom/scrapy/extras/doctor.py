@@ -30,6 +30,7 @@ from tbloom.scrapy.extras.notes import notes_on, shares_queue
 from tbloom.scrapy.hooks.feeds import refused_feed
 from tbloom.scrapy.options import (
     check_mark,
+    check_server_of_queue,
     error_line,
     make_store,
     naming_redis,
@@ -156,6 +157,8 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> tuple[list[st
         )
     is_local = STORE.value(settings) == "local"
     with _saying_as_a_crawl(settings, FILTER):
+        if is_shared:
+            check_server_of_queue(settings)
         found = _read_file(settings, name) if is_local else _ask_filter(settings, name)
     refused = ""
     with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
