@@ -107,7 +107,11 @@ def test_a_clusters_url_is_taken(
     cluster: Cluster, crawl: Any, name: str, tmp_path: Path, *, kind: str, scheme: str
 ) -> None:
     """By crawls, doctor and the commands (scrapy-cluster#97, rq#732); scrapy-redis' queue, which would not end, says why not."""
-    more = {"add-on": ADDON, "exact": {**SCRAPY, **EXACT}, "queue": SHARED}[kind]
+    more = {
+        "add-on": ADDON,
+        "exact": {**SCRAPY, **EXACT, "TBLOOM_CAPACITY": None},
+        "queue": SHARED,
+    }[kind]
     given = {**more, "REDIS_URL": cluster.url.replace("redis", scheme), "TBLOOM_KEY": name}
     folder = Folder(tmp_path, "import scrapy\nclass A(scrapy.Spider): name = 'a'\n", **given)
     if kind == "queue":
