@@ -106,6 +106,7 @@ class Process:
             queue=session.queue_name,
             program=Path(sys.argv[0]).name,
             claimed=session.working,
+            taken=session.taken,
             failed=session.failures.copy(),
             **self.about(session.done),
         )

@@ -195,6 +195,13 @@ def test_an_older_scrapy_is_named_with_the_needed_one(monkeypatch: pytest.Monkey
     assert (2, 1) == (done.returncode, done.stderr.count("\n"))
 
 
+def test_doctor_asks_the_server_that_is_named(own_url: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path, SPIDER, REDIS_URL=UNREACHABLE)
+    assert 1 == folder.run("doctor").returncode
+    assert 0 == folder.run("doctor", "--url", own_url, "--prefix", "app1:").returncode
+    assert "✗ REDIS_URL: expected a URL" in folder.run("doctor", "--url", "localhost").stdout
+
+
 def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     def doctor(code: int, words: str) -> str:
         done = tbloom_in(tmp_path, "doctor")

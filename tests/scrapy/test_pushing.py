@@ -336,6 +336,8 @@ def test_a_file_that_is_no_text_is_named(project: Project, data: bytes) -> None:
     (project.path / "urls").write_bytes(data)
     for words in [], ["--skip-wrong"]:
         refused(project.run("push", "fed", "urls", *words), "urls: expected lines of text in UTF-8")
+        done = project.run("push", "fed", *words, stdin="http://a/\0")
+        refused(done, "standard input: expected lines of text in UTF-8")
 
 
 @pytest.mark.parametrize(

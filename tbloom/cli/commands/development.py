@@ -7,15 +7,17 @@ from pathlib import Path
 import click
 
 from tbloom.cli.commands.project import settings_here
-from tbloom.cli.commands.targets import given_settings
-from tbloom.cli.kit import formats, output
+from tbloom.cli.commands.targets import given_settings, named
+from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED
 
 
 @click.command(cls=Command, extra="scrapy", example="tbloom doctor")
 @given_settings
-def doctor(given: dict[str, str]) -> int:
+@options.url
+@options.prefix
+def doctor(given: dict[str, str], url: str | None, prefix: str | None) -> int:
     """Say what is wrong with a Scrapy project's settings.
 
     Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
@@ -29,7 +31,7 @@ def doctor(given: dict[str, str]) -> int:
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - the same
     from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - the same
 
-    faults, notes = examine(settings_of(given, settings))
+    faults, notes = examine(settings_of(given | named(url, prefix), settings))
     for note in [*untested_versions(), *notes]:
         output.line(formats.printable(f"note: {note}"))
     for fault in faults:

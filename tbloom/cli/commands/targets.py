@@ -10,6 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import redis
 
 from tbloom.claims.fleet import KeptPages, View, queues_of, views_of
 from tbloom.claims.queues import arguments_in, queue_of
@@ -320,9 +321,18 @@ def _stored(server: Server, key: str | None, spider: str) -> tuple[str, str]:
     names = [spider, f"{spider}:tbloom"]
     if key is not None:
         names = [_expanded(key, spider)]
-    kinds = {name: kind for name in names if (kind := server.kind(name)) is not None}
+    kinds, refused = dict[str, str](), None
+    for name in names:
+        try:
+            kind = server.kind(name)
+        except (
+            redis.exceptions.NoPermissionError
+        ) as error:  # the user may have rights for the other
+            refused = error
+        else:
+            kinds |= {} if kind is None else {name: kind}
     if not kinds:
-        raise server.unknown(*reversed(names))
+        raise refused or server.unknown(*reversed(names))
     name = min(kinds, key=lambda name: kinds[name] != filters.WITH_SLICES)
     return name, spider if name == names[-1] else name.removesuffix(":tbloom")
 

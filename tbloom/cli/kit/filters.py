@@ -130,6 +130,8 @@ class Server:
         """Return the kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
         try:
             stored = self.stored(name)
+        except redis.exceptions.NoPermissionError:
+            raise
         except redis.ResponseError:  # the key belongs to another program
             return WITH_SLICES
         return None if stored is None else _kind(stored)
@@ -200,7 +202,11 @@ class Server:
                     raise CommandError(f"{self.place}: {NODE}")
         keys = self.client.scan_iter(roots(self.prefix), count=1000)
         every = (name_of(text(key), self.prefix) for key in keys)
-        found = {name: self.kind(name) for name in sorted({name for name in every if name})}
+        found = dict[str, str | None]()
+        for name in sorted({name for name in every if name}):
+            found[name] = WITH_SLICES
+            with suppress(redis.exceptions.NoPermissionError):  # whoever reads it is refused, too
+                found[name] = self.kind(name)
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
