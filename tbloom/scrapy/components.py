@@ -34,6 +34,7 @@ from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.serialize import look_in_note
 from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
+from tbloom.scrapy.hooks.starts import uncalled
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import (
     asks_nobody,
@@ -297,7 +298,15 @@ class DupeFilter(RFPDupeFilter):
         seen = self._crawl.seen
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
+        self._name_uncalled()
         return seen.clear if FLUSH.value(self._settings) else partial(seen.contains_many, [b"a"])
+
+    def _name_uncalled(self) -> None:
+        """Log what would begin the crawl, and is never called."""
+        engine, spider = self._crawl.crawler.engine, self._crawl.spider
+        if engine and "start" not in vars(spider):
+            for line in uncalled(type(spider), map(type, engine.scraper.spidermw.middlewares)):
+                logger.warning(line)
 
     def _describe(self, text: str, warnings: list[str]) -> None:
         for number, line in enumerate(text.splitlines()):
