@@ -122,8 +122,9 @@ def check_server_of_queue(settings: BaseSettings) -> None:
             "a single server, because scrapy-redis' queue does not run on a cluster; or remove SCHEDULER: with "
             f"{MARK.name} = 'done', crawlers of one spider share its pages without that queue"
         )
-        name = "REDIS_URL" if settings.get("REDIS_URL") else "REDIS_PARAMS"
-        raise ConfigError(name, server_settings(settings), expected)
+        if url := settings.get("REDIS_URL"):
+            raise ConfigError("REDIS_URL", without_secrets(url), expected)
+        raise ConfigError("REDIS_PARAMS", "redis.RedisCluster", expected)
 
 
 def _params(settings: BaseSettings) -> dict[str, Any]:

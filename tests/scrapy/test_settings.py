@@ -109,8 +109,8 @@ def test_a_clusters_url_is_taken(
     """By crawls, doctor and the commands (scrapy-cluster#97, rq#732); scrapy-redis' queue, which would not end, says why not."""
     more = {
         "add-on": ADDON,
-        "exact": {**SCRAPY, **EXACT, "TBLOOM_CAPACITY": None},
-        "queue": SHARED,
+        "exact": {**SCRAPY, **EXACT, "TBLOOM_CAPACITY": None, "TBLOOM_MARK": "scheduled"},
+        "queue": {**SHARED, "SCHEDULER_PERSIST": True},
     }[kind]
     given = {**more, "REDIS_URL": cluster.url.replace("redis", scheme), "TBLOOM_KEY": name}
     folder = Folder(tmp_path, "import scrapy\nclass A(scrapy.Spider): name = 'a'\n", **given)
