@@ -106,9 +106,10 @@ def unsaved(since: float) -> str:
 
 def ask_servers(keys: list[str]) -> Flow[Told]:
     """Return what the servers of these keys say of themselves."""
-    warnings, unsaved_since = dict[str, None](), list[float]()
+    warnings, unsaved_since = dict[str, None](), dict[str, float]()
     is_read_only = False
-    for reply in (yield from ask_all([Call(("INFO",), key) for key in keys])):
+    replies = yield from ask_all([Call(("INFO",), key) for key in keys])
+    for key, reply in zip(keys, replies, strict=True):
         if isinstance(reply, Exception):
             warnings["the server refuses INFO: it may drop keys when its memory is full"] = None
             continue
@@ -121,8 +122,13 @@ def ask_servers(keys: list[str]) -> Flow[Told]:
             ] = None
         is_read_only |= all(re.search(rf"\b{n}\W+{value}", said) for n, value in _READ_ONLY.items())
         if since := _unsaved_since(said):
-            unsaved_since.append(since)
-    return Told([*warnings], min(unsaved_since, default=None), is_read_only)
+            unsaved_since[key] = since
+    # INFO does not have this setting. Where CONFIG is refused, what INFO says counts.
+    asked = [Call(("CONFIG", "GET", "save"), key) for key in unsaved_since]
+    saves = zip([*unsaved_since], (yield from ask_all(asked)), strict=True)
+    for key in [key for key, reply in saves if re.search(r"\d \d", str(reply))]:
+        del unsaved_since[key]
+    return Told([*warnings], min(unsaved_since.values(), default=None), is_read_only)
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:
@@ -137,10 +143,7 @@ def _found(name: str, said: str) -> int | None:
 
 
 def _unsaved_since(said: str) -> int | None:
-    """Return since when a server without an append-only file has saved nothing, if that is since its start, or for a day.
-
-    INFO does not have the setting ``save``.
-    """
+    """Return since when a server without an append-only file has saved nothing, if that is since its start, or for a day."""
     names = "aof_enabled", "rdb_last_save_time", "rdb_last_bgsave_time_sec"
     has_file, saved_at, took = (_found(name, said) for name in names)
     if has_file != 0 or saved_at is None or took is None:

@@ -103,8 +103,9 @@ def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str
         ([], STORES["exact"] | {"TBLOOM_MARK": "scheduled"}, True),
         ([], {"TBLOOM_STORE": "local"}, False),
         (["--appendonly", "yes"], {}, False),
+        (["--save", "3600 1"], {}, False),
     ],
-    ids=["nothing", "exact", "local", "a file"],
+    ids=["nothing", "exact", "local", "a file", "snapshots"],
 )
 def test_a_server_that_keeps_nothing_is_noted(
     crawl: Any, options: list[str], settings: dict[str, Any], *, noted: bool
@@ -126,15 +127,18 @@ def test_a_server_that_keeps_nothing_is_noted(
         assert [] == [note for note in examine(Settings(given))[1] if "restart" in note]
 
 
-def test_a_server_that_refuses_to_say_what_it_keeps_is_not_noted() -> None:
+def test_a_server_that_refuses_info_is_not_noted() -> None:
+    """If it refuses CONFIG only, INFO decides."""
     server = LocalRedis(needed())
     server.saves = False
     with server, redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "managed", "on", "nopass", "~*", "+@all", "-info")
         url = server.url.replace("//", "//managed:a@")
         [fault], notes = examine(Settings({**ADDON, "REDIS_URL": url}))
-    assert "refuses INFO" in fault
-    assert [] == notes
+        assert ("refuses INFO" in fault, notes) == (True, [])
+        client.execute_command("ACL", "SETUSER", "managed", "+info", "-config")
+        [note] = examine(Settings({**ADDON, "REDIS_URL": url}))[1]
+    assert "restart" in note
 
 
 @pytest.mark.parametrize(
