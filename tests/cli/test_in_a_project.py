@@ -65,7 +65,8 @@ def test_a_server_on_the_command_line_overrides_the_projects(
     url = project.settings["REDIS_URL"]
     project.write(REDIS_URL=UNREACHABLE)
     for words in (["list"], ["info", "news"], ["queue", "news"], ["export", "news", "/dev/null"]):
-        refused(project.run(*words), UNREACHABLE)
+        said = "REDIS_URL" if words[0] == "queue" else "(REDIS_URL in the project's settings names"
+        refused(project.run(*words), UNREACHABLE, said)
         done = project.run(*words, "--url", url, "--prefix", "b:")
         assert 0 == done.returncode, done.stderr
 

@@ -203,7 +203,8 @@ def test_doctor_asks_the_server_that_is_named(own_url: str, tmp_path: Path) -> N
     folder = Folder(tmp_path, SPIDER, REDIS_URL=UNREACHABLE)
     assert 1 == folder.run("doctor").returncode
     assert 0 == folder.run("doctor", "--url", own_url, "--prefix", "app1:").returncode
-    assert "✗ REDIS_URL: expected a URL" in folder.run("doctor", "--url", "localhost").stdout
+    what, _ = folder.run("doctor", "--url", "localhost").stdout.splitlines()  # in no file
+    assert what.startswith("✗ REDIS_URL: expected a URL")
 
 
 def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ _PLAIN = {"REDIS_URL", "TBLOOM_KEY_PREFIX", "TBLOOM_KEY"}
 _NAMING = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX", "REDIS_HOST", "REDIS_PORT", "REDIS_DB"
 #: The option that names the crawl without arguments.
 WITHOUT = "--no-arguments"
+#: The priority of Scrapy's settings that the command line gives.
+_COMMAND_LINE = 40
 #: So many of many are named in a line.
 _NAMED = 10
 
@@ -431,9 +433,12 @@ def _server_of(settings: Any) -> Iterator[Server]:
                 yield server
             return
     places = {variable: os.environ.get(variable) for variable in VARIABLES}
-    known = {"--url": settings.get("REDIS_URL"), **places, "": options.LOCAL}
-    option, found = next(
-        (option, url) for option, url in known.items() if url or (option == "--url" and url == "")
-    )
-    with filters.connect(found, option or "--url", prefix) as server, server.named():
+    url, option = settings.get("REDIS_URL"), "--url"
+    if url is None:
+        option, url = next(
+            ((name, url) for name, url in places.items() if url), (option, options.LOCAL)
+        )
+    elif not isinstance(settings, dict) and settings.getpriority("REDIS_URL") < _COMMAND_LINE:
+        option = "REDIS_URL in the project's settings"
+    with filters.connect(url, option, prefix) as server, server.named():
         yield server

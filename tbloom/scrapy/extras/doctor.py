@@ -239,7 +239,8 @@ def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None = Non
     """Return the file of the setting that a fault names first, and its name; "" if it has a default."""
     named = re.search(r"\b[A-Z]+(_[A-Z]+)*\b", fault)
     priority = settings.getpriority(named[0]) if named else None
-    if named is None or priority is None or priority < SETTINGS_PRIORITIES["project"]:
+    in_file = range(SETTINGS_PRIORITIES["project"], SETTINGS_PRIORITIES["cmdline"])
+    if named is None or priority is None or priority not in in_file:
         return ""
     module = os.environ.get(ENVVAR, "")
     if spider and priority >= SETTINGS_PRIORITIES["spider"]:
