@@ -88,5 +88,5 @@ def test_a_crawl_that_begins_by_an_old_method_warns(
     log = subprocess.run(words, cwd=folder.path, capture_output=True, text=True, check=True).stderr
     assert (spider == "Old") == (
         "Scrapy " in log
-        and "never calls spiders.Mixin.start_requests(): add async def start" in log
+        and "never calls spiders.Mixin.start_requests(): add 'async def start" in log
     )

@@ -20,12 +20,12 @@ CALLS_OLD = hasattr(Spider, "start_requests")
 _OF_SPIDER = (
     "start_requests",
     "start",
-    "async def start(self):, which yields each of self.start_requests()",
+    "'async def start(self):' with 'for each in self.start_requests(): yield each'",
 )
 _OF_MIDDLEWARE = (
     "process_start_requests",
     "process_start",
-    "async def process_start(self, start):, which yields from async for each in start",
+    "'async def process_start(self, start):' with 'async for each in start: yield each'",
 )
 #: The packages whose classes work without their old methods: RedisSpider reads its first URLs when it is idle.
 _FINE = ("builtins", "scrapy", "scrapy_redis")
