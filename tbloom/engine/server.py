@@ -89,12 +89,6 @@ class Told(NamedTuple):
     #: Whether one is a replica that takes no writes.
     is_read_only: bool
 
-    @property
-    def note(self) -> str:
-        """What is to be said of ``unsaved_since``; "" if there is nothing."""
-        since = self.unsaved_since
-        return "" if since is None else unsaved(since)
-
 
 def unsaved(since: float) -> str:
     """Return what a restart of a server would forget that has written nothing to its disk since then, and the remedy."""

@@ -427,8 +427,7 @@ def _server_of(settings: Any) -> Iterator[Server]:
 
         if any(settings.get(name) for name in REDIS if name != "REDIS_URL"):
             client, _ = make_client(settings)
-            # The place is no URL, and has no password.
-            server = Server("", client, "-s", prefix, place=server_settings(settings))
+            server = Server(server_settings(settings), client, "-s", prefix)
             with closing(client), server.named():
                 yield server
             return

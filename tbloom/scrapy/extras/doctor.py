@@ -21,6 +21,7 @@ from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import ENVVAR
 
+from tbloom.engine.server import unsaved
 from tbloom.errors import TBloomError
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.components import DupeFilter
@@ -189,8 +190,9 @@ def _ask_filter(settings: BaseSettings, name: str) -> tuple[list[str], list[str]
         told, damage = seen.told()
         if told.is_read_only:
             return [_READ_ONLY.format(server_settings(settings))], []
+        since = told.unsaved_since
         # What is lost, nobody can mend.
-        return told.warnings, [*damage, *filter(None, [told.note])]
+        return told.warnings, damage if since is None else [*damage, unsaved(since)]
 
 
 def _read_file(settings: BaseSettings, name: str) -> tuple[list[str], list[str]]:
