@@ -23,7 +23,8 @@ def doctor(given: dict[str, str], url: str | None, prefix: str | None) -> int:
     Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
     has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off; of each spider, the fault is named
     that a crawl would meet first. A note is no fault: a Scrapy or redis-py that is newer than tbloom's tests know, a setting that does
-    not fit several crawlers of a spider, or an HTTP cache that serves the responses of failed pages again.
+    not fit several crawlers of a spider, a method that Scrapy never calls, a server that writes nothing to its disk, what it has
+    lost, or an HTTP cache that serves the responses of failed pages again.
     """
     settings = settings_here()
 
