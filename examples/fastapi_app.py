@@ -2,7 +2,7 @@
 
 The filter is made when the application starts, in its event loop, and closed when it ends. A filter at the top of a module
 would belong to the event loop that uses it first: the second ``TestClient`` of a test has another one. In Starlette,
-``Starlette(lifespan=lifespan)`` does the same.
+``Starlette(lifespan=lifespan)`` does the same. While Redis is away, the answer is 503, and the client asks again.
 """
 
 import os
@@ -11,6 +11,9 @@ from contextlib import asynccontextmanager
 from typing import TypedDict
 
 from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from redis import ConnectionError as RedisConnectionError
+from redis import TimeoutError as RedisTimeoutError
 
 from tbloom import AsyncTimeBloom
 
@@ -22,11 +25,18 @@ class State(TypedDict):
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[State]:
     server = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
-    async with AsyncTimeBloom.from_url(server, "links", slices=7) as seen:
+    async with AsyncTimeBloom.from_url(server, "links", slices=7, retry_for=1) as seen:
         yield {"seen": seen}
 
 
 app = FastAPI(lifespan=lifespan)
+
+
+@app.exception_handler(RedisConnectionError)
+@app.exception_handler(RedisTimeoutError)
+async def wait(_: Request, __: Exception) -> JSONResponse:
+    """Say that the client may ask again."""
+    return JSONResponse({"detail": "Redis is away"}, 503, {"Retry-After": "5"})
 
 
 @app.post("/links")

@@ -65,8 +65,16 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float | None]]] = {
         lambda info: info.made_for(info.slices[-1]),
     ),
     "tbloom_warnings": (
-        "Warnings about the filter; `tbloom info` shows their text.",
-        lambda info: len(info.warnings),
+        "Warnings about the filter that you can mend; `tbloom info` shows their text.",
+        lambda info: len(info.warnings) - len(info.damage),
+    ),
+    "tbloom_damage": (
+        "Warnings about what the server has lost or dropped, until it would have left the window.",
+        lambda info: len(info.damage),
+    ),
+    "tbloom_unsaved_timestamp_seconds": (
+        "Since when the server has written nothing to its disk, so that a restart forgets it; 0: it writes, or does not say.",
+        lambda info: info.unsaved_since or 0,
     ),
     "tbloom_lost_timestamp_seconds": (
         "When the server has lost the filter, if what was seen before would be in the window still; 0: it has not.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import expm1, fsum
 from typing import Any, NamedTuple
@@ -14,7 +14,15 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import rate_at, window_rate
 from tbloom.engine.flow import Call, Flow, pairs, request_all, text, together
-from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions, memory, total
+from tbloom.engine.server import (
+    ServerClock,
+    Told,
+    ask_servers,
+    ask_time,
+    check_stored,
+    memory,
+    total,
+)
 from tbloom.window import WHOLE, Slice, from_ms
 
 #: The field of a part in its shard's state.
@@ -77,6 +85,10 @@ class FilterInfo:
     warnings: tuple[str, ...]
     #: When the server has lost what the filter had seen (s since the epoch), if that would be in the window still.
     lost_at: float | None = None
+    #: Those of the warnings that nothing mends before they have left the window: of what the server has lost, or dropped.
+    damage: tuple[str, ...] = ()
+    #: Since when a server of the filter has written nothing to its disk (s since the epoch); None: it does, or does not say.
+    unsaved_since: float | None = None
 
     @property
     def items(self) -> int:
@@ -109,10 +121,17 @@ class Overview(NamedTuple):
     parts: dict[str, tuple[int, int]]
     #: The number of items that are claimed.
     claims: int
-    #: Warnings about a server that may drop keys, and about slices that it has dropped.
-    warnings: list[str]
+    #: What the servers say of themselves.
+    told: Told
+    #: Warnings about what they have lost, or dropped.
+    damage: list[str]
     #: When the server has lost a shard (ms), if it would be in the window still.
     lost_at: int | None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about servers that may drop keys, and about what they have dropped."""
+        return [*self.told.warnings, *self.damage]
 
 
 def items_in(count: Any) -> int:
@@ -131,9 +150,10 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
     """Read the states of all shards, and the TTLs of the parts that they count."""
     keys, shards = config.keys, range(config.shards)
     names = [*map(keys.state, shards)]
-    _, warnings, found = yield from together(
-        ask_time(config, clock), evictions(names), _ask_each("HGETALL", names)
+    _, told, found = yield from together(
+        ask_time(config, clock), ask_servers(names), _ask_each("HGETALL", names)
     )
+    damage = list[str]()
     states = [{text(field): value for field, value in pairs(state).items()} for state in found]
     layouts, now = [text(state.get("layout", "")) for state in states], clock.now()
     first = config.window.live(now)[0]
@@ -142,7 +162,7 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
     times = [items_in(state.get("lost")) for state in states]
     lost_at = max((time for time in times if time and time >= first.start), default=None)
     if lost_at is not None:
-        warnings.append(_LOST.format(from_ms(lost_at)))
+        damage.append(_LOST.format(from_ms(lost_at)))
     counts: dict[str, int] = {}
     for shard, state in enumerate(states):
         for field, count in state.items():
@@ -158,14 +178,15 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
         if ttl != MISSING:
             heads[part] = counts[part], ttl
         else:
-            warnings.append(f"the server has dropped {part} early: what it held is forgotten")
-    return Overview(now, layouts, heads, sum(claims), warnings, lost_at)
+            damage.append(f"the server has dropped {part} early: what it held is forgotten")
+    return Overview(now, layouts, heads, sum(claims), told, damage, lost_at)
 
 
 def read_info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
     """Return the result of ``info()``."""
     _, seen = yield from together(check_stored(config), read_overview(config, clock))
-    sizes = yield from memory(seen.parts, seen.warnings)
+    warnings = seen.warnings
+    sizes = yield from memory(seen.parts, warnings)
     bytes_of = dict(zip(seen.parts, sizes, strict=True))
     layouts = [Layout(config, known, shard) for shard, known in enumerate(seen.layouts)]
 
@@ -181,7 +202,12 @@ def read_info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
         return summed(config, slice, parts, expires)
 
     slices = [slice_info(each) for each in config.window.live(seen.now)]
-    return filter_info(config, slices, seen.claims, seen.warnings, seen.lost_at)
+    return replace(
+        filter_info(config, slices, seen.claims, warnings),
+        lost_at=None if seen.lost_at is None else seen.lost_at / 1000,
+        damage=(*seen.damage,),
+        unsaved_since=seen.told.unsaved_since,
+    )
 
 
 def filter_info(
@@ -189,7 +215,6 @@ def filter_info(
     slices: list[SliceInfo],
     claims: int = 0,
     said: Iterable[str] = (),
-    lost_at: int | None = None,
 ) -> FilterInfo:
     """Return the result of ``info()`` for these parameters and slices."""
     return FilterInfo(
@@ -205,7 +230,6 @@ def filter_info(
         slices=tuple(slices),
         claims=claims,
         warnings=tuple(said),
-        lost_at=None if lost_at is None else lost_at / 1000,
     )
 
 

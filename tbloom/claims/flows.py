@@ -412,6 +412,7 @@ class Claims(ResetsInChild):
         kept = ([key for key in whole if notes[key].deaths < SUSPECT] or whole[:1])[:limit]
         if given_back := notes.keys() - kept:
             yield from self._release(session, session.release(given_back), leaves=True)
+        session.taken += len(kept)
         waiting, others = (max(reply[i] for reply in found.values()) for i in (0, 1))
         return Taken([notes[key] for key in kept], waiting, others)
 

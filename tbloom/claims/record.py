@@ -112,6 +112,7 @@ class Process:
                 Path([*sys.argv, ""][0]).name
             ),  # an embedded Python may have no arguments
             claimed=session.working,
+            taken=session.taken,
             failed=session.failures.copy(),
             **self.about(session.done),
         )

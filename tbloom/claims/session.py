@@ -103,7 +103,8 @@ class Session:
         #: The queue whose items it takes, as scripts have it ("": none so far), and its name.
         self.queue: str = ""
         self.queue_name: str = ""
-        #: The number of items that it has committed, its failures by reason, and the items that it holds because they have failed.
+        #: The number of items that it has taken, and committed, its failures by reason, and the items that it holds because they have failed.
+        self.taken: int = 0
         self.done: int = 0
         self.failures: Counter[str] = Counter()
         self._failed = set[bytes]()

@@ -17,8 +17,8 @@ import redis
 from redis.retry import Retry
 
 from tbloom.demo.processes import group
-from tbloom.engine.urls import make_client, single_server, without_secrets
-from tbloom.errors import TBloomError
+from tbloom.engine.urls import make_client, parse_url, without_secrets
+from tbloom.errors import ConfigError, TBloomError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,10 @@ def open_redis() -> Iterator[tuple[str, str]]:
     :raises TBloomError: if there is no Redis.
     """
     if given := os.environ.get("REDIS_URL"):
-        url = single_server(given)
+        url, is_cluster = parse_url(given)
+        if is_cluster:
+            expected = "the URL of a single server, without +cluster"
+            raise ConfigError("REDIS_URL", without_secrets(given), expected)
         yield url, f"{_version(url)} at {without_secrets(url)}"
         return
     with tempfile.TemporaryDirectory(prefix="tbloom-redis-") as folder, group() as start:

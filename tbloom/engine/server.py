@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tbloom.engine.flow import Call, Flow, ask_all, request, text
 from tbloom.engine.parameters import StoreConfig, mismatch
 from tbloom.engine.pending import now_ms
+from tbloom.window import from_ms
 
 #: The most buckets whose memory is measured. They are of about one size, because a hash spreads the items over them.
 _MEASURED = 100
@@ -16,6 +18,8 @@ _MEASURED = 100
 _JUMP_MS = 1000
 #: What a replica that takes no writes says of itself, in Valkey, too.
 _READ_ONLY = {"role": "slave", "slave_read_only": "1"}
+#: A server that saves no snapshot for so long (s), though there were changes, saves none.
+_DAY = 86_400
 _UNKNOWN = "the server refuses MEMORY USAGE: the memory is unknown"
 
 
@@ -75,32 +79,73 @@ def check_stored(config: StoreConfig) -> Flow[None]:
         raise mismatch(config, stored)
 
 
-def evictions(keys: list[str]) -> Flow[list[str]]:
-    """Return a warning for each limit and policy by which the servers of these keys evict keys when their memory is full.
+class Told(NamedTuple):
+    """What servers say of themselves that concerns whoever keeps keys there."""
 
-    Also return one if a server refuses to tell.
-    """
-    warnings: dict[str, None] = {}
-    for reply in (yield from ask_all([Call(("INFO", "memory"), key) for key in keys])):
+    #: A warning for each limit and policy by which one evicts keys when its memory is full, and one if one refuses to tell.
+    warnings: list[str]
+    #: The time (s since the epoch) since which one has written nothing to its disk; None: all do, or say nothing of it.
+    unsaved_since: float | None
+    #: Whether one is a replica that takes no writes.
+    is_read_only: bool
+
+
+def unsaved(since: float) -> str:
+    """Return what a restart of a server would forget that has written nothing to its disk since then, and the remedy."""
+    return (
+        f"a restart of the server would forget all since {from_ms(int(since * 1000)):%Y-%m-%d %H:%M} UTC, because it has no append-only "
+        "file, and has saved nothing since: redis-cli CONFIG SET appendonly yes, then CONFIG REWRITE"
+    )
+
+
+def ask_servers(keys: list[str]) -> Flow[Told]:
+    """Return what the servers of these keys say of themselves."""
+    warnings, unsaved_since = dict[str, None](), dict[str, float]()
+    is_read_only = False
+    replies = yield from ask_all([Call(("INFO",), key) for key in keys])
+    for key, reply in zip(keys, replies, strict=True):
         if isinstance(reply, Exception):
             warnings["the server refuses INFO: it may drop keys when its memory is full"] = None
             continue
-        section = str(reply)  # redis-py makes a dict of it
-        limit = re.search(r"maxmemory\W+([1-9]\d*)", section)
-        policy = re.search(r"maxmemory_policy\W+([\w-]+)", section)
+        said = str(reply)  # redis-py makes a dict of it
+        limit, policy = _found("maxmemory", said), re.search(r"maxmemory_policy\W+([\w-]+)", said)
         if limit and policy and policy[1] != "noeviction":
             warnings[
-                f"the server drops keys once it uses {limit[1]} bytes (maxmemory-policy {policy[1]}); "
+                f"the server drops keys once it uses {limit} bytes (maxmemory-policy {policy[1]}); "
                 "what they held is forgotten then: set noeviction"
             ] = None
-    return list(warnings)
+        is_read_only |= all(re.search(rf"\b{n}\W+{value}", said) for n, value in _READ_ONLY.items())
+        if since := _unsaved_since(said):
+            unsaved_since[key] = since
+    # INFO does not have this setting. Where CONFIG is refused, what INFO says counts.
+    asked = [Call(("CONFIG", "GET", "save"), key) for key in unsaved_since]
+    saves = zip([*unsaved_since], (yield from ask_all(asked)), strict=True)
+    for key in [key for key, reply in saves if re.search(r"\d \d", str(reply))]:
+        del unsaved_since[key]
+    return Told([*warnings], min(unsaved_since.values(), default=None), is_read_only)
 
 
-def is_read_only(key: str) -> Flow[bool]:
-    """Return whether the key's server is a replica that takes no writes; False if it refuses to tell."""
-    [reply] = yield from ask_all([Call(("INFO", "replication"), key)])
-    section = "" if isinstance(reply, Exception) else str(reply)
-    return all(re.search(rf"{name}\W+{value}", section) for name, value in _READ_ONLY.items())
+def evictions(keys: list[str]) -> Flow[list[str]]:
+    """Return the warnings of ``ask_servers``."""
+    return (yield from ask_servers(keys)).warnings
+
+
+def _found(name: str, said: str) -> int | None:
+    """Return a number of a server's INFO; None if it is not there."""
+    found = re.search(rf"\b{name}\W+?(-?\d+)", said)
+    return int(found[1]) if found else None
+
+
+def _unsaved_since(said: str) -> int | None:
+    """Return since when a server without an append-only file has saved nothing, if that is since its start, or for a day."""
+    names = "aof_enabled", "rdb_last_save_time", "rdb_last_bgsave_time_sec"
+    has_file, saved_at, took = (_found(name, said) for name in names)
+    if has_file != 0 or saved_at is None or took is None:
+        return None
+    is_saved = took >= 0 or _found("rdb_saves", said)
+    now = (_found("server_time_usec", said) or 0) / 1e6
+    is_old = _found("rdb_changes_since_last_save", said) and now - saved_at > _DAY
+    return saved_at if is_old or not is_saved else None
 
 
 def memory(keys: Iterable[str], warnings: list[str]) -> Flow[list[int | None]]:

@@ -125,16 +125,6 @@ def parse_url(url: Any) -> tuple[str, bool]:
     return re.sub(r"\A(redis|valkey)(s?)(\+cluster)?:", r"redis\2:", url), bool(match["cluster"])
 
 
-def single_server(url: Any) -> str:
-    """Return the URL of a single server for redis-py. Raise ConfigError if the URL is not valid, or a cluster's."""
-    address, is_cluster = parse_url(url)
-    if is_cluster:
-        raise ConfigError(
-            "url", without_secrets(url), "the URL of a single server, without +cluster"
-        )
-    return address
-
-
 def address_of(client: Any) -> str:
     """Return where the client's server is, without a password."""
     pool = getattr(client, "connection_pool", None)

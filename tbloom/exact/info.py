@@ -21,6 +21,8 @@ class ExactInfo:
     bytes: int | None
     #: See ``TimeBloom.warnings``.
     warnings: tuple[str, ...]
+    #: See ``FilterInfo``.
+    unsaved_since: float | None = None
 
     @property
     def error_rate(self) -> float:

@@ -27,7 +27,7 @@ from tbloom.engine.methods import removing, verb
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Answers, in_order
 from tbloom.engine.scripts import Script
-from tbloom.engine.server import check_stored, evictions, memory_of_buckets
+from tbloom.engine.server import Told, ask_servers, check_stored, memory_of_buckets
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
@@ -196,7 +196,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
             counts = [_COUNT.call(keys, (directory.generation,)) for keys in groups]
             for counted in (yield from request_all(counts)):
                 items, dead = items + counted[0], dead + counted[1]
-        warnings = yield from self._evictions()
+        told = yield from self._told()
+        warnings = told.warnings
         return ExactInfo(
             name=config.name,
             shards=config.shards,
@@ -205,12 +206,13 @@ class ExactVerbs(Store[Client, ExactConfig]):
             buckets=len(buckets),
             bytes=(yield from memory_of_buckets(buckets, warnings)),
             warnings=tuple(warnings),
+            unsaved_since=told.unsaved_since,
         )
 
     @verb
     def warnings(self) -> Flow[list[str]]:
         """Return warnings about dangers to the filter: a server that drops keys when its memory is full."""
-        return self._evictions()
+        return (yield from self._told()).warnings
 
     @removing
     @verb
@@ -233,8 +235,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
 
-    def _evictions(self) -> Flow[list[str]]:
-        return evictions([*map(self.config.keys.config, range(self.config.shards))])
+    def _told(self) -> Flow[Told]:
+        return ask_servers([*map(self.config.keys.config, range(self.config.shards))])
 
     def _contains_each(self, digests: list[int]) -> Flow[list[bool]]:
         answers = yield from self._dispatcher.contains(digests)

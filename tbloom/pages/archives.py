@@ -181,7 +181,8 @@ class Archive:
         """``wanted`` returns how many bytes of a record's block are read."""
         self.name = name
         self._file, self._wanted = file, wanted
-        self.begin, self._end = begin, end
+        self.begin: int = begin
+        self._end = end
         #: The offset up to which the file was read.
         self.bytes_read: int = begin
         start = self.bytes_at(begin, 8)

@@ -64,7 +64,8 @@ class Unpacked:
         #: Where members begin: offsets of decompressed bytes, and of the file.
         self._members = deque([(0, offset)])
         #: The number of bytes that were decompressed, and that were given.
-        self._made, self.given = 0, 0
+        self._made = 0
+        self.given: int = 0
         #: What is given again, and what was given last.
         self._again, self._kept = b"", bytearray()
 

@@ -69,7 +69,7 @@ class WriterLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             #: True: the last writer was killed, and its records may not be on the disk. Then its process ID stays.
-            self.is_unflushed = bool(os.pread(fd, _LOCK_BYTES, 0).strip())
+            self.is_unflushed: bool = bool(os.pread(fd, _LOCK_BYTES, 0).strip())
             self._file.write(0, b"%-*d" % (_LOCK_BYTES, self._pid))
         except BlockingIOError:
             self._file.close()

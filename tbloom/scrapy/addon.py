@@ -10,7 +10,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.misc import load_object
 
-from tbloom.engine.urls import single_server
+from tbloom.engine.urls import parse_url
 from tbloom.errors import ConfigError
 from tbloom.scrapy.components import DupeFilter, PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.hooks.engine import keep_spider_arguments
@@ -40,10 +40,10 @@ class Addon:
         """
         if url := settings.get("REDIS_URL"):
             with suppress(ConfigError):  # it is raised later
-                # scrapy-redis gives it to redis-py, which does not know valkey://.
-                settings.set(
-                    "REDIS_URL", single_server(url), settings.getpriority("REDIS_URL") or 0
-                )
+                address, is_cluster = parse_url(url)
+                if not is_cluster:
+                    # scrapy-redis gives it to redis-py, which does not know valkey://.
+                    settings.set("REDIS_URL", address, settings.getpriority("REDIS_URL") or 0)
         settings.set("DUPEFILTER_CLASS", _DUPEFILTER, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
         if not issubclass(load_object(chosen), DupeFilter):

@@ -27,6 +27,7 @@ from tbloom.scrapy.done.pages import Pages
 from tbloom.scrapy.done.serialize import look_in_note
 from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
+from tbloom.scrapy.hooks.starts import uncalled
 from tbloom.scrapy.inbox import FilteringScheduler, Project, Requests
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import check_mark, naming_redis
@@ -111,6 +112,7 @@ class DupeFilter(RFPDupeFilter):
                     self._open_store()
                 # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
                 crawl.crawler.signals.connect(self._closed, signals.spider_closed)
+                self._name_uncalled()
                 # The first call raises at the start any error that the first request would raise, such as ConfigMismatch.
                 seen = crawl.seen
                 is_flushed = FLUSH.value(self._settings)
@@ -177,9 +179,18 @@ class DupeFilter(RFPDupeFilter):
             if self._has_old_size:
                 self._crawl.count("bloomfilter/filtered")
 
+    def _name_uncalled(self) -> None:
+        """Log what would begin the crawl, and is never called."""
+        engine, spider = self._crawl.crawler.engine, self._crawl.spider
+        if engine and "start" not in vars(spider):
+            for line in uncalled(type(spider), map(type, engine.scraper.spidermw.middlewares)):
+                logger.warning(line)
+
     def _describe(self, text: str, warnings: list[str]) -> None:
-        if text:
-            logger.info(text)
+        for number, line in enumerate(text.splitlines()):
+            logger.info("%s", line)
+            if number:
+                self._crawl.count("tbloom/unsaved")
         for warning in warnings:
             self._crawl.count("tbloom/warnings")
             logger.warning("filter %r: %s", self._crawl.seen.name, warning)

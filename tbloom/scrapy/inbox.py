@@ -33,7 +33,7 @@ from tbloom.scrapy.hooks.engine import (
     watch_output,
 )
 from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
-from tbloom.scrapy.options import asks_nobody, make_client
+from tbloom.scrapy.options import asks_nobody, check_server_of_queue
 from tbloom.scrapy.settings import FLUSH, WITHIN
 from tbloom.scrapy.stores import is_awaited
 
@@ -81,7 +81,7 @@ class FilteringScheduler(Project):  # type: ignore[misc] # known at run time onl
         with ending_at_an_error(crawler):
             if is_shared:  # both calls raise an error that names a wrong setting
                 FLUSH.value(crawler.settings)
-                make_client(crawler.settings)[0].close()
+                check_server_of_queue(crawler.settings)
             scheduler = super().from_crawler(crawler)
             scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
             scheduler.first, scheduler.requests = deque(), None

@@ -16,7 +16,7 @@ from scrapy.utils.misc import load_object
 
 from tbloom.bloom.config import Parameters
 from tbloom.engine.client import RETRY_FOR
-from tbloom.engine.urls import SOCKET_TIMEOUT, single_server, without_retries, without_secrets
+from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_retries, without_secrets
 from tbloom.engine.urls import make_client as client_of
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
 from tbloom.scrapy.settings import (
@@ -96,12 +96,12 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
         named["url"] = settings["REDIS_URL"]
     chosen = {**usual, **params, **named}
     with naming_redis(settings):
-        kind: Any = load_object(chosen.pop("redis_cls", Redis))
-        chosen.setdefault("retry", without_retries(Retry))
-        url = chosen.pop("url", None)
+        url, is_cluster = chosen.pop("url", None), False
         if url is not None:
-            url = single_server(url)
+            url, is_cluster = parse_url(url)
             client_of(Redis.from_url, Retry, url).close()  # it has checked the options
+        kind: Any = load_object(chosen.pop("redis_cls", RedisCluster if is_cluster else Redis))
+        chosen.setdefault("retry", without_retries(Retry))
         client = kind.from_url(url, **chosen) if url is not None else kind(**chosen)
         if not isinstance(client, Redis | RedisCluster):
             raise TypeError("redis_cls must be redis.Redis or redis.RedisCluster")
@@ -111,6 +111,20 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     if pool is None or hasattr(pool, "sentinel_manager") or "retry" in params:
         return client, {}
     return client, {"retry_for": RETRY_FOR}
+
+
+def check_server_of_queue(settings: BaseSettings) -> None:
+    """Raise an error that names a wrong setting, or a cluster, on which scrapy-redis' queue does not run."""
+    client, _ = make_client(settings)
+    client.close()
+    if isinstance(client, RedisCluster):
+        expected = (
+            "a single server, because scrapy-redis' queue does not run on a cluster; or remove SCHEDULER: with "
+            f"{MARK.name} = 'done', crawlers of one spider share its pages without that queue"
+        )
+        if url := settings.get("REDIS_URL"):
+            raise ConfigError("REDIS_URL", without_secrets(url), expected)
+        raise ConfigError("REDIS_PARAMS", "redis.RedisCluster", expected)
 
 
 def _params(settings: BaseSettings) -> dict[str, Any]:

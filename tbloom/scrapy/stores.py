@@ -28,6 +28,7 @@ from tbloom import Claim, ExactFilter, LocalBloom, Note, TimeBloom
 from tbloom.arguments import Item, check_keep, check_ttl, check_within
 from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
+from tbloom.bloom.info import read_overview
 from tbloom.claims.calls import Hosts
 from tbloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
 from tbloom.claims.notes import stored_note
@@ -35,6 +36,7 @@ from tbloom.claims.record import Record
 from tbloom.claims.session import Session
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import has_no_room, is_outage
+from tbloom.engine.server import Told
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import address_of
 from tbloom.errors import TBloomError
@@ -265,6 +267,10 @@ class CrawlExact(_OnServer, ExactFilter):
         """Raise ConfigError if the TTL can't be right."""
         check_ttl(arguments["ttl"])
 
+    def told(self) -> tuple[Told, list[str]]:
+        """See ``CrawlBloom.told``."""
+        return self.run(self._told()), []
+
     def fingerprinter(self, ours: str, *, is_new: bool) -> str:
         """See ``CrawlStore``. Ours are kept for as long as an item is by default."""
         return self.run(note(self.config.keys.fingerprinter(), ours, self._ttl, is_new=is_new))
@@ -280,6 +286,11 @@ class CrawlBloom(_OnServer, TimeBloom):
 
     def open_claims(self, look_of: Callable[[bytes, str], bytes]) -> None:
         """Do nothing: each session has claims of its own. See ``LocalClaims.open_claims``."""
+
+    def told(self) -> tuple[Told, list[str]]:
+        """Return what the servers say of themselves, and what they have lost or dropped of the filter."""
+        seen = self.run(read_overview(self.config, self._dispatcher.clock))
+        return seen.told, seen.damage
 
     def fingerprinter(self, ours: str, *, is_new: bool) -> str:
         """See ``CrawlStore``. Ours are kept for as long as an item that is added now."""

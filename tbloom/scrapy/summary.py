@@ -12,16 +12,17 @@ from scrapy.http.request import NO_CALLBACK
 
 from tbloom import FilterInfo
 from tbloom.bloom.fingerprinter import differing, maker_of
+from tbloom.engine.server import unsaved
 from tbloom.errors import TBloomError
 from tbloom.scrapy.stores import AnyStore
 
 
 def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
-    """Return a line about the filter as it is now, and warnings. Some servers don't let us ask for its size.
+    """Return a line about the filter as it is now, with one about what a restart of its server would forget, and warnings.
 
-    ``fingerprints``: what ``described`` returns.
+    Some servers don't let us ask for its size. ``fingerprints``: what ``described`` returns.
     """
-    warnings, held, is_new = list[str](), "", False
+    warnings, held, is_new, note = list[str](), "", False, ""
     with suppress(RedisError, TBloomError):
         info = seen.info()
         is_new = not info.items
@@ -32,10 +33,11 @@ def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
             held += f", {info.bytes / 2**20:,.2f} MB"
         held += ", new" if is_new else ", existing"
         warnings += info.warnings
+        note = "" if info.unsaved_since is None else f"\n{unsaved(info.unsaved_since)}"
     if fingerprints:
         with suppress(RedisError, TBloomError):
             warnings += _other_fingerprints(seen, fingerprints, is_new=is_new)
-    return f"filter {seen.name!r}: {seen.kind}{held}, at {seen.place}", warnings
+    return f"filter {seen.name!r}: {seen.kind}{held}, at {seen.place}{note}", warnings
 
 
 def described(fingerprinter: Any) -> str:

@@ -25,15 +25,16 @@ def notes(*names: str, queue: str = "") -> list[Note]:
 
 def test_a_program_that_takes_work_tells_of_itself(open_client: Open) -> None:
     ours, looks = open_client(), open_client().fleet()
-    ours.take(0)
-    ours.claim_many([*"abcde"], notes=notes(*"abcde"))
+    open_client().push_many([*"abc"], notes(*"abc"))
+    assert 3 == len(ours.take().notes)
+    ours.claim_many([*"de"], notes=notes(*"de"))
     ours.commit_many(["a", "b"])
     ours.fail("c", "status/503", "Service Unavailable", where="crawler.py:40")
     ours._send_heartbeat()
     [crawler] = looks.look().crawlers
     record = crawler.record
     assert (WORKS, os.getpid(), 2, 2) == (crawler.state, record.pid, record.claimed, record.done)
-    assert {"status/503": 1} == record.failed
+    assert (3, {"status/503": 1}) == (record.taken, record.failed)
     assert record.host
     assert record.program
     [page] = looks.kept([FAILED])

@@ -91,6 +91,8 @@ def expected(info: FilterInfo) -> Values:
         ("tbloom_capacity_items", name): info.made_for(info.slices[-1]),
         ("tbloom_warnings", name): len(info.warnings),
         ("tbloom_lost_timestamp_seconds", name): 0,
+        ("tbloom_damage", name): 0,
+        ("tbloom_unsaved_timestamp_seconds", name): 0,
     } | {
         (f"tbloom_slice_{what}", name, str(len(info.slices) - 1 - place)): value
         for place, slice in enumerate(info.slices)
@@ -288,37 +290,51 @@ def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
         user.clear()
 
 
-#: A filter that is lost after two hours: both alerts about it ring for an hour. Then its fleet waits for a page for another hour.
-_LOST = """
+#: Two hours from the start, each alert's input begins to be wrong; from 200 to 260 minutes, a page hangs.
+_INPUTS = """
 rule_files: [rules.yml]
 tests:
   - interval: 1m
     input_series:
-      - {series: 'tbloom_lost_timestamp_seconds{filter="news"}', values: "0x119 7200x100"}
-      - {series: 'tbloom_window_items{filter="news"}', values: "100x119 10x100"}
+      - {series: 'tbloom_lost_timestamp_seconds{filter="news"}', values: "0x119 7200x9000"}
+      - {series: 'tbloom_damage{filter="news"}', values: "0x119 1x9000"}
+      - {series: 'tbloom_warnings{filter="blog"}', values: "0x119 1x9000"}
+      - {series: 'tbloom_window_items{filter="news"}', values: "100x119 10x9000"}
+      - {series: 'tbloom_unsaved_timestamp_seconds{filter="news"}', values: "0x119 60x9000"}
+      - {series: 'tbloom_pages{filter="news", state="left"}', values: "0x119 3x9000"}
       - {series: 'tbloom_crawler_oldest_page_seconds{filter="news"}', values: "2x199 0+60x60 2x60"}
       - {series: 'tbloom_pages_done_total{filter="news"}', values: "0+9x200 1800x60 1800+9x60"}
     alert_rule_test:
 """
-_ALERTS = (
-    ("FilterIsLost", 125, 110, 185),
-    ("FilterForgets", 125, 110, 185),
-    ("FleetWaitsForOnePage", 240, 190, 205, 280),
-)
 _RINGS = "      - {{eval_time: {}m, alertname: {}, exp_alerts: [{}]}}\n"
+_NEWS, _BLOG, _LEFT = (
+    f"{{exp_labels: {{{x}}}}}"
+    for x in ("filter: news", "filter: blog", "filter: news, state: left")
+)
+#: By alert, what rings when (minutes).
+_ALARMS = {
+    "FilterIsLost": {110: "", 125: _NEWS, 185: ""},
+    "FilterForgets": {110: "", 125: _NEWS, 185: ""},
+    "FilterIsHarmed": {110: "", 125: f"{_NEWS}, {_BLOG}", 185: _BLOG},
+    "RestartWouldForget": {110: "", 125: "", 245: _NEWS},
+    "PagesWaitForCrawlers": {110: "", 125: "", 135: _LEFT},
+    "FleetWaitsForOnePage": {190: "", 205: "", 240: _NEWS, 280: ""},
+    "PagesAreLeftForDays": {110: "", 185: "", 3005: _LEFT},
+}
 
 
 @pytest.mark.check
-def test_the_alerts_about_a_lost_filter_and_a_page_that_hangs_ring(tmp_path: Path) -> None:
+def test_an_alarm_rings_for_as_long_as_it_should(tmp_path: Path) -> None:
+    """That of a loss, which nobody can undo, for an hour."""
     if which("promtool") is None:
         missing("promtool, of Debian's package prometheus,")
     (tmp_path / "rules.yml").write_text(RULES)
     (tmp_path / "test.yml").write_text(
-        _LOST
+        _INPUTS
         + "".join(
-            _RINGS.format(minute, alert, "{exp_labels: {filter: news}}" * (minute == rings))
-            for alert, rings, *others in _ALERTS
-            for minute in (rings, *others)
+            _RINGS.format(minute, alert, rings)
+            for alert, expected in _ALARMS.items()
+            for minute, rings in expected.items()
         )
     )
     for words in (["check", "rules", "rules.yml"], ["test", "rules", "test.yml"]):

@@ -136,6 +136,27 @@ def test_a_fleet_needs_the_documented_rights_only(own: redis.Redis) -> None:
             assert "1" in done.stdout
 
 
+def test_a_spiders_name_suffices_whoever_may_use_its_filter_only(own: redis.Redis) -> None:
+    """The user has no right to look for a filter with the spider's name."""
+    own.flushall()
+    for right in ("~{shop:tbloom}*", "~{other}*"):
+        with TimeBloom(own, "shop:tbloom", shards=1) as seen:
+            seen.push("a", Note("{}", "shop"))
+        url = rights(own, "crawler", ["resetkeys", right])
+        for command in (
+            "queue shop",
+            "failed shop",
+            "retry shop --all --yes",
+            "watch shop --once -",
+        ):
+            done = tbloom(*command.split(), "--url", url)
+            if right == "~{other}*":
+                assert HINT in refused(done)
+            else:
+                assert (0, "") == (done.returncode, done.stderr)
+                assert "shop" in done.stdout
+
+
 @pytest.fixture
 def ours(own: redis.Redis, own_url: str) -> dict[str, str]:
     """The environment of a user who may use only keys with the prefix."""
@@ -156,7 +177,7 @@ def test_every_command_needs_keys_with_the_prefix_only(
     tried = {tuple(line.split()[: 1 + line.startswith("count")]) for line in LINES}
     has_url = re.compile("^ +--url ", re.MULTILINE)
     with_url = {words for words in WORDS if has_url.search(tbloom(*words, "--help").stdout)}
-    assert with_url == tried | {("metrics",), ("push",)}
+    assert with_url == tried | {("doctor",), ("metrics",), ("push",)}
 
 
 def test_stores_are_found_by_their_prefix(own: redis.Redis, own_url: str) -> None:

@@ -146,3 +146,11 @@ def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
         ):
             TimeBloom(client, name).add("a")
         assert [] == client.keys()
+
+
+@pytest.mark.check
+def test_any_node_that_keeps_nothing_is_told(name: str) -> None:
+    cluster = servers.Cluster(needed())
+    cluster._nodes[2].saves = False
+    with cluster, TimeBloom.from_url(cluster.url, name, shards=3) as seen:
+        assert seen.info().unsaved_since

@@ -27,18 +27,6 @@ _ELSEWHERE = re.compile(
 )
 
 
-#: What docs/cli.md says of each command in a project: which server it asks, and what NAME or SPIDER is.
-COMMAND_ROWS = [
-    (name, server, named)
-    for names, server, named in re.findall(
-        r"^\| (`[a-z]+`(?:, `[a-z]+`)*) \| (.*?) \| ?(.*?) ?\|$",
-        (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-    for name in re.findall(r"\w+", names)
-]
-
-
 @dataclass
 class Block:
     """A code block; ``output`` is the text block that follows a shell block at once, what it prints."""

@@ -55,6 +55,8 @@ class LocalRedis:
     def __init__(self, binary: str, *options: str, env: Mapping[str, str] | None = None) -> None:
         #: The words before the server's command line: of a program that runs it.
         self.before: Sequence[str] = ()
+        #: Whether it saves once, at its start: of a server that has never saved, doctor and each crawl would have a note.
+        self.saves: bool = True
         self._binary = binary
         self._options = options
         #: Of the server's process.
@@ -92,6 +94,8 @@ class LocalRedis:
         guard.watch(self.process.pid)
         try:
             wait_until_ready(self.port, self.process)
+            if self.saves:
+                save(self.port)
         except RuntimeError as error:
             said = log.read_text(encoding="utf-8", errors="replace")[-1000:]
             self.stop()
@@ -175,6 +179,13 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
             raise RuntimeError(f"ended at once with exit code {process.returncode}")
         time.sleep(0.02)
     raise RuntimeError(f"did not answer within {_READY_SECONDS:.0f} s")
+
+
+def save(port: int) -> None:
+    """Lets a server save what it has, if it may."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as s:
+        s.sendall(b"SAVE\r\n")
+        s.recv(64)
 
 
 @contextmanager

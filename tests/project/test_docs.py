@@ -23,14 +23,13 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
-from tbloom.cli import COMMANDS
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.done import states
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
-from tests.helpers.documents import COMMAND_ROWS, DOCUMENTS, ROOT, Runner, blocks
+from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 from tests.helpers.website import served
 from tests.simulation.cases import PLAYED
 
@@ -118,11 +117,6 @@ SETTINGS = "".join(
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: The default of each setting, or "".
 TABLE = {name: row[1] for row in ROW.findall(SETTINGS) for name in re.findall(r"\w+", row[0])}
-
-
-def test_the_table_of_commands_has_each_once() -> None:
-    """What it says of each, tests/scrapy/test_verbs_elsewhere.py tries in a project."""
-    assert sorted(COMMANDS) == sorted(name for name, *_ in COMMAND_ROWS)
 
 
 def test_the_scrapy_guide_has_every_setting_and_no_other() -> None:

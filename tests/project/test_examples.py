@@ -23,7 +23,8 @@ import redis
 
 from tbloom import AsyncTimeBloom, TBloomError
 from tests.helpers.documents import ROOT
-from tests.helpers.localredis import free_port
+from tests.helpers.localredis import LocalRedis, free_port
+from tests.helpers.making import needed
 from tests.helpers.website import Handler, served
 
 pytestmark = pytest.mark.check
@@ -405,6 +406,20 @@ def test_an_application_makes_its_filter_in_its_event_loop(
         assert client.post("/a").json()
     with TestClient(wrong) as client, pytest.raises(TBloomError, match="lifespan"):
         client.post("/a")
+
+
+def test_a_web_application_says_when_redis_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And answers again once it is back."""
+    from fastapi.testclient import TestClient  # noqa: PLC0415 - it warns of its HTTP client
+
+    server = LocalRedis(needed())
+    monkeypatch.setenv("REDIS_URL", server.url)
+    app = runpy.run_path(str(EXAMPLES / "fastapi_app.py"))["app"]
+    with TestClient(app) as client:
+        away = client.post("/links", params={"url": "https://example.com/"})
+        assert (503, "5") == (away.status_code, away.headers["Retry-After"])
+        with server:
+            assert client.post("/links", params={"url": "https://example.com/"}).json() is True
 
 
 def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -> None:

@@ -29,7 +29,7 @@ from tbloom.version import NEWEST_TESTED
 from tests.helpers.commands import tbloom, tbloom_in
 from tests.helpers.contents import keys_of
 from tests.helpers.folders import Folder
-from tests.helpers.localredis import LocalRedis
+from tests.helpers.localredis import LocalRedis, save
 from tests.helpers.making import needed
 from tests.helpers.schedulers import ADDON, SCHEDULED, SCRAPY, STORES, UNREACHABLE, refusal
 
@@ -115,6 +115,66 @@ def test_a_server_that_a_crawl_cannot_use_is_a_fault(
     assert [] == examine(Settings({**ADDON, "REDIS_URL": own_url}))[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "settings", "noted"),
+    [
+        ([], {}, True),
+        ([], STORES["exact"] | {"TBLOOM_MARK": "scheduled"}, True),
+        ([], {"TBLOOM_STORE": "local"}, False),
+        (["--appendonly", "yes"], {}, False),
+        (["--save", "3600 1"], {}, False),
+    ],
+    ids=["nothing", "exact", "local", "a file", "snapshots"],
+)
+def test_a_server_that_keeps_nothing_is_noted(
+    crawl: Any, options: list[str], settings: dict[str, Any], *, noted: bool
+) -> None:
+    """By doctor and by each crawl, until it has saved (scrapy-redis#248)."""
+    server = LocalRedis(needed(), *options)
+    server.saves = False
+    with server:
+        given = {**ADDON, "REDIS_URL": server.url, "TBLOOM_KEY": "news", **settings}
+        found, notes = examine(Settings(given))
+        assert ([], noted) == (
+            found,
+            "a restart of the server would forget all since" in "".join(notes),
+        )
+        result = crawl("pages", given, ["a"])
+        assert noted == ("a restart of the server would forget" in result["log"])
+        assert int(noted) == result["stats"].get("tbloom/unsaved", 0)
+        save(server.port)
+        assert [] == [note for note in examine(Settings(given))[1] if "restart" in note]
+
+
+def test_a_server_that_refuses_info_is_not_noted() -> None:
+    """If it refuses CONFIG only, INFO decides."""
+    server = LocalRedis(needed())
+    server.saves = False
+    with server, redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "managed", "on", "nopass", "~*", "+@all", "-info")
+        url = server.url.replace("//", "//managed:a@")
+        [fault], notes = examine(Settings({**ADDON, "REDIS_URL": url}))
+        assert ("refuses INFO" in fault, notes) == (True, [])
+        client.execute_command("ACL", "SETUSER", "managed", "+info", "-config")
+        [note] = examine(Settings({**ADDON, "REDIS_URL": url}))[1]
+    assert "restart" in note
+
+
+@pytest.mark.parametrize(
+    "lost", ["*", "*state*", "*{news}:????????*"], ids=["all", "state", "slice"]
+)
+def test_what_a_server_has_lost_is_a_note(own: redis.Redis, own_url: str, lost: str) -> None:
+    """Nobody can mend it."""
+    with TimeBloom(own, "news") as seen:
+        seen.add("a")
+        own.delete(*own.keys(lost))
+        if lost != "*{news}:????????*":
+            seen.add("b")
+    found, notes = examine(Settings({**ADDON, "REDIS_URL": own_url, "TBLOOM_KEY": "news"}))
+    assert ([], 1) == (found, len(notes))
+    assert re.search("has lost the filter|has dropped .* early", notes[0])
+
+
 def test_a_version_newer_than_the_tested_is_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,6 +204,14 @@ def test_an_older_scrapy_is_named_with_the_needed_one(monkeypatch: pytest.Monkey
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert f"{said}'scrapy>=" in done.stderr.splitlines()[-1]
     assert (2, 1) == (done.returncode, done.stderr.count("\n"))
+
+
+def test_doctor_asks_the_server_that_is_named(own_url: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path, SPIDER, REDIS_URL=UNREACHABLE)
+    assert 1 == folder.run("doctor").returncode
+    assert 0 == folder.run("doctor", "--url", own_url, "--prefix", "app1:").returncode
+    what, _ = folder.run("doctor", "--url", "localhost").stdout.splitlines()  # in no file
+    assert what.startswith("✗ REDIS_URL: expected a URL")
 
 
 def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:

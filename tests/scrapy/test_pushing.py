@@ -555,6 +555,8 @@ def test_a_wrong_spider_or_argument_is_named(project: Project, tmp_path: Path) -
         for words in [], ["--skip-wrong"]:
             done = project.run("push", "fed", "urls", *words)
             refused(done, "urls: expected lines of text in UTF-8")
+    done = project.run("push", "fed", stdin="http://a/\0")
+    refused(done, "standard input: expected lines of text in UTF-8")
     project.write(f"{SPIDERS}        raise OSError(country)")
     refused(project.run("queue", "fed", "-a", "country=de"), "can't be made", "OSError: de")
     for missing in ("given['shop']", "self.shop", "sys.exit('no shop')"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tbloom.bloom.config import configure
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import make_store
 from tbloom.scrapy.settings import KNOWN
+from tests.helpers.folders import Folder
 from tests.helpers.hostile import refused
 from tests.helpers.schedulers import (
     ADDON,
@@ -26,6 +28,7 @@ from tests.helpers.schedulers import (
     UNREACHABLE,
     refusal,
 )
+from tests.helpers.servers import Cluster
 
 SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
@@ -76,7 +79,6 @@ def message(wrong: dict[str, Any]) -> str:
         ({"REDIS_URL": "", "REDIS_HOST": "h"}, "REDIS_URL: expected a URL that starts"),
         ({"REDIS_PARAMS": {"url": ""}}, "REDIS_PARAMS: expected a URL that starts"),
         ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected a URL that redis-py"),
-        ({"REDIS_URL": "valkey+cluster://:secret@h"}, "REDIS_URL: expected the URL of a single server, without"),
         ({"REDIS_URL": "redis://:secret/y@h"}, "REDIS_URL: expected the number of a database after"),
         ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "REDIS_URL: expected a URL that redis-py accepts"),
         ({"REDIS_PORT": "six", "REDIS_PARAMS": {"password": "secret"}}, f"REDIS_PARAMS, REDIS_PORT: {TAKES}invalid"),
@@ -97,6 +99,38 @@ def test_a_wrong_setting_is_named_without_a_secret(wrong: dict[str, Any], expect
     """Such as a URL in quotes: cli#3630."""
     assert message(wrong).startswith(expected)
     assert "secret" not in message(wrong)
+
+
+@pytest.mark.parametrize("scheme", ["redis", pytest.param("valkey", marks=pytest.mark.check)])
+@pytest.mark.parametrize("kind", ["add-on", "exact", "queue"])
+def test_a_clusters_url_is_taken(
+    cluster: Cluster, crawl: Any, name: str, tmp_path: Path, *, kind: str, scheme: str
+) -> None:
+    """By crawls, doctor and the commands (scrapy-cluster#97, rq#732); scrapy-redis' queue, which would not end, says why not."""
+    more = {
+        "add-on": ADDON,
+        "exact": {**SCRAPY, **EXACT, "TBLOOM_CAPACITY": None, "TBLOOM_MARK": "scheduled"},
+        "queue": {**SHARED, "SCHEDULER_PERSIST": True},
+    }[kind]
+    given = {**more, "REDIS_URL": cluster.url.replace("redis", scheme), "TBLOOM_KEY": name}
+    folder = Folder(tmp_path, "import scrapy\nclass A(scrapy.Spider): name = 'a'\n", **given)
+    if kind == "queue":
+        expected = (
+            "REDIS_URL: expected a single server, because scrapy-redis' queue does not run on a"
+        )
+        assert refusal(crawl("pages", given, ["a"])).startswith(expected)
+        assert folder.doctor()[1][0].startswith(f"✗ {expected}")
+        return
+    if kind == "add-on":
+        assert "1 new" in folder.said("push", "a", stdin="http://a/\n")
+        assert name in folder.said("queue")
+        assert folder.said("failed", "a")
+    else:
+        assert ["a"] == crawl("pages", given, ["a"])["fetched"]
+        assert [] == crawl("pages", given, ["a"])["fetched"]
+    assert name in folder.said("list")
+    assert folder.said("info", "a")
+    assert 0 == folder.doctor()[0]
 
 
 @pytest.mark.parametrize(("store", "secret"), [("bloom", SECRET), ("local", SECRET.decode())])

@@ -17,7 +17,6 @@ from tbloom.claims.fleet import KeptPages, failed_queue_of
 from tbloom.cli.commands import fleet as commands
 from tests.helpers.clock import Clockwork
 from tests.helpers.commands import refused, tbloom, tbloom_asking, tbloom_in
-from tests.helpers.documents import COMMAND_ROWS
 from tests.helpers.folders import Shop
 from tests.helpers.keptpages import claimed, failed, note_of, told
 
@@ -272,29 +271,6 @@ def test_commands_about_a_filter_know_the_project(
     refused(shop.run("info", "shop"), "TBLOOM_STORE", "tbloom queue shop")
     refused(shop.run("queue", "shp"), "shop")
     refused(shop.run("queue"), "expected SPIDER")
-
-
-#: A command line for each command; server, demo and metrics go on until they are ended.
-LINES = """list | info shop | check shop | clear shop --yes | queue shop | watch shop --once page.html | failed shop | push shop |
-retry shop --all --yes | drop shop --all --yes | doctor | add shop | migrate shop --from-set old | export shop other.tbloom |
-import made.tbloom | count list | plan --capacity 1e6 | pages put store http://a/"""
-
-
-def test_each_command_asks_the_server_that_its_row_names(shop: Shop, url: str, name: str) -> None:
-    """In a project, whose server answers, while that of the environment does not. NAME is a spider where the row says so."""
-    shop.crawl("a")
-    assert 0 == tbloom("export", name, shop.path / "made.tbloom", "--url", url).returncode
-    rows = {command: server for command, server, _ in COMMAND_ROWS}
-    lines = [line.split() for line in LINES.split("|")]
-    assert rows.keys() - {"server", "demo", "metrics"} == {line[0] for line in lines}
-    for line in lines:
-        done = tbloom_in(shop.path, *line, TBLOOM_URL="redis://127.0.0.1:1/0")
-        asks_another = "127.0.0.1:1" in done.stderr
-        assert (done.returncode == 2) == asks_another == (rows[line[0]] == "not the project's"), (
-            done
-        )
-        if line[0] == "clear":
-            shop.crawl("a")
 
 
 @pytest.mark.parametrize("is_inside", [True, False])

@@ -11,6 +11,7 @@ import click
 from redis import ResponseError
 
 from tbloom import ConfigError
+from tbloom.cli.commands.targets import on_server
 from tbloom.cli.kit import filters, formats, options, output
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
@@ -30,7 +31,7 @@ def of_mapping(command: Callable[..., Any]) -> Callable[..., Any]:
     def opened(*, server: Server, mapping: str, **given: Any) -> Any:
         return command(Counters(server, mapping), **given)
 
-    return cast("Callable[..., Any]", options.all_of(options.server, options.mapping)(opened))
+    return cast("Callable[..., Any]", options.all_of(on_server, options.mapping)(opened))
 
 
 class Counters:
@@ -96,7 +97,7 @@ def show(counters: Counters, name: str) -> None:
 
 
 @command.command("list", example="tbloom count list")
-@options.server
+@on_server
 @options.as_json
 def list_counters(server: Server) -> int:
     """Show the counters on a server.

@@ -7,21 +7,24 @@ from pathlib import Path
 import click
 
 from tbloom.cli.commands.project import settings_here
-from tbloom.cli.commands.targets import given_settings
-from tbloom.cli.kit import formats, output
+from tbloom.cli.commands.targets import given_settings, named
+from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED
 
 
 @click.command(cls=Command, extra="scrapy", example="tbloom doctor")
 @given_settings
-def doctor(given: dict[str, str]) -> int:
+@options.url
+@options.prefix
+def doctor(given: dict[str, str], url: str | None, prefix: str | None) -> int:
     """Say what is wrong with a Scrapy project's settings.
 
     Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
     has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off; of each spider, the fault is named
     that a crawl would meet first. A note is no fault: a Scrapy or redis-py that is newer than tbloom's tests know, a setting that does
-    not fit several crawlers of a spider, or an HTTP cache that serves the responses of failed pages again.
+    not fit several crawlers of a spider, a method that Scrapy never calls, a server that writes nothing to its disk, what it has
+    lost, or an HTTP cache that serves the responses of failed pages again.
     """
     settings = settings_here()
 
@@ -29,7 +32,7 @@ def doctor(given: dict[str, str]) -> int:
     from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - the same
     from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - the same
 
-    faults, notes = examine(settings_of(given, settings))
+    faults, notes = examine(settings_of(given | named(url, prefix), settings))
     for note in [*untested_versions(), *notes]:
         output.line(formats.printable(f"note: {note}"))
     for fault in faults:

@@ -10,6 +10,7 @@ import click
 from tbloom.bloom import transfer
 from tbloom.bloom.archive import reading
 from tbloom.bloom.config import Config, configure, from_stored
+from tbloom.cli.commands.targets import on_server
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -20,7 +21,7 @@ from tbloom.engine.server import server_time
 @click.command("export", cls=Command, example="tbloom export news news.tbloom")
 @options.name
 @click.argument("file", type=click.Path())
-@options.server
+@on_server
 @options.quiet
 def export(name: str, file: str, server: Server) -> None:
     """Write a filter into a file.
@@ -40,7 +41,7 @@ def export(name: str, file: str, server: Server) -> None:
 
 @click.command("import", cls=Command, example="tbloom import news.tbloom --name news-2")
 @click.argument("file", type=click.Path())
-@options.server
+@on_server
 @click.option("--name", metavar="NEW", type=options.text_of, help="another name for the filter")
 @click.option("--replace", is_flag=True, help="delete a filter of this name first")
 @click.option("--slices", type=int, metavar="N", help="another number of slices")

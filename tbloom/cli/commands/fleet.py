@@ -639,9 +639,10 @@ _AGAIN = "done", LEFT, FAILED, GIVEN_UP
 
 def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool, skip_wrong: bool) -> int:
     """Push the requests of lines, and return the exit code."""
+    name = streams.name_of(file)
     if not skip_wrong:
         file, checked = _seekable(file), _Wrong()
-        number = sum(1 for _ in checked.read(queue, file))
+        number = sum(1 for _ in checked.read(queue, file, name))
         file.seek(0)
         checked.say()
         if checked.number:
@@ -649,7 +650,7 @@ def _push_lines(queue: SpiderQueue, file: BinaryIO, *, again: bool, skip_wrong: 
                 f"wrong lines: {checked.number:,} of {number:,}, so nothing is pushed (--skip-wrong pushes the others)"
             )
     total, found, wrong = 0, Counter[str](), _Wrong()
-    requests = wrong.read(queue, file)
+    requests = wrong.read(queue, file, name)
     queue.bury()
     with progress.bar("lines", 0) as advance:
         while batch := [*islice(requests, _BATCH)]:
@@ -677,10 +678,10 @@ class _Wrong:
         self.number = 0
         self._first: list[ConfigError] = []
 
-    def read(self, queue: SpiderQueue, file: BinaryIO) -> Iterator[Given | None]:
+    def read(self, queue: SpiderQueue, file: BinaryIO, name: str) -> Iterator[Given | None]:
         """Yield what each line asks for that is not empty, or None if it is wrong. Raise CommandError if the file is not text."""
         for number, line in enumerate(file, start=1):
-            streams.check_text(file, line)
+            streams.check_text(name, line)
             text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape")
             try:
                 if stripped := text.strip():

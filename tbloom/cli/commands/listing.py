@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tbloom.bloom.info import FilterInfo, SliceInfo
-from tbloom.cli.commands.targets import as_here
+from tbloom.cli.commands.targets import on_server
 from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.filters import Info, Server
@@ -23,9 +23,8 @@ _NEARLY_FULL = 0.95
 
 
 @click.command(cls=Command, example="tbloom list")
-@options.server
+@on_server
 @options.as_json
-@as_here
 def list_filters(server: Server) -> int:
     """Show the filters on a server.
 
@@ -46,9 +45,8 @@ def list_filters(server: Server) -> int:
 
 @click.command(cls=Command, example="tbloom info news")
 @options.name
-@options.server
+@on_server
 @options.as_json
-@as_here
 def info(name: str, server: Server) -> None:
     """Show a filter, slice by slice.
 
@@ -60,9 +58,8 @@ def info(name: str, server: Server) -> None:
 
 @click.command(cls=Command, example="tbloom clear news --yes")
 @options.name
-@options.server
+@on_server
 @options.yes
-@as_here
 def clear(name: str, server: Server) -> None:
     """Forget all items of a filter.
 

@@ -12,7 +12,7 @@ from tbloom import TimeBloom
 from tbloom.arguments import check_within
 from tbloom.bloom.fingerprinter import maker_of
 from tbloom.bloom.hasher import Secret
-from tbloom.cli.commands.targets import as_here
+from tbloom.cli.commands.targets import on_server
 from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -21,7 +21,7 @@ from tbloom.cli.kit.filters import Server
 _lookup = options.all_of(
     options.name,
     options.files,
-    options.server,
+    on_server,
     options.secret,
     options.quiet,
 )
@@ -72,7 +72,6 @@ def _add(seen: TimeBloom, place: str, items: list[bytes]) -> Iterator[tuple[byte
 @_lookup
 @click.option("--seen", is_flag=True, help="print the seen items, not the new ones")
 @click.option("--within", type=int, metavar="N", help="search the newest N slices only (all)")
-@as_here
 def check(
     name: str,
     files: tuple[str, ...],

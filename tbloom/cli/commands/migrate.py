@@ -16,6 +16,7 @@ from tbloom import TimeBloom
 from tbloom.bloom.fingerprinter import differing, maker_of, note
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.commands.project import settings_if_here
+from tbloom.cli.commands.targets import on_server
 from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -45,7 +46,7 @@ _REMEDY = "To let all that was scheduled count as seen, migrate {} in place of i
     cls=Command, example="tbloom migrate news:tbloom --create --from-set news:dupefilter"
 )
 @options.name
-@options.server
+@on_server
 @options.secret
 @click.option("--from-set", metavar="KEY", help="the set of an exact dupefilter: news:dupefilter")
 @click.option("--from-seen", type=click.Path(exists=True), help="requests.seen, or Scrapy's JOBDIR")

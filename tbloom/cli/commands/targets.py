@@ -10,7 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.core import ParameterSource
+import redis
 
 from tbloom.claims.fleet import KeptPages, View, queues_of, views_of
 from tbloom.claims.queues import arguments_in, options_of, queue_of
@@ -18,6 +18,7 @@ from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
+from tbloom.engine.keys import check_prefix
 from tbloom.engine.urls import address_of, without_secrets
 from tbloom.errors import ConfigError
 from tbloom.local.claims import LocalClaims
@@ -31,6 +32,8 @@ _PLAIN = {"REDIS_URL", "TBLOOM_KEY_PREFIX", "TBLOOM_KEY"}
 _NAMING = "TBLOOM_KEY", "TBLOOM_KEY_PREFIX", "REDIS_HOST", "REDIS_PORT", "REDIS_DB"
 #: The option that names the crawl without arguments.
 WITHOUT = "--no-arguments"
+#: The priority of Scrapy's settings that the command line gives.
+_COMMAND_LINE = 40
 #: So many of many are named in a line.
 _NAMED = 10
 
@@ -208,12 +211,8 @@ _options = options.all_of(
     ),
     click.option(WITHOUT, "plain", is_flag=True, help="only the crawl without arguments"),
     given_settings,
-    click.option("--url", metavar="URL", help="the server, in place of the setting REDIS_URL"),
-    click.option(
-        "--prefix",
-        metavar="PREFIX",
-        help="the text with which each key begins, in place of the setting TBLOOM_KEY_PREFIX",
-    ),
+    options.url,
+    options.prefix,
 )
 
 
@@ -240,8 +239,7 @@ def of_fleet(
         ) -> Any:
             if arguments and plain:
                 raise CommandError(f"expected one of -a, {WITHOUT}")
-            places = {"REDIS_URL": url, "TBLOOM_KEY_PREFIX": prefix}
-            given |= {name: value for name, value in places.items() if value is not None}
+            given |= named(url, prefix)
             # Others, such as scrapyd's _job, say nothing of the crawl.
             own = {name: value for name, value in arguments.items() if name[:1] != "_"}
             asked = own if arguments or plain else None
@@ -320,9 +318,18 @@ def _stored(server: Server, key: str | None, spider: str) -> tuple[str, str]:
     names = [spider, f"{spider}:tbloom"]
     if key is not None:
         names = [_expanded(key, spider)]
-    kinds = {name: kind for name in names if (kind := server.kind(name)) is not None}
+    kinds, refused = dict[str, str](), None
+    for name in names:
+        try:
+            kind = server.kind(name)
+        except (
+            redis.exceptions.NoPermissionError
+        ) as error:  # the user may have rights for the other
+            refused = error
+        else:
+            kinds |= {} if kind is None else {name: kind}
     if not kinds:
-        raise server.unknown(*reversed(names))
+        raise refused or server.unknown(*reversed(names))
     name = min(kinds, key=lambda name: kinds[name] != filters.WITH_SLICES)
     return name, spider if name == names[-1] else name.removesuffix(":tbloom")
 
@@ -339,32 +346,43 @@ def _names_no_spider(key: str) -> bool:
     return "%" not in key.replace("%%", "")
 
 
-def as_here(function: Callable[..., Any]) -> Any:
-    """Let a command about a server, or about a filter on it, know the project in whose folder it runs.
+def named(url: str | None, prefix: str | None = None) -> dict[str, str]:
+    """Return the settings for which --url and --prefix stand."""
+    places = {"REDIS_URL": url, "TBLOOM_KEY_PREFIX": prefix}
+    return {name: value for name, value in places.items() if value is not None}
 
-    There, its server is the project's, unless the command line names one, and NAME may be a spider.
+
+def on_server(function: Callable[..., Any]) -> Any:
+    """Give a command --url and --prefix; it gets a ``Server``.
+
+    In the folder of a project, that is the project's, unless the command line names one, and NAME may be a spider.
     """
 
     @wraps(function)
-    def command(*, server: Server, **more: Any) -> Any:
-        source_of, given = click.get_current_context().get_parameter_source, dict[str, str]()
-        if source_of("server") is ParameterSource.COMMANDLINE:
-            given["REDIS_URL"] = server.url
-        if source_of("prefix") is ParameterSource.COMMANDLINE:
-            given["TBLOOM_KEY_PREFIX"] = server.prefix
-        settings = _settings(given)
-        if isinstance(settings, dict):  # there is no project
-            return function(server=server, **more)
-        spiders = _spiders_of(settings) if "name" in more else []
-        if more.get("name") in spiders:
+    def command(*, url: str | None, prefix: str | None, **more: Any) -> Any:
+        settings = _settings(named(url, prefix))
+        # A counter has a name, too.
+        takes_spiders = more.keys() & {"name", "names"} and "mapping" not in more
+        spiders, own = _spiders_of(settings) if takes_spiders else [], settings
+
+        def filter_name(name: str) -> str:
+            nonlocal own
+            if name not in spiders:
+                return name
             from tbloom.scrapy.extras.pushing import filter_of  # noqa: PLC0415 - needs Scrapy
 
-            settings, more["name"] = filter_of(settings, more["name"])
-        with _server_of(settings) as found:
-            found.others = spiders
-            return function(server=found, **more)
+            own, found = filter_of(settings, name)
+            return found
 
-    return command
+        if "name" in more:
+            more["name"] = filter_name(more["name"])
+        if "names" in more:
+            more["names"] = (*map(filter_name, more["names"]),)
+        with _server_of(own) as server:
+            server.others = spiders
+            return function(server=server, **more)
+
+    return options.all_of(options.url, options.prefix)(command)
 
 
 def _settings(given: Mapping[str, str]) -> Any:
@@ -395,19 +413,26 @@ def _spiders_of(settings: Any) -> list[str]:
 @contextmanager
 def _server_of(settings: Any) -> Iterator[Server]:
     """Yield the server that the settings name, or else the environment."""
-    prefix = settings.get("TBLOOM_KEY_PREFIX") or os.environ.get(PREFIX, "")
+    prefix, place = settings.get("TBLOOM_KEY_PREFIX"), "--prefix"
+    if prefix is None:
+        prefix, place = os.environ.get(PREFIX, ""), PREFIX
+    check_prefix(prefix, place)
     if not isinstance(settings, dict):
         from tbloom.scrapy.options import REDIS, make_client, server_settings  # noqa: PLC0415 - needs Scrapy
 
         if any(settings.get(name) for name in REDIS if name != "REDIS_URL"):
             client, _ = make_client(settings)
-            # The place is no URL, and has no password.
-            server = Server("", client, "-s", prefix, place=server_settings(settings))
+            server = Server(server_settings(settings), client, "-s", prefix)
             with closing(client), server.named():
                 yield server
             return
     places = {variable: os.environ.get(variable) for variable in VARIABLES}
-    known = {"--url": settings.get("REDIS_URL"), **places, "": options.LOCAL}
-    option, found = next((option, url) for option, url in known.items() if url)
-    with filters.connect(found, option or "--url", prefix) as server, server.named():
+    url, option = settings.get("REDIS_URL"), "--url"
+    if url is None:
+        option, url = next(
+            ((name, url) for name, url in places.items() if url), (option, options.LOCAL)
+        )
+    elif not isinstance(settings, dict) and settings.getpriority("REDIS_URL") < _COMMAND_LINE:
+        option = "REDIS_URL in the project's settings"
+    with filters.connect(url, option, prefix) as server, server.named():
         yield server

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbloom.cli.commands.targets import Target, of_fleet
+from tbloom.cli.commands.targets import Target, of_fleet, on_server
 from tbloom.cli.kit import options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -40,7 +40,7 @@ def _listener(port: int) -> options.Decorator:
 
 @click.command(cls=Command, extra="metrics", example="tbloom metrics news --port 9185")
 @options.names
-@options.server
+@on_server
 @_listener(PORT)
 @_every
 def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every: float) -> None:

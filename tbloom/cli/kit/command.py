@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from datetime import date
 from typing import Any
 
@@ -55,12 +54,9 @@ class Command(_WithExample):
     """A command, whose errors name its options and arguments."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Errors about a parameter name its option or argument; an outage names the server."""
-        server = ctx.params.get("server")
+        """Run the command. Errors about a parameter name its option or argument."""
         try:
-            # Not a resource of the context: click before 8.3 closes these without the error.
-            with server.named() if server else nullcontext():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except ConfigError as error:
             param = next((each for each in self.params if each.name == error.argument), None)
             argument = max(param.opts, key=len) if param else error.argument

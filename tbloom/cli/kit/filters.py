@@ -60,7 +60,7 @@ def connect(url: str, option: str, prefix: str = "") -> Iterator[Server]:
     with ExitStack() as stack:
         with _named(without_secrets(url), option, has_user="@" in url):
             client = stack.enter_context(make_client(kind.from_url, Retry, address))
-        yield Server(url, client, option, prefix)
+        yield Server(without_secrets(url), client, option, prefix, has_user="@" in url)
 
 
 @contextmanager
@@ -99,19 +99,20 @@ def _named(place: str, option: str, *, has_user: bool) -> Iterator[None]:
 class Server:
     """A server and its client, whose replies are bytes."""
 
-    def __init__(self, url: str, client: Any, option: str, prefix: str, place: str = "") -> None:
+    def __init__(
+        self, place: str, client: Any, option: str, prefix: str, *, has_user: bool = False
+    ) -> None:
         self.client = client
-        self.url = url
         #: What else a command takes in place of a filter's name: the spiders of a project.
         self.others: Sequence[str] = ()
         #: The text with which each key of the stores begins.
         self.prefix = prefix
         self._searched, self._search_at = list[str](), 0.0
         #: For messages: the URL without a password, or what else names the server, and the prefix.
-        self.place: str = place or without_secrets(url)
+        self.place: str = place
         #: Turns an outage within the block into a CommandError that names the server.
         self.named: Callable[[], AbstractContextManager[None]] = partial(
-            _named, self.place, option, has_user="@" in url
+            _named, place, option, has_user=has_user
         )
         if prefix:
             self.place += f" with the prefix {prefix!r}"
@@ -130,6 +131,8 @@ class Server:
         """Return the kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
         try:
             stored = self.stored(name)
+        except redis.exceptions.NoPermissionError:
+            raise
         except redis.ResponseError:  # the key belongs to another program
             return WITH_SLICES
         return None if stored is None else _kind(stored)
@@ -200,7 +203,11 @@ class Server:
                     raise CommandError(f"{self.place}: {NODE}")
         keys = self.client.scan_iter(roots(self.prefix), count=1000)
         every = (name_of(text(key), self.prefix) for key in keys)
-        found = {name: self.kind(name) for name in sorted({name for name in every if name})}
+        found = dict[str, str | None]()
+        for name in sorted({name for name in every if name}):
+            found[name] = WITH_SLICES
+            with suppress(redis.exceptions.NoPermissionError):  # whoever reads it is refused, too
+                found[name] = self.kind(name)
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]

@@ -70,4 +70,4 @@ class Time(click.DateTime):
         return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-time = Time()
+time: Time = Time()

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
-from click.core import ParameterSource
 
 from tbloom.bloom.config import Parameters
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import numbers
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
-from tbloom.engine.keys import DEFAULT_MAPPING, check_prefix
+from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tbloom.cli.kit.filters import Server
 
 #: What adds options or arguments to a command.
 Decorator = Callable[[Any], Any]
@@ -35,27 +31,9 @@ def text_of(word: str) -> str:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
 
 
-def _connected(context: click.Context, option: click.Option, url: str) -> Server | None:
-    """Return the server at the URL, connected until the command ends; None while a shell completes a word."""
-    if context.resilient_parsing:
-        return None
-    from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
-
-    place = option.opts[0]
-    if context.get_parameter_source("server") is ParameterSource.ENVIRONMENT:
-        place = next(filter(os.environ.get, VARIABLES))
-    return context.with_resource(connect(url, place, context.meta["prefix"]))
-
-
 def _note(context: click.Context, option: click.Parameter, value: object) -> None:
     """Note a flag for ``output``, so that commands need not pass it on."""
     context.meta[option.name or ""] = value
-
-
-def _note_prefix(context: click.Context, option: click.Parameter, value: str) -> None:
-    """Note the prefix for the option ``--url``."""
-    is_set = context.get_parameter_source("prefix") is ParameterSource.ENVIRONMENT
-    context.meta["prefix"] = check_prefix(value, PREFIX if is_set else option.opts[0])
 
 
 def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secret | None:
@@ -67,25 +45,17 @@ def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secr
 
 
 _flag = partial(click.option, is_flag=True, expose_value=False, callback=_note)
-_url: Decorator = click.option(
+#: The server, and the prefix of its keys; None: not given.
+url: Decorator = click.option(
     "--url",
-    "server",
-    envvar=[*VARIABLES],
-    default=LOCAL,
     metavar="URL",
-    callback=_connected,
-    help="the server, such as redis://host:6379/0 or redis+cluster://host:6379 "
-    f"({', else '.join([*VARIABLES, LOCAL])})",
+    help="the server, such as redis://host:6379/0 or redis+cluster://host:6379 (in a Scrapy project, its REDIS_URL; "
+    f"else {', else '.join([*VARIABLES, LOCAL])})",
 )
-_prefix: Decorator = click.option(
+prefix: Decorator = click.option(
     "--prefix",
-    envvar=PREFIX,
-    default="",
     metavar="PREFIX",
-    is_eager=True,
-    expose_value=False,
-    callback=_note_prefix,
-    help=f"the text with which each key begins, such as app1: ({PREFIX}, else none)",
+    help=f"the text with which each key begins, such as app1: (in a Scrapy project, its TBLOOM_KEY_PREFIX; else {PREFIX}, else none)",
 )
 #: A filter's name.
 name: Decorator = click.argument("name", type=text_of)
@@ -131,8 +101,6 @@ def all_of(*decorators: Any) -> Decorator:
     )
 
 
-#: --url and --prefix.
-server: Decorator = all_of(_url, _prefix)
 #: An option for each parameter.
 parameters: Decorator = all_of(
     click.option(

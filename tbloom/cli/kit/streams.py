@@ -62,7 +62,7 @@ def batches(file: Any) -> Iterator[list[bytes]]:
     rest: list[bytes] = []
     size, number = 0, 1
     while data := file.read1(_READ_BYTES):
-        check_text(file, data)
+        check_text(name_of(file), data)
         ends = data.count(b"\n") or data.count(b"\r")
         ended, end, data = data.replace(b"\r", b"\n").rpartition(b"\n")
         if end:
@@ -72,17 +72,23 @@ def batches(file: Any) -> Iterator[list[bytes]]:
         rest.append(data)
         size += len(data)
         if size > _LONGEST:
-            raise CommandError(f"{file.name}: line {number}: expected at most 64 MB")
+            raise CommandError(f"{name_of(file)}: line {number}: expected at most 64 MB")
     if size:
         yield _items(b"".join(rest))
 
 
-def check_text(file: Any, data: bytes) -> None:
-    """Raise CommandError if data of the file have a NUL byte: it is compressed, or in UTF-16."""
+def name_of(file: Any) -> str:
+    """Return what a user calls a file that was opened."""
+    is_path = isinstance(file.name, str) and file.name != "<stdin>"
+    return str(file.name) if is_path else "standard input"
+
+
+def check_text(name: str, data: bytes) -> None:
+    """Raise CommandError if data of the file of this name have a NUL byte: it is compressed, or in UTF-16."""
     before, nul, _ = data.partition(b"\0")
     if nul:
         raise CommandError(
-            f"{file.name}: expected lines of text in UTF-8, got a NUL byte after {text(before[-60:])!r}"
+            f"{name}: expected lines of text in UTF-8, got a NUL byte after {text(before[-60:])!r}"
         )
 
 

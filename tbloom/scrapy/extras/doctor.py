@@ -21,7 +21,7 @@ from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import ENVVAR
 
-from tbloom.engine.server import is_read_only
+from tbloom.engine.server import unsaved
 from tbloom.errors import TBloomError
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.components import DupeFilter
@@ -31,6 +31,7 @@ from tbloom.scrapy.extras.notes import notes_on, shares_queue
 from tbloom.scrapy.hooks.feeds import refused_feed
 from tbloom.scrapy.options import (
     check_mark,
+    check_server_of_queue,
     error_line,
     make_store,
     naming_redis,
@@ -110,12 +111,11 @@ def _examine_spider(
         return [_at(_raised_at(error), what)], []
     crawler, checked = Crawler(spider or Spider, Settings(settings)), settings.copy()
     try:
-        warned = _check(checked, name, crawler)
+        warned, notes = _check(checked, name, crawler)
     except redis.ConnectionError as error:
         raise redis.ConnectionError(_placed(error, settings, spider)) from None
     except (TBloomError, TypeError, ValueError) as error:  # a bool or a dict of Scrapy's
         return [_placed(error, settings, spider)], []
-    notes = list[str]()
     with suppress(Exception):  # a wrong setting of Scrapy's, which Scrapy names
         notes.extend(notes_on(spider, crawler, checked))
     return [_placed(each, settings, spider) for each in warned], notes
@@ -124,8 +124,8 @@ def _examine_spider(
 # What ends a crawl, or keeps tbloom out of it
 
 
-def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
-    """Look at what a crawl looks at, in its order, and return what it warns of. Change nothing that is stored.
+def _check(settings: BaseSettings, name: str, crawler: Crawler) -> tuple[list[str], list[str]]:
+    """Look at what a crawl looks at, in its order. Return what it warns of, and what it only notes. Change nothing that is stored.
 
     The settings become those of the crawl.
     """
@@ -158,7 +158,9 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
         )
     is_local = STORE.value(settings) == "local"
     with _saying_as_a_crawl(settings, FILTER):
-        warned = _read_file(settings, name) if is_local else _ask_filter(settings, name)
+        if is_shared:
+            check_server_of_queue(settings)
+        found = _read_file(settings, name) if is_local else _ask_filter(settings, name)
     refused = ""
     with suppress(Exception):  # Scrapy ends by it, or the project's own component needs a crawl
         refused = refused_feed(crawler)
@@ -166,7 +168,7 @@ def _check(settings: BaseSettings, name: str, crawler: Crawler) -> list[str]:
         raise TBloomError(
             f"FEEDS: the crawl ends before its first request, because a feed can't be opened: {refused}"
         )
-    return warned
+    return found
 
 
 @contextmanager
@@ -180,18 +182,20 @@ def _saying_as_a_crawl(settings: BaseSettings, table: Mapping[str, Setting]) -> 
         raise kind(error_line(error, settings, table)) from None
 
 
-def _ask_filter(settings: BaseSettings, name: str) -> list[str]:
+def _ask_filter(settings: BaseSettings, name: str) -> tuple[list[str], list[str]]:
     make_store(settings, name).close()  # else a wrong TBLOOM_RETRY_FOR would not be found
     seen: Any = make_store(settings, name, retry_for=0)
     with closing(seen), naming_redis(settings):
         seen.contains_many([b"a"])  # raises if other parameters are stored
-        if seen.run(is_read_only(seen.config.keys.root)):
-            return [_READ_ONLY.format(server_settings(settings))]
-        warned: list[str] = seen.warnings()
-        return warned
+        told, damage = seen.told()
+        if told.is_read_only:
+            return [_READ_ONLY.format(server_settings(settings))], []
+        since = told.unsaved_since
+        # What is lost, nobody can mend.
+        return told.warnings, damage if since is None else [*damage, unsaved(since)]
 
 
-def _read_file(settings: BaseSettings, name: str) -> list[str]:
+def _read_file(settings: BaseSettings, name: str) -> tuple[list[str], list[str]]:
     """Compare the settings with a file's, if there is one. A crawl makes it. There is nothing to warn of."""
     path = FILTER["path"]
     if path.value(settings) is not None:
@@ -200,7 +204,7 @@ def _read_file(settings: BaseSettings, name: str) -> list[str]:
             settings.set(path.name, None, "cmdline")
     with closing(make_store(settings, name)) as seen:
         seen.contains_many([b"a"])
-    return []
+    return [], []
 
 
 # Texts and places
@@ -237,7 +241,8 @@ def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None = Non
     """Return the file of the setting that a fault names first, and its name; "" if it has a default."""
     named = re.search(r"\b[A-Z]+(_[A-Z]+)*\b", fault)
     priority = settings.getpriority(named[0]) if named else None
-    if named is None or priority is None or priority < SETTINGS_PRIORITIES["project"]:
+    in_file = range(SETTINGS_PRIORITIES["project"], SETTINGS_PRIORITIES["cmdline"])
+    if named is None or priority is None or priority not in in_file:
         return ""
     module = os.environ.get(ENVVAR, "")
     if spider and priority >= SETTINGS_PRIORITIES["spider"]:

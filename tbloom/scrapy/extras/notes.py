@@ -21,6 +21,7 @@ from scrapy.utils.misc import load_object
 
 from tbloom.scrapy.extras.sitemap import SitemapSpider
 from tbloom.scrapy.hooks.feeds import how_to_keep, shown_uri
+from tbloom.scrapy.hooks.starts import uncalled
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, STORE, TAKE_OVER, done_statuses
 
 #: Formats that several crawlers can append to one file, a line at a time.
@@ -57,7 +58,19 @@ def notes_on(
     kinds = spider.__mro__ if spider else ()
     if ScrapysSitemapSpider in kinds and SitemapSpider not in kinds:
         yield _SITEMAPS
+    if spider:
+        yield from uncalled(spider, _middlewares(settings))
     yield from _feeds(crawler)
+
+
+def _middlewares(settings: BaseSettings) -> Iterator[type[Any]]:
+    """Yield the classes of the spider middlewares that are on."""
+    for path, place in settings.getwithbase("SPIDER_MIDDLEWARES").items():
+        kind: Any = None
+        with suppress(Exception):  # Scrapy says that
+            kind = load_object(path)
+        if place is not None and isclass(kind):
+            yield kind
 
 
 def _clashes(settings: BaseSettings) -> Iterator[str]:

@@ -301,7 +301,7 @@ _source = ContextVar[Any]("tbloom_source", default=None)
 
 
 #: The response, or the failure of an errback, whose link the engine gives to its scheduler now; None: there is none.
-link_source = ContextVar[Any]("tbloom_link_source", default=None)
+link_source: ContextVar[Any] = ContextVar("tbloom_link_source", default=None)
 
 
 def watch_output(
