@@ -101,12 +101,12 @@ class Requests:
 
     # The filter is asked, in a thread
 
-    def looks_first(self, *, mostly_seen: bool | None) -> bool:  # noqa: ARG002 - as of Pages
-        """Return whether requests are only looked for first. ``mostly_seen``: whether the last ones were; None: there are none."""
-        return False
+    def to_look(self, batch: list[Pending], *, mostly_seen: bool | None) -> list[Pending]:  # noqa: ARG002 - as of Pages
+        """Return the requests that are only looked for first. ``mostly_seen``: whether the last ones were; None: there are none."""
+        return []
 
     def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
-        """Return for each request whether it is seen, else None. A thread calls this, with ``looks_first``."""
+        """Return for each request whether it is seen, else None. A thread calls this, for ``to_look``."""
         raise NotImplementedError
 
     def gathers_for(self) -> float:
@@ -243,8 +243,8 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        if self._owner.looks_first(mostly_seen=self._mostly_seen):
-            look = partial(self._put, batch, self._owner.look)
+        if first := self._owner.to_look(batch, mostly_seen=self._mostly_seen):
+            look = partial(self._put, first, self._owner.look)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
             self._ask(batch)
@@ -263,8 +263,10 @@ class Inbox:
         self._crawl.link_calls.begin(ask, partial(self._have_answers, batch))
 
     def _ask_alone(self, pending: Pending) -> None:
-        self._owner.prepare(pending)
-        self._put([pending], self._owner.ask)
+        self._put(self._owner.to_look([pending], mostly_seen=False), self._owner.look)
+        if pending.is_to_ask:
+            self._owner.prepare(pending)
+            self._put([pending], self._owner.ask)
 
     @staticmethod
     def _put(

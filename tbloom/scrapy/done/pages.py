@@ -168,11 +168,27 @@ class Pages(Requests):
     def _link(self, request: Request) -> Pending:
         """Return the pending request of a link."""
         pending = link_of(request, self._crawl, link_source.get(), claims=True)
-        if pending.answer is Claim.BUSY and self._taking.has_begun:
-            self._give_token(pending)
-        elif pending.answer is Claim.BUSY:
-            pending.answer = None  # asked behind the first question, in its thread
+        if pending.answer is Claim.BUSY:
+            # Asked behind the first question, in its thread; or looked for.
+            if not self._taking.has_begun or self._may_be_seen(pending):
+                pending.answer = None
+            else:
+                self._give_token(pending)
         return pending
+
+    def _is_own(self, pending: Pending) -> bool:
+        """Return whether this crawl has the page of a link in a version that may be new."""
+        assert pending.item is not None  # noqa: S101 - it is a link
+        return self._seen.known(pending.item, pending.look) is Claim.BUSY
+
+    def _may_be_seen(self, pending: Pending) -> bool:
+        """Return whether the filter may have seen the version in which a page of this crawl is linked."""
+        if pending.item is None or not (pending.version and self._seen.needs_server):
+            return False
+        first = self._register.first_of(pending.item.hex())
+        known = self._register.get(Known, first)
+        new = {*getattr(known, "versions", ()), *(known.asked or () if known else ())}
+        return pending.version.hex() not in new
 
     def _give_token(self, pending: Pending) -> None:
         """Give a page that may be new a token. One that has failed in this crawl gets none before its pause is over."""
@@ -222,6 +238,8 @@ class Pages(Requests):
     def prepare(self, pending: Pending) -> None:
         """Give a page that may be new a token. Write the note that is kept with its claim, if one can restore the request."""
         if pending.token is None:
+            if pending.version and self._taking.has_begun and self._is_own(pending):
+                pending.answer = Claim.BUSY
             self._give_token(pending)
         request, token, crawl = pending.request, pending.token, self._crawl
         if token is None or pending.note is not None:
@@ -246,10 +264,22 @@ class Pages(Requests):
         # As pages that are done do, unless the crawl has soon nothing else to fetch.
         return GATHER if self._scheduler.queued > _ENOUGH else 0.0
 
-    def looks_first(self, *, mostly_seen: bool | None) -> bool:
-        """See ``Requests``. A look takes no notes; and a local filter knows at once."""
-        is_likely = self._had_items if mostly_seen is None else mostly_seen
-        return is_likely and self.committer.has_notes and self._seen.needs_server
+    def to_look(self, batch: list[Pending], *, mostly_seen: bool | None) -> list[Pending]:
+        """See ``Requests``. A look takes no notes; and a local filter knows at once.
+
+        A page may be linked in a version that was seen while it waits in another one. A claim would not tell.
+        """
+        if not self._seen.needs_server:
+            return []
+        if (self._had_items if mostly_seen is None else mostly_seen) and self.committer.has_notes:
+            return batch
+        looks, found = dict[bytes | None, bytes](), list[Pending]()
+        for pending in batch:
+            if pending.is_to_ask and pending.version and pending.token is None:
+                is_other = looks.setdefault(pending.item, pending.look) != pending.look
+                if is_other or self._is_own(pending):
+                    found.append(pending)
+        return found
 
     def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
         """See ``Requests``."""
