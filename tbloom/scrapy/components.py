@@ -34,7 +34,7 @@ from tbloom.scrapy.done.serialize import look_in_note
 from tbloom.scrapy.hooks.engine import is_trial, next_turn
 from tbloom.scrapy.hooks.feeds import open_no_feeds
 from tbloom.scrapy.inbox import Requests
-from tbloom.scrapy.links import Answer, NoAnswer
+from tbloom.scrapy.links import Answer, NoAnswer, ask_site
 from tbloom.scrapy.options import (
     asks_nobody,
     check_mark,
@@ -92,7 +92,10 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched."""
-        return self.requests.next_request() if self.requests else self.next_in_project()
+        request = self.requests.next_request() if self.requests else self.next_in_project()
+        if request is not None:
+            ask_site(request, self._crawl.crawler.settings)
+        return request
 
     def has_pending_requests(self) -> bool:
         """Return whether requests are queued, or wait."""

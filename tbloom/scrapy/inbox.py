@@ -28,7 +28,7 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
     watch_output,
 )
-from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
+from tbloom.scrapy.links import Answer, NoAnswer, Pending, ask_site, link_of, own_values
 from tbloom.scrapy.options import asks_nobody
 from tbloom.scrapy.outage import is_awaited
 from tbloom.scrapy.settings import WITHIN
@@ -137,6 +137,8 @@ class Requests:
     def mark(self, pending: Pending) -> None:
         """Let a new request, which enters the queue, have the values in its meta for itself."""
         own_values(pending.request)
+        if self._scheduler is None:
+            ask_site(pending.request, self._crawl.crawler.settings)
 
     def settled(self) -> None:
         """Hear that some requests are settled."""

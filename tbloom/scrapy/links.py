@@ -23,7 +23,9 @@ from itertools import count
 from typing import Any
 
 from scrapy import Request
+from scrapy.http import Headers
 from scrapy.settings import BaseSettings
+from scrapy.utils.python import without_none_values
 
 from tbloom import Claim, Note
 from tbloom.arguments import encode
@@ -191,6 +193,9 @@ def arguments_of(
 
 # Versions
 
+#: The header by which a request asks the site.
+ASK_SITE = "Cache-Control", "no-cache"
+
 
 def version_of(request: Request) -> bytes:
     """Return the hash of the version that the request's meta names; b"" if it names none. Raise ConfigError that names a wrong one."""
@@ -204,6 +209,23 @@ def version_of(request: Request) -> bytes:
 def _is_version(value: Any) -> bool:
     """Return whether a value is to be a version: a feed may have none."""
     return value is not None and not (isinstance(value, str | bytes) and not value)
+
+
+def asks_site(settings: BaseSettings) -> bool:
+    """Return whether requests for what may have changed are to say that a cache is not enough.
+
+    That is where the crawl has an HTTP cache, is not offline, and gives its requests no Cache-Control by default.
+    """
+    if not settings.getbool("HTTPCACHE_ENABLED") or settings.getbool("HTTPCACHE_IGNORE_MISSING"):
+        return False
+    defaults = without_none_values(settings.getdict("DEFAULT_REQUEST_HEADERS"))
+    return ASK_SITE[0] not in Headers(defaults)
+
+
+def ask_site(request: Request, settings: BaseSettings) -> None:
+    """Let a request with a version ask the site, not a cache, unless it has a Cache-Control of its own."""
+    if _is_version(request.meta.get(VERSION)) and asks_site(settings):
+        request.headers.setdefault(*ASK_SITE)
 
 
 def look_of(item: bytes, version: bytes, config: Any) -> bytes:

@@ -1,12 +1,16 @@
-"""A page in a new version, beside links in older ones."""
+"""A page in a new version, beside links in older ones, and with an HTTP cache that has an older one."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from email.utils import formatdate
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,7 +19,8 @@ from scrapy.http import Response
 
 from tbloom.scrapy import SitemapSpider
 from tests.helpers.harm import new_seed
-from tests.helpers.projects import LOCAL, Versions, path_of
+from tests.helpers.projects import LOCAL, Project, Versions, path_of
+from tests.helpers.schedulers import SCRAPY
 from tests.scrapy.test_sitemap import entries
 
 DONE = pytest.mark.parametrize("mark", ["done", LOCAL])
@@ -178,3 +183,117 @@ def test_each_version_is_fetched_once_whoever_disagrees(
             else {"TBLOOM_KEY": f"{name}:{number}"}
         )
         plan.check(project(*spiders, answers=plan.answers, **own))
+
+
+# An HTTP cache
+
+RFC = {"HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy"}
+OURS = {"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}
+MAX_AGE = {"Cache_Control": "max-age=3600"}
+OLD = {"Last_Modified": formatdate(time.time() - 180 * 24 * 3600, usegmt=True)}
+
+
+class Cached(Versions):
+    """Asks for "a" in the version of the day, as it is without a link too if VERSIONS says so."""
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        return super().request(path, headers=self.settings.get("OWN"), **more)
+
+    def parse(self, response: Response) -> Any:
+        yield {"text": response.text}
+
+
+class CachedMap(SitemapSpider, Project):
+    """Reads a sitemap that says for how long it is fresh."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        self.sitemap_urls = [f"{self.site}map.xml"]
+        async for request in SitemapSpider.start(self):
+            yield request
+
+    def parse(self, response: Response) -> Any:
+        yield {"text": response.text}
+
+
+def answer(fresh: dict[str, str], fails_in: Any, site: Any, path: str) -> None:
+    """Answers with the crawl's number and the Cache-Control that it has asked with; "from" leads to "a"."""
+    said = f"{site.server.number} {site.headers['Cache-Control']}"
+    if path == "/map.xml":
+        body = entries({"a": said}).replace(b"SITE", site.server.url.encode())
+        site.answer(200, body, Content_Type="text/xml", **fresh)
+    elif path == "/from":
+        site.answer(302, Location="/a", **fresh)
+    elif site.server.number in fails_in:
+        site.answer(503) if fails_in[site.server.number] else None
+    else:
+        site.answer(200, said.encode(), **fresh)
+
+
+@pytest.fixture
+def cached(project: Any, tmp_path: Path) -> Any:
+    """Crawls with RFC2616Policy, in the versions 1, 2, ..."""
+
+    def cached(
+        *spiders: Any, fresh: Any = MAX_AGE, fails_in: Any = MappingProxyType({}), **more: Any
+    ) -> Any:
+        own = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path / "cache"), **RFC}
+        own["VERSIONS"] = range(1, len(spiders) + 1)
+        return project(*spiders, answers=partial(answer, fresh, dict(fails_in)), **{**own, **more})
+
+    return cached
+
+
+def texts(ends: Any) -> list[str]:
+    return [item["text"] for end in ends for item in end.items]
+
+
+@pytest.mark.parametrize("fresh", [MAX_AGE, OLD], ids=["max-age", "last-modified"])
+@pytest.mark.parametrize(
+    ("spider", "more"),
+    [
+        (Cached, {}),
+        (Cached, {"mark": "scheduled"}),
+        (Cached, {"ADDONS": {}, **SCRAPY}),
+        pytest.param(Cached, OURS, marks=pytest.mark.check),
+        (Cached, {"VERSIONS": [[("from", 1)], [("from", 2)]]}),
+        (CachedMap, {}),
+    ],
+    ids=["done", "scheduled", "the class alone", "a page store", "redirect", "sitemap"],
+)
+def test_a_new_version_does_not_come_from_the_cache(
+    cached: Any, fresh: Any, spider: Any, more: dict[str, Any]
+) -> None:
+    assert ["0 no-cache", "1 no-cache"] == texts(cached(spider, spider, fresh=fresh, **more))
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"OWN": {"Cache-Control": "max-age=9"}}, ["0 max-age=9"] * 2),
+        ({"DEFAULT_REQUEST_HEADERS": {"cache-control": "max-age=9"}}, ["0 max-age=9"] * 2),
+        ({"HTTPCACHE_POLICY": "scrapy.extensions.httpcache.DummyPolicy"}, ["0 no-cache"] * 2),
+        ({"HTTPCACHE_ENABLED": False}, ["0 None", "1 None"]),
+        ({"VERSIONS": ["", "2"]}, ["0 None", "1 no-cache"]),
+    ],
+    ids=["the spider says", "the settings say", "DummyPolicy", "no cache", "no version"],
+)
+def test_the_cache_is_asked_unless_a_version_is_new(
+    cached: Any, more: dict[str, Any], found: list[str]
+) -> None:
+    """And as the spider says. DummyPolicy, which asks nobody, gives what it has."""
+    assert found == texts(cached(Cached, Cached, **more))
+
+
+def test_an_offline_crawl_has_each_version_from_the_cache(cached: Any) -> None:
+    assert ["0 no-cache"] * 2 == texts(
+        [*cached(Cached), *cached(Cached, VERSIONS=[2], HTTPCACHE_IGNORE_MISSING=True)]
+    )
+
+
+@DONE
+@pytest.mark.parametrize("fails", [503, None])
+def test_a_cached_page_of_a_failing_site_is_not_done(cached: Any, fails: Any) -> None:
+    """The next crawl takes it, without a link, and asks the site."""
+    ends = cached(*[Cached] * 3, VERSIONS=[1, 2, []], fails_in={"1": fails})
+    assert ["0 no-cache", "0 no-cache", "2 no-cache"] == texts(ends)
+    assert 1 == ends[1].stats["tbloom/failed/stale from the cache"]

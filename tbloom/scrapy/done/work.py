@@ -15,8 +15,10 @@ from typing import Any
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
+from scrapy.extensions.httpcache import RFC2616Policy
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.misc import load_object
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.crawl import crawl_of
@@ -30,12 +32,14 @@ from tbloom.scrapy.hooks.engine import (
     is_offsite,
     why_no_file,
 )
-from tbloom.scrapy.links import own_values
+from tbloom.scrapy.links import ASK_SITE, own_values
 from tbloom.scrapy.settings import TOKEN, done_statuses
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _NOT_MODIFIED = 304
+#: With these of the spider's own, the site may answer so, and the cached page is as new as can be.
+_VALIDATORS = {b"If-None-Match", b"If-Modified-Since"}
 #: What holds items and requests. (A named tuple may be an item of the project's own.)
 _COLLECTIONS = {list, tuple, set, frozenset}
 #: What gives them later, such as the coroutine of a method that was not awaited.
@@ -59,6 +63,9 @@ class Work:
         self._crawler, self._stored, self._ended = crawler, stored, ended
         #: The statuses with which a page, or a file, is done though no callback gets its response.
         self.done_statuses: frozenset[int] = done_statuses(crawler.settings) | {_NOT_MODIFIED}
+        self._has_rfc_policy = issubclass(
+            load_object(crawler.settings["HTTPCACHE_POLICY"]), RFC2616Policy
+        )
         self._register = register
         #: The pages in work by the identities of their requests, whose meta a callback may empty.
         self._by_request = dict[int, Page]()
@@ -152,6 +159,8 @@ class Work:
             page.answered = result.request or page.request
             own_values(page.answered)  # of a queue on disk, or of a middleware
             page.status, page.is_cached = result.status, "cached" in result.flags
+            if page.is_cached and page.token.version and self._is_unanswered(page.request):
+                page.fail("stale")
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
             is_ignored = isinstance(error, IgnoreRequest)
@@ -160,6 +169,14 @@ class Work:
             page.words = words_of(error if isinstance(error, BaseException) else None)
             own_values(page.request)  # whose meta an errback may copy
         return result
+
+    def _is_unanswered(self, request: Request) -> bool:
+        """Return whether a response from the cache says that the site gave none: Scrapy's RFC2616Policy has another one then."""
+        name, value = ASK_SITE
+        asks = request.headers.get(name) == value.encode() and _VALIDATORS.isdisjoint(
+            request.headers
+        )
+        return asks and self._has_rfc_policy
 
     def _check_replacement(self, page: Page, request: Request) -> None:
         """End a page whose next request a handler of ``request_scheduled`` has dropped.
