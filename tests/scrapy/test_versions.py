@@ -117,17 +117,16 @@ def test_several_versions_of_a_page_in_one_batch(counts: Any, mark: str) -> None
     if mark == "scheduled":
         assert (2, 0, 0) == (first, second, third)
     else:  # once; and again in the second version if it was in work when that link came
-        assert (1, 0) == (first, third)
-        assert second <= 1
+        assert (True, True, 0) == (first >= 1, first + second <= 2, third)
 
 
 class ChangesMeanwhile(Versions):
-    """While the page is in work, links to it come in two later versions, and one in its own."""
+    """While the page is in work, links to it come in two later versions, and two in its own."""
 
     def parse(self, response: Response) -> Any:
         version = response.meta["tbloom_version"]
         yield {"version": version}
-        for later in ("1", "2", "3") if version == "1" else ():
+        for later in ("1", "2", "3", "1") if version == "1" else ():
             yield self.request(path_of(response), meta={"tbloom_version": later})
 
 

@@ -62,6 +62,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: While more requests than this are queued, links need no answer at once.
 _ENOUGH = 50
+#: Of so many queued pages the versions are known.
+_VERSIONS = 10_000
 #: An owner of hosts asks for further pages as long as fewer are queued.
 _FEW = 500
 _NOT_SERIALIZABLE = (
@@ -87,6 +89,8 @@ class Pages(Requests):
         self._had_items = False
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
+        #: The versions of the pages that were queued last, by their first fingerprints: links in these need no answer of the filter.
+        self._versions = dict[str, str]()
         self._register = Register(self._step_failed)
         self.failures: Failures = Failures(crawl, self._register)
         self.committer: Committer = Committer(
@@ -178,16 +182,16 @@ class Pages(Requests):
 
     def _is_own(self, pending: Pending) -> bool:
         """Return whether this crawl has the page of a link in a version that may be new."""
-        assert pending.item is not None  # noqa: S101 - it is a link
-        return self._seen.known(pending.item, pending.look) is Claim.BUSY
+        return self._seen.known(pending.item or b"", pending.look) is Claim.BUSY
 
     def _may_be_seen(self, pending: Pending) -> bool:
         """Return whether the filter may have seen the version in which a page of this crawl is linked."""
-        if pending.item is None or not (pending.version and self._seen.needs_server):
+        if not (pending.item and pending.version and self._seen.needs_server):
             return False
         first = self._register.first_of(pending.item.hex())
         known = self._register.get(Known, first)
-        new = {*getattr(known, "versions", ()), *(known.asked or () if known else ())}
+        asked = known.asked if known else None
+        new = [self._versions.get(first), *getattr(known, "versions", ()), *(asked or ())]
         return pending.version.hex() not in new
 
     def _give_token(self, pending: Pending) -> None:
@@ -364,6 +368,10 @@ class Pages(Requests):
         token = pending.token
         if token is None:  # no page
             return True
+        if token.version:
+            self._versions[token.fingerprints[0]] = token.version
+            if len(self._versions) > _VERSIONS:
+                del self._versions[next(iter(self._versions))]
         if isinstance(self._giving, GivingHosts):
             self._giving.queued(pending.request)
         if pending.page:
@@ -438,6 +446,7 @@ class Pages(Requests):
     def _begin_work(self, request: Request, token: Token) -> None:
         """Begin to work on the page of a request, in the last version that links have asked for."""
         first = token.fingerprints[0]
+        self._versions.pop(first, None)
         self._taking.queue_changed()
         asked = self._register.take_asked(first)
         versions = {token.version, *asked} - {""}
@@ -500,8 +509,7 @@ class Pages(Requests):
         """Ask for pages again in the versions of links that came while they were in work. Give pages to crawlers that wait."""
         for page in pages:
             asked = page.asked or {}
-            if asked and [*asked][-1] not in page.versions:
-                link = [*asked.values()][-1]
+            for link in [link for of, link in asked.items() if of not in page.versions][-1:]:
                 try:
                     self.inbox.enter(self._pending(link))
                 except Exception:

@@ -63,9 +63,6 @@ class Work:
         self._crawler, self._stored, self._ended = crawler, stored, ended
         #: The statuses with which a page, or a file, is done though no callback gets its response.
         self.done_statuses: frozenset[int] = done_statuses(crawler.settings) | {_NOT_MODIFIED}
-        self._has_rfc_policy = issubclass(
-            load_object(crawler.settings["HTTPCACHE_POLICY"]), RFC2616Policy
-        )
         self._register = register
         #: The pages in work by the identities of their requests, whose meta a callback may empty.
         self._by_request = dict[int, Page]()
@@ -159,7 +156,7 @@ class Work:
             page.answered = result.request or page.request
             own_values(page.answered)  # of a queue on disk, or of a middleware
             page.status, page.is_cached = result.status, "cached" in result.flags
-            if page.is_cached and page.token.version and self._is_unanswered(page.request):
+            if page.is_cached and page.token.version and self._is_stale(page.request):
                 page.fail("stale")
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
@@ -170,13 +167,12 @@ class Work:
             own_values(page.request)  # whose meta an errback may copy
         return result
 
-    def _is_unanswered(self, request: Request) -> bool:
-        """Return whether a response from the cache says that the site gave none: Scrapy's RFC2616Policy has another one then."""
-        name, value = ASK_SITE
-        asks = request.headers.get(name) == value.encode() and _VALIDATORS.isdisjoint(
-            request.headers
-        )
-        return asks and self._has_rfc_policy
+    def _is_stale(self, request: Request) -> bool:
+        """Return whether a cached response stands for what the site did not answer: Scrapy's RFC2616Policy gives it then."""
+        if request.headers.get(ASK_SITE[0]) != b"no-cache" or _VALIDATORS & request.headers.keys():
+            return False
+        policy = load_object(self._crawler.settings["HTTPCACHE_POLICY"])
+        return isinstance(policy, type) and issubclass(policy, RFC2616Policy)
 
     def _check_replacement(self, page: Page, request: Request) -> None:
         """End a page whose next request a handler of ``request_scheduled`` has dropped.
