@@ -74,6 +74,25 @@ def test_an_older_link_takes_no_new_versions_place(
     ]
 
 
+class Twice(Project):
+    """A list names each page twice, in one version."""
+
+    custom_settings = {"CONCURRENT_REQUESTS": 2}  # noqa: RUF012 - as Scrapy has it
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("list", callback=self.parse_list)
+
+    def parse_list(self, _: Response) -> Iterator[Any]:
+        for page in [*range(60)] * 2:
+            yield self.request(f"{page}", meta={"tbloom_version": "1"})
+
+
+def test_crawlers_share_pages_that_are_linked_twice_in_a_version(project: Any) -> None:
+    ends = project((Twice, Twice), answers={"": [(0.03, 200)]})
+    assert all(len(end.items) > 9 for end in ends)
+    assert {1} == {*Counter(item["page"] for end in ends for item in end.items).values()}
+
+
 # Random rounds
 
 PAGES, DAYS = 30, 4

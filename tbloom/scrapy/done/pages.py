@@ -316,8 +316,9 @@ class Pages(Requests):
             self.committer.release(claimed_before.items[1:])
         elif answer is Claim.BUSY and pending.item and self._seen.owns(pending.item):
             # If the page is fetched later, it is done in this version, too; else it is fetched once more.
-            if pending.version:
-                self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
+            first, version = self._register.first_of(pending.item.hex()), pending.version.hex()
+            if version not in ("", self._versions.get(first)):
+                self._register.ask(first, version, pending.request)
         elif pending.token:
             self._dropped(pending.token, State.FOLLOWED)
         return queued
