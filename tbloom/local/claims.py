@@ -278,9 +278,11 @@ class LocalClaims(LocalBloom):
 
     def known(self, item: bytes, look: bytes = b"") -> Claim | None:
         """Return the answer for the item; None: it is new. ``look``: what is searched for."""
-        if item in self._claimed:
+        is_seen = self.contains(look or item)
+        # A page waits in another version than one that was seen.
+        if item in self._claimed and not (is_seen and look not in (b"", item)):
             return Claim.BUSY
-        return Claim.SEEN if self.contains(look or item) else None
+        return Claim.SEEN if is_seen else None
 
     def now(self) -> float:
         """Return the time of this machine (s since the epoch)."""

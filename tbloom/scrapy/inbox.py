@@ -32,7 +32,7 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
     watch_output,
 )
-from tbloom.scrapy.links import Answer, NoAnswer, Pending, link_of, own_values
+from tbloom.scrapy.links import Answer, NoAnswer, Pending, ask_site, link_of, own_values
 from tbloom.scrapy.options import asks_nobody, check_server_of_queue
 from tbloom.scrapy.settings import FLUSH, WITHIN
 from tbloom.scrapy.stores import is_awaited
@@ -101,7 +101,10 @@ class FilteringScheduler(Project):  # type: ignore[misc] # known at run time onl
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched."""
-        return self.requests.next_request() if self.requests else self.next_in_project()
+        request = self.requests.next_request() if self.requests else self.next_in_project()
+        if request is not None:
+            ask_site(request, self._crawl.crawler.settings)
+        return request
 
     def has_pending_requests(self) -> bool:
         """Return whether requests are queued, or wait."""
@@ -234,12 +237,13 @@ class Requests:
 
     # The filter is asked, in a thread
 
-    def first_look(self, *, mostly_seen: bool | None) -> Question | None:  # noqa: ARG002 - as of Pages
-        """Return what a thread asks about requests first: which are seen. None: they are asked about at once.
+    def to_look(self, batch: list[Pending], *, mostly_seen: bool | None) -> list[Pending]:  # noqa: ARG002 - as of Pages
+        """Return the requests that are only looked for first. ``mostly_seen``: whether the last ones were; None: there are none."""
+        return []
 
-        ``mostly_seen``: whether the last ones were; None: there are none.
-        """
-        return None
+    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
+        """Return for each request whether it is seen, else None. A thread calls this, for ``to_look``."""
+        raise NotImplementedError
 
     def prepare(self, pending: Pending) -> None:
         """Prepare a request for the question. The event loop calls this, because a spider may change what it has yielded."""
@@ -308,6 +312,8 @@ class Requests:
     def mark(self, pending: Pending) -> None:
         """Let a new request, which enters the queue, have the values in its meta for itself."""
         own_values(pending.request)
+        if self._scheduler is None:
+            ask_site(pending.request, self._crawl.crawler.settings)
 
     def settled(self) -> None:
         """Hear that some requests are settled."""
@@ -407,8 +413,8 @@ class Inbox:
         batch = list[Pending]()
         while self._unasked and len(batch) < _BATCH:
             batch.append(self._unasked.popleft())
-        if first := self._owner.first_look(mostly_seen=self._mostly_seen):
-            look = partial(self._put, batch, first)
+        if first := self._owner.to_look(batch, mostly_seen=self._mostly_seen):
+            look = partial(self._put, first, self._owner.look)
             self._crawl.link_calls.begin(look, partial(self._have_looked, batch))
         else:
             self._ask(batch)
@@ -428,8 +434,10 @@ class Inbox:
 
     def ask_alone(self, pending: Pending) -> None:
         """Ask about one request, and wait."""
-        self._owner.prepare(pending)
-        self._put([pending], self._owner.ask)
+        self._put(self._owner.to_look([pending], mostly_seen=False), self._owner.look)
+        if pending.is_to_ask:
+            self._owner.prepare(pending)
+            self._put([pending], self._owner.ask)
 
     @staticmethod
     def _put(batch: list[Pending], question: Question) -> None:

@@ -10,6 +10,7 @@ copied keys. They are told apart by identity: the values of a request that is qu
 from __future__ import annotations
 
 import logging
+import re
 import time
 from calendar import timegm
 from contextlib import suppress
@@ -22,7 +23,9 @@ from itertools import count
 from typing import Any
 
 from scrapy import Request
+from scrapy.http import Headers
 from scrapy.settings import BaseSettings
+from scrapy.utils.python import without_none_values
 
 from tbloom import Claim, Note
 from tbloom.arguments import encode
@@ -190,14 +193,39 @@ def arguments_of(
 
 # Versions
 
+#: The header by which a request asks the site.
+ASK_SITE = "Cache-Control", "no-cache"
+
 
 def version_of(request: Request) -> bytes:
     """Return the hash of the version that the request's meta names; b"" if it names none. Raise ConfigError that names a wrong one."""
     version = request.meta.get(VERSION)
-    if version is None or (isinstance(version, str | bytes) and not version):  # a feed has none
+    if not _is_version(version):
         return b""
     name = f"meta[{VERSION!r}] of {request}"
     return blake2b(_text(version, name), digest_size=VERSION_BYTES).digest()
+
+
+def _is_version(value: Any) -> bool:
+    """Return whether a value is to be a version: a feed may have none."""
+    return value is not None and not (isinstance(value, str | bytes) and not value)
+
+
+def asks_site(settings: BaseSettings) -> bool:
+    """Return whether requests for what may have changed are to say that a cache is not enough.
+
+    That is where the crawl has an HTTP cache, is not offline, and gives its requests no Cache-Control by default.
+    """
+    if not settings.getbool("HTTPCACHE_ENABLED") or settings.getbool("HTTPCACHE_IGNORE_MISSING"):
+        return False
+    defaults = without_none_values(settings.getdict("DEFAULT_REQUEST_HEADERS"))
+    return ASK_SITE[0] not in Headers(defaults)
+
+
+def ask_site(request: Request, settings: BaseSettings) -> None:
+    """Let a request with a version ask the site, not a cache, unless it has a Cache-Control of its own."""
+    if _is_version(request.meta.get(VERSION)) and asks_site(settings):
+        request.headers.setdefault(*ASK_SITE)
 
 
 def look_of(item: bytes, version: bytes, config: Any) -> bytes:
@@ -210,16 +238,38 @@ def look_of(item: bytes, version: bytes, config: Any) -> bytes:
 
 
 def _text(version: Any, name: str) -> bytes:
-    """Return the version as bytes: dates and times in ISO format, times in UTC, which is also the zone of those without one."""
+    """Return the version as bytes: dates in ISO format, and times as ``one_moment``."""
     # The latter two: of what no datetime knows, such as the last hours of the year 9999.
     with suppress(ConfigError, OverflowError, ValueError):
         if isinstance(version, time.struct_time):  # without a zone, as of feedparser, it is in UTC
             version = datetime.fromtimestamp(timegm(version) - (version.tm_gmtoff or 0), UTC)
         if isinstance(version, datetime):
             zoned = version if version.utcoffset() is not None else version.replace(tzinfo=UTC)
-            return zoned.astimezone(UTC).isoformat().encode()
+            return one_moment(zoned.astimezone(UTC).isoformat().encode())
         if isinstance(version, date):
             return version.isoformat().encode()
         if isinstance(version, str | bytes | int):
-            return encode(version, name)
+            return one_moment(encode(version, name))
     raise ConfigError(name, version, "a str, bytes, int, date, datetime or struct_time")
+
+
+#: A date, hours and minutes, seconds, their fraction, and the zone.
+_MOMENT = re.compile(
+    rb"(\d{4}-\d\d-\d\d)[T ]([01]\d|2[0-3]):(\d\d)(?::(\d\d)(?:[.,](\d+))?)? ?(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?",
+    re.IGNORECASE,
+)
+
+
+def one_moment(text: bytes) -> bytes:
+    """Return the one spelling of a moment, in UTC, which is also the zone of those without one; any other text as it is.
+
+    A date alone says less than a moment, and is none.
+    """
+    if form := _MOMENT.fullmatch(text.strip()):
+        day, hours, minutes, seconds, fraction, zone = form.groups(b"")
+        zone = zone if zone.startswith((b"+", b"-")) else b"+00:00"
+        moment = b"%sT%s:%s:%s%s" % (day, hours, minutes, seconds or b"00", zone)
+        with suppress(OverflowError, ValueError):  # there is no such moment
+            utc = datetime.fromisoformat(moment.decode()).astimezone(UTC)
+            return utc.isoformat().encode() + b"." + fraction.rstrip(b"0")
+    return text

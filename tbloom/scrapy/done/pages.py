@@ -60,13 +60,15 @@ from tbloom.scrapy.hooks.engine import (
     watch_files,
     watch_output,
 )
-from tbloom.scrapy.inbox import FilteringScheduler, Question, Requests
+from tbloom.scrapy.inbox import FilteringScheduler, Requests
 from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+#: Of so many queued pages the versions are known.
+_VERSIONS = 10_000
 #: An owner of hosts asks for further pages as long as fewer are queued.
 _FEW = 500
 _NOT_SERIALIZABLE = (
@@ -95,6 +97,8 @@ class Pages(Requests):
         self._had_items = False
         #: Whether a heartbeat is under way, before which no request leaves the queue.
         self._is_checking = False
+        #: The versions of the pages that were queued last, by their first fingerprints: links in these need no answer of the filter.
+        self._versions = dict[str, str]()
         self._register = Register(self._step_failed)
         self.failures: Failures = Failures(crawl, self._register)
         self.committer: Committer = Committer(
@@ -175,11 +179,27 @@ class Pages(Requests):
     def _link(self, request: Request) -> Pending:
         """Return the pending request of a link."""
         pending = link_of(request, self._crawl, link_source.get(), claims=True)
-        if pending.answer is Claim.BUSY and self._taking.has_begun:
-            self._give_token(pending)
-        elif pending.answer is Claim.BUSY:
-            pending.answer = None  # asked behind the first question, in its thread
+        if pending.answer is Claim.BUSY:
+            # Asked behind the first question, in its thread; or looked for.
+            if not self._taking.has_begun or self._may_be_seen(pending):
+                pending.answer = None
+            else:
+                self._give_token(pending)
         return pending
+
+    def _is_own(self, pending: Pending) -> bool:
+        """Return whether this crawl has the page of a link in a version that may be new."""
+        return self._seen.known(pending.item or b"", pending.look) is Claim.BUSY
+
+    def _may_be_seen(self, pending: Pending) -> bool:
+        """Return whether the filter may have seen the version in which a page of this crawl is linked."""
+        if not (pending.item and pending.version and self._seen.needs_server):
+            return False
+        first = self._register.first_of(pending.item.hex())
+        known = self._register.get(Known, first)
+        asked = known.asked if known else None
+        new = [self._versions.get(first), *getattr(known, "versions", ()), *(asked or ())]
+        return pending.version.hex() not in new
 
     def _give_token(self, pending: Pending) -> None:
         """Give a page that may be new a token. One that has failed in this crawl gets none before its pause is over."""
@@ -229,6 +249,8 @@ class Pages(Requests):
     def prepare(self, pending: Pending) -> None:
         """Give a page that may be new a token. Write the note that is kept with its claim, if one can restore the request."""
         if pending.token is None:
+            if pending.version and self._taking.has_begun and self._is_own(pending):
+                pending.answer = Claim.BUSY
             self._give_token(pending)
         request, token, crawl = pending.request, pending.token, self._crawl
         if token is None or pending.note is not None:
@@ -248,14 +270,25 @@ class Pages(Requests):
 
     # 2. The filter is asked
 
-    def first_look(self, *, mostly_seen: bool | None) -> Question | None:
-        """See ``Requests``. A look takes no notes; and a local filter knows at once."""
-        is_likely = self._had_items if mostly_seen is None else mostly_seen
-        is_worth_it = is_likely and self.committer.has_notes and self._seen.needs_server
-        return self._look if is_worth_it else None
+    def to_look(self, batch: list[Pending], *, mostly_seen: bool | None) -> list[Pending]:
+        """See ``Requests``. A look takes no notes; and a local filter knows at once.
 
-    def _look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
-        """Return SEEN for each request that is seen, else None."""
+        A page may be linked in a version that was seen while it waits in another one. A claim would not tell.
+        """
+        if not self._seen.needs_server:
+            return []
+        if (self._had_items if mostly_seen is None else mostly_seen) and self.committer.has_notes:
+            return batch
+        looks, found = dict[bytes | None, bytes](), list[Pending]()
+        for pending in batch:
+            if pending.is_to_ask and pending.version and pending.token is None:
+                is_other = looks.setdefault(pending.item, pending.look) != pending.look
+                if is_other or self._is_own(pending):
+                    found.append(pending)
+        return found
+
+    def look(self, group: list[Pending], arguments: dict[str, Any]) -> list[Claim | None]:
+        """See ``Requests``."""
         are_seen = self._seen.contains_many(map(attrgetter("look"), group), **arguments)
         return [Claim.SEEN if is_seen else None for is_seen in are_seen]
 
@@ -285,8 +318,9 @@ class Pages(Requests):
             self.committer.release(claimed_before.items[1:])
         elif answer is Claim.BUSY and pending.item and self._seen.owns(pending.item):
             # If the page is fetched later, it is done in this version, too; else it is fetched once more.
-            if pending.version:
-                self._register.ask(pending.item.hex(), pending.version.hex(), pending.request)
+            first, version = self._register.first_of(pending.item.hex()), pending.version.hex()
+            if version not in ("", self._versions.get(first)):
+                self._register.ask(first, version, pending.request)
         elif pending.token:
             self._dropped(pending.token, State.FOLLOWED)
         return queued
@@ -337,6 +371,10 @@ class Pages(Requests):
         token = pending.token
         if token is None:  # no page
             return True
+        if token.version:
+            self._versions[token.fingerprints[0]] = token.version
+            if len(self._versions) > _VERSIONS:
+                del self._versions[next(iter(self._versions))]
         if isinstance(self._giving, GivingHosts):
             self._giving.queued(pending.request)
         if pending.page:
@@ -411,6 +449,7 @@ class Pages(Requests):
     def _begin_work(self, request: Request, token: Token) -> None:
         """Begin to work on the page of a request, in the last version that links have asked for."""
         first = token.fingerprints[0]
+        self._versions.pop(first, None)
         self._taking.queue_changed()
         asked = self._register.take_asked(first)
         versions = {token.version, *asked} - {""}
@@ -473,8 +512,7 @@ class Pages(Requests):
         """Ask for pages again in the versions of links that came while they were in work. Give pages to crawlers that wait."""
         for page in pages:
             asked = page.asked or {}
-            if asked and [*asked][-1] not in page.versions:
-                link = [*asked.values()][-1]
+            for link in [link for of, link in asked.items() if of not in page.versions][-1:]:
                 try:
                     self.inbox.enter(self._pending(link))
                 except Exception:

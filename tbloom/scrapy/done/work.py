@@ -16,9 +16,11 @@ from typing import Any
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
+from scrapy.extensions.httpcache import RFC2616Policy
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.asyncio import call_later
+from scrapy.utils.misc import load_object
 from twisted.python.failure import Failure
 
 from tbloom.engine.urls import without_userinfo
@@ -27,12 +29,14 @@ from tbloom.scrapy.done.page import RETRIES, FailedPage, Page, Token, pipeline_o
 from tbloom.scrapy.done.states import IN_QUEUE, Event, Known, Register, State
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.hooks.engine import copy_request, is_forbidden, is_offsite, why_no_file
-from tbloom.scrapy.links import own_values
+from tbloom.scrapy.links import ASK_SITE, own_values
 from tbloom.scrapy.settings import TOKEN, done_statuses
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _NOT_MODIFIED = 304
+#: With these of the spider's own, the site may answer so, and the cached page is as new as can be.
+_VALIDATORS = {b"If-None-Match", b"If-Modified-Since"}
 #: What holds items and requests. (A named tuple may be an item of the project's own.)
 _COLLECTIONS = {list, tuple, set, frozenset}
 #: What gives them later, such as the coroutine of a method that was not awaited.
@@ -163,6 +167,8 @@ class Work:
             page.answered = result.request or page.request
             own_values(page.answered)  # of a queue on disk, or of a middleware
             page.status, page.is_cached = result.status, "cached" in result.flags
+            if page.is_cached and page.token.version and self._is_stale(page.request):
+                page.fail("stale")
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
             is_ignored = isinstance(error, IgnoreRequest)
@@ -171,6 +177,13 @@ class Work:
             page.words = words_of(error if isinstance(error, BaseException) else None)
             own_values(page.request)  # whose meta an errback may copy
         return result
+
+    def _is_stale(self, request: Request) -> bool:
+        """Return whether a cached response stands for what the site did not answer: Scrapy's RFC2616Policy gives it then."""
+        if request.headers.get(ASK_SITE[0]) != b"no-cache" or _VALIDATORS & request.headers.keys():
+            return False
+        policy = load_object(self._crawler.settings["HTTPCACHE_POLICY"])
+        return isinstance(policy, type) and issubclass(policy, RFC2616Policy)
 
     def _check_replacement(self, page: Page, request: Request) -> None:
         """End a page whose next request a handler of ``request_scheduled`` has dropped.

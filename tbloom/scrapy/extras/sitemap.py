@@ -12,10 +12,11 @@ from scrapy.http import Response
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy.hooks.engine import read_sitemap, sitemaps_in
+from tbloom.scrapy.links import ASK_SITE, asks_site, one_moment
 from tbloom.scrapy.settings import VERSION
 
 #: The day that a lastmod in a W3C format begins with.
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_DAY = re.compile(rb"\d{4}-\d\d-\d\d")
 
 
 class SitemapSpider(scrapys.SitemapSpider):
@@ -81,11 +82,14 @@ class SitemapSpider(scrapys.SitemapSpider):
 
     def _sitemap(self, url: str, above: Iterable[str] = ()) -> Request:
         given = {"above": [*above, url]}
-        return Request(url, self._parse_sitemap, cb_kwargs=given, dont_filter=True)
+        request = Request(url, self._parse_sitemap, cb_kwargs=given, dont_filter=True)
+        if asks_site(self.settings):
+            request.headers.setdefault(*ASK_SITE)
+        return request
 
     def _page(self, url: str, lastmod: str) -> Iterator[Request]:
-        if self.sitemap_lastmod == "day" and (day := _DAY.match(lastmod)):
-            lastmod = day[0]
+        if self.sitemap_lastmod == "day" and (day := _DAY.match(one_moment(lastmod.encode()))):
+            lastmod = day[0].decode()
         meta = {VERSION: lastmod} if lastmod and self.sitemap_lastmod else {}
         for pattern, callback in self._cbs:
             if pattern.search(url):
