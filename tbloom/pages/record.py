@@ -1,4 +1,4 @@
-"""The records of a segment, which any WARC tool can read (ISO 28500:2017, WARC/1.1). For their bytes in the file, see ``members``.
+"""The records of a segment, which any tool for WARC/1.1 can read (ISO 28500:2017). For their bytes in the file, see ``members``.
 
 They are written and read here, because a page must come back byte for byte, with headers that libraries change.
 """
