@@ -54,7 +54,7 @@ from tbloom.scrapy.hooks.engine import (
     watch_output,
 )
 from tbloom.scrapy.inbox import Requests
-from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
+from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values, version_of
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
@@ -168,10 +168,8 @@ class Pages(Requests):
     def _link(self, request: Request) -> Pending:
         """Return the pending request of a link."""
         pending = link_of(request, self._crawl, link_source.get(), claims=True)
-        if pending.answer is Claim.BUSY and self._taking.has_begun:
+        if pending.answer is Claim.BUSY:
             self._give_token(pending)
-        elif pending.answer is Claim.BUSY:
-            pending.answer = None  # asked behind the first question, in its thread
         return pending
 
     def _give_token(self, pending: Pending) -> None:
@@ -410,7 +408,8 @@ class Pages(Requests):
         first = token.fingerprints[0]
         self._taking.queue_changed()
         asked = self._register.take_asked(first)
-        versions = {token.version, *asked} - {""}
+        # Of a page that was linked after it had failed, the token has the first version, the request the last one.
+        versions = {token.version, version_of(request).hex(), *asked} - {""}
         for version, link in asked.items():
             request.meta[VERSION] = link.meta[VERSION]
             token = token._replace(version=version)
@@ -436,15 +435,13 @@ class Pages(Requests):
     def _is_givable(self, request: Request) -> bool:
         """Return whether Redis has all that another crawler needs of a queued request.
 
-        A page that was redirected, is tried again, has failed, or may have killed a crawler, stays. So does one with a cookie jar.
+        A page that was redirected, is tried again, or has failed in this crawl, stays. So does one with a cookie jar.
         """
         token = Token.of(request)
         return not (
             token is None
             or token.session != self._seen.session
             or len(token.fingerprints) > 1
-            or token.deaths
-            or token.failures
             or token.is_bare
             or self._register.get(Known, token.fingerprints[0])
             or "cookiejar" in request.meta
