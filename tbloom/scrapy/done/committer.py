@@ -370,8 +370,10 @@ class Committer:
             return
         for page in pages:
             self._register.step(page, Event.COMMITTED)
-        if pages:
-            self._crawl.count("tbloom/done", len(pages))
+        forbidden = sum(page.is_forbidden for page in pages)
+        for stat, number in ("done", len(pages) - forbidden), ("forbidden", forbidden):
+            if number:
+                self._crawl.count(f"tbloom/{stat}", number)
         self._when_committed(pages)
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
