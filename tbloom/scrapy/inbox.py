@@ -150,7 +150,10 @@ class Requests:
         """Return once no request waits."""
         await self.inbox.close()
 
-    async def finish(self, reason: str) -> None:
+    async def queue_closed(self, reason: str) -> None:
+        """Do nothing: no page is committed. ``spider_closed`` is sent after this."""
+
+    async def finish(self) -> None:
         """Do nothing: no page is committed."""
 
     def report(self) -> None:

@@ -112,9 +112,6 @@ def test_the_meta_keys_work_with_each_queue_and_mark(days: Any, mark: str) -> No
     assert ["finished"] * 4 == [crawl.reason for crawl in crawls]
 
 
-# Copied meta
-
-
 class Forbidden(Project):
     """``robots.txt`` forbids its pages on the first day."""
 
@@ -133,6 +130,9 @@ def test_a_forbidden_page_counts_as_seen_in_the_current_slice_only(days: Any) ->
     assert {f"{page}": [0, 0, 1, 0] for page in range(3)} == {
         page: seen for page, seen in times(ends).items() if page != "robots.txt"
     }
+
+
+# Copied meta
 
 
 class CopiesMeta(Project):

@@ -381,12 +381,8 @@ class Committer:
     # The end of the crawl
 
     async def finish(self) -> None:
-        """Return once the feeds are stored, and all that can be sent is sent."""
+        """Return once all that can be sent is sent."""
         ended = self._crawl.page_calls.ended
-        await self.stored.closed()
-        # Meanwhile, other handlers of spider_closed may store more.
-        await ended()
-        self.stored.lose_buffers()
         await ended()  # a call that is on its way sends nothing more
         self.send()
         # No page ends any more, so each call leaves less for the next one.

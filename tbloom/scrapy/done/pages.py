@@ -43,6 +43,7 @@ from tbloom.scrapy.done.page import (
 )
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
+from tbloom.scrapy.done.states import DONE as ENDED
 from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State, UnknownStep
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import (
@@ -53,6 +54,7 @@ from tbloom.scrapy.hooks.engine import (
     watch_files,
     watch_output,
 )
+from tbloom.scrapy.hooks.feeds import close_feeds
 from tbloom.scrapy.inbox import Requests
 from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values, version_of
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
@@ -514,17 +516,28 @@ class Pages(Requests):
         while self._scheduler.first:
             self._requeue(self._scheduler.first.pop())
 
-    async def finish(self, reason: str) -> None:
-        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends."""
+    async def queue_closed(self, reason: str) -> None:
+        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends.
+
+        ``spider_closed`` is sent after this: its handlers read the stats.
+        """
         try:
+            await close_feeds(self._crawl.crawler)
             await self.committer.finish()
         finally:
-            if self.committer.has_notes and (
-                left := self._seen.claimed - self._register.count(State.HELD)
-            ):
+            left = self._seen.claimed - self._register.count(State.HELD)
+            if not self._crawl.is_ending:  # a handler of spider_closed may yet store their items
+                left -= sum(len(page.items) for page in self._register.all(EndedPage, *ENDED))
+            if self.committer.has_notes and left:
                 self._crawl.count("tbloom/left", left)
             if self._telling:
                 self._telling.end(reason)
+
+    async def finish(self) -> None:
+        """Return once the pages are committed whose items other handlers of ``spider_closed`` have stored."""
+        await self._crawl.page_calls.ended()
+        self.committer.stored.lose_buffers()
+        await self.committer.finish()
 
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
