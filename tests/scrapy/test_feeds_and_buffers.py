@@ -406,7 +406,7 @@ class Mixed(Eight):
 def test_stats_are_whole_when_the_spider_is_closed(
     project: Any, tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    """For whoever hears of it first, such as a mailer. What is lost once all have heard of it, ``engine_stopped`` has."""
+    """spidermon#82: for whoever hears of it first. What is lost once all have heard of it, ``engine_stopped`` has."""
     own = {**more, **uploads(tmp_path, more.get("FEEDS", {})), "CONCURRENT_REQUESTS": 2}
     answers = {"/moved": ["http://localhost:PORT/"]}
     [crawl] = project(Mixed, EXTENSIONS={Monitor: 0}, answers=answers, **own)

@@ -205,8 +205,8 @@ class Pages(Requests):
             return pending
         before, hexed = page.token.fingerprints, pending.item.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        if hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
-            goes_on = before[-1] == hexed and before.count(hexed) == 1
+        if hexed in before:  # back to each of its own URLs once, as for a new cookie, but not in a circle
+            goes_on = before.count(hexed) == 1
         elif self.failures.is_walled(page, hexed, request.url):
             goes_on = False
         else:
