@@ -205,7 +205,7 @@ class Pages(Requests):
             return pending
         before, hexed = page.token.fingerprints, pending.item.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        if hexed in before:  # back to each of its own URLs once, as for a new cookie, but not in a circle
+        if hexed in before:  # back to each of its URLs once, as for a cookie, but in no circle
             goes_on = before.count(hexed) == 1
         elif self.failures.is_walled(page, hexed, request.url):
             goes_on = False
