@@ -157,8 +157,7 @@ def note_history(
     given = [(digest, histories[digest]) for digest in digests]
     changes = b"".join(digest + history.stored.encode() for digest, history in given)
     failures = [history.failure for _, history in given]
-    claims, _, left = keys
-    return _HISTORY.call((claims, left), (session.name, _hex(call), changes, *failures))
+    return _HISTORY.call(keys, (session.name, _hex(call), changes, *failures))
 
 
 def requeue(keys: Keys, queue: str | None, moves: Sequence[tuple[bytes, bytes, bytes]]) -> Call:
