@@ -147,7 +147,7 @@ def push_failed(seen: TimeBloom, site: str, queue: str, pages: int, **of_hosts: 
     items = [fingerprint(request) for request in requests]
     notes = list[Note]()
     for n, (item, request) in enumerate(zip(items, requests, strict=True)):
-        host = f"host{n % 20}.example"
+        host = f"host{n % 8}.example"
         text = json.dumps({"url": request.url, "meta": {"download_slot": host}})
         own = Note(f"{item.hex()}\n{text}", failed_queue_of(queue), host, failures=2)
         notes.append(own._replace(deaths=n % 2, **of_hosts))
@@ -157,14 +157,17 @@ def push_failed(seen: TimeBloom, site: str, queue: str, pages: int, **of_hosts: 
 
 @pytest.mark.parametrize(
     ("pages", "share"),
-    [(60, True), (60, "hosts"), pytest.param(2500, True, marks=pytest.mark.check)],
+    [
+        (60, True),
+        *(pytest.param(*case, marks=pytest.mark.check) for case in ((160, "hosts"), (2500, True))),
+    ],
 )
 def test_pages_that_failed_before_are_every_crawlers(
     site: str, settings: dict[str, Any], pages: int, share: Any
 ) -> None:
     """However many they are. Each crawler counts their failures on."""
     url, name = settings["REDIS_URL"], settings["TBLOOM_KEY"]
-    settings |= {"TBLOOM_SHARE": share, "DOWNLOAD_DELAY": 0.2 if pages < 100 else 0}
+    settings |= {"TBLOOM_SHARE": share, "DOWNLOAD_DELAY": 0.2 if pages < 1000 else 0}
     waits = {**settings, "TBLOOM_WHEN_IDLE": "wait"}
     waiting = [Forked(crawl_as, Later, waits) for _ in range(2)]
     wait_for_waiting(url, name, 2)
