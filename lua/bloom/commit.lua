@@ -75,10 +75,4 @@ if new > 0 or #done > 0 then
   if count == 0 or not entry then maintain(FIRST_PART, config_key, state, expires, oldest, now) end
 end
 
-local counted_at, waiting = count_parts(counted)
--- An older count was made by sessions that have gone.
-if counted_at <= now - 5000 or waiting == 0 then return {0, answers} end
--- Items of hosts with one owner may not be for those that wait.
-local of_hosts = count_kept(index, queue, '0=', '0>') + count_kept(index, queue, '1=', '1>')
-if count_kept(index, queue, '', ':') > of_hosts then return {0, answers} end
-return {0, answers, waiting}
+return {0, answers, count_waiting(counted, index, queue, now)}

@@ -29,7 +29,8 @@
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
--- An item of which a session of the queue has died stays left to "take", which tells of the deaths.
+-- An item of the queue on which the work has failed, or of which a session has died, stays left to "take", which tells of that. If it has
+-- failed, its note becomes that of this call, behind the first line, in which a crawl has the version for which it was claimed.
 
 local config_key, state, claims, sessions, index, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, lane = read_token(ARGV[1])
@@ -53,8 +54,8 @@ if #ARGV[3] > 16 and is_lost(claims, sessions, known, now) then return {10, ''} 
 local known_until, queue, waits_until = session_parts(known, now)
 local leaves, any_changed = session == LEFT, false
 
--- Returns true if an item that has an owner is free all the same: it is left, or its session is dead, and no session of the queue
--- has died of it. (What is left can't be left again.)
+-- Returns true if an item that has an owner is free all the same: it is left, or its session is dead, and the sessions of the queue have
+-- neither died of it nor failed. (What is left can't be left again.)
 local function is_free_from(owner, place)
   if is_left(owner) then
     if leaves then return false end
@@ -63,8 +64,19 @@ local function is_free_from(owner, place)
     if until_ms > now then return false end
     owner = has_ended and LEFT or BEREFT -- as bury.lua will leave it
   end
-  local is_of_queue = place_parts(place) == queue
-  return not is_of_queue or deaths_of(owner, place) == '0'
+  local its_queue, _, _, failures = place_parts(place)
+  return its_queue ~= queue or deaths_of(owner, place) .. failures == '00'
+end
+
+-- Gives a left item on which the work has failed the note of this call, unless that lacks a version, and the item's own note has one.
+local function renew_note(digest, owner, place, note, new)
+  local line, new_line = string.match(note, '^[^\n]*'), string.match(new, '^[^\n]*', 15)
+  local queue, deaths, _, failures = place_parts(place)
+  if failures == '0' or string.find(line, ' v') and not string.find(new_line, ' v') then return end
+  unindex(index, owner, place, digest)
+  place = place_of(queue, deaths, select(3, place_parts(new)), failures)
+  leave(claims, index, digest, owner, call, place .. line .. string.sub(new, 15 + #new_line))
+  any_changed = true
 end
 
 -- Claims that are written together: replicas and the append-only file get the command and the key's name once. (A call has fewer than
@@ -74,11 +86,14 @@ local made = {}
 -- Claims an item that was not seen, or leaves it, unless it has an owner from whom it is not free. Returns its answer. `replaces`:
 -- the last call whose claim this call replaces.
 local function claim_one(digest, note, replaces)
-  local owner, claimed_as, place = claim_of(claims, digest)
+  local owner, claimed_as, place, old_note = claim_of(claims, digest)
   local is_own = owner == session and claimed_as <= replaces
-  if owner and not is_own and not is_free_from(owner, place) then return '2' end
-
   local note_queue, _, note_host = place_parts(note)
+  if owner and not is_own and not is_free_from(owner, place) then
+    if not leaves and is_left(owner) and note_queue == queue then renew_note(digest, owner, place, old_note, note) end
+    return '2'
+  end
+
   local field = not leaves and not is_own and note_queue == queue and host_field(queue, note_host)
   local is_others = field and not own_host(claims, sessions, field, session, now)
   -- It is left in the queue already, for the owner of the host.

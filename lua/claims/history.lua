@@ -3,7 +3,8 @@
 -- Includes   claims, clock
 --
 -- KEYS[1]    the claims (shared/claims.lua)
--- KEYS[2]    the index of left items (shared/claims.lua)
+-- KEYS[2]    the sessions that hold claims (shared/claims.lua)
+-- KEYS[3]    the index of left items (shared/claims.lua)
 --
 -- ARGV[1]    the client's session, 16 characters
 -- ARGV[2]    the number of this call in the session, 8 hexadecimal digits; stored with the claims
@@ -15,13 +16,17 @@
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was changed; 0 the session has no claim with a note on it, or a
 --                             later one
+--            {0, answers, waiting}  the same, and what a commit tells of sessions that wait (bloom/commit.lua): where all work
+--                             fails, there are no commits
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
 -- A late copy of the call changes nothing, because what the session does later with a claim has higher numbers.
 
-local claims, index, session, call, histories = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+local claims, sessions, index, session, call, histories = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]
 local now = server_time()
 redis.call('ZCARD', index)
+local _, own_queue = session_parts(redis.call('HGET', sessions, session), now)
+local counted = own_queue and redis.call('HGET', sessions, 'w' .. own_queue)
 
 local answers, any_failed = {}, false
 for at = 1, #histories, 26 do
@@ -45,4 +50,4 @@ for at = 1, #histories, 26 do
 end
 
 if any_failed then keep_as_long(index, claims, now) end
-return {0, table.concat(answers)}
+return {0, table.concat(answers), count_waiting(counted, index, own_queue, now)}

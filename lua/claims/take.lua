@@ -94,7 +94,8 @@ local function take_one(digest, owner, place, note)
   add(digest, deaths, place, note)
 end
 
--- Of a host with one owner, EACH items are taken at a time, so that the session gets some of each of its hosts.
+-- Of a host with one owner, EACH items are taken at a time, so that the session gets some of each of its hosts. What a session that works
+-- has parted with, it does not take back from those that wait.
 local looks, EACH, any_owned = 2000, 10, count_kept(index, queue, '0=', '0>') > 0
 
 -- Takes items whose members in the queue are from `first` on and before `after`, until so many are taken. Members without a left
@@ -111,7 +112,7 @@ local function take_some(first, after, most)
       local field = is_valid and host_field(own_queue, select(3, place_parts(place)))
       of_host = field == field_before and of_host + 1 or 0
       field_before = field
-      if field and (of_host == EACH or not own_host(claims, sessions, field, session, now, true)) then
+      if field and (of_host == EACH or not own_host(claims, sessions, field, session, now, waits_for > 0)) then
         from = '(' .. string.sub(member, 1, -17) .. string.rep('\255', 17) -- the next host
         break
       end

@@ -123,6 +123,16 @@ local function count_parts(entry)
   return tonumber(counted_at) or 0, tonumber(waiting) or 0, tonumber(others) or 0
 end
 
+-- Returns from a count of a queue's sessions how many wait; nil if none does, or something is left that each of them may take.
+local function count_waiting(counted, index, queue, now)
+  local counted_at, waiting = count_parts(counted)
+  -- An older count was made by sessions that have gone.
+  if counted_at <= now - 5000 or waiting == 0 then return nil end
+  -- Items of hosts with one owner may not be for those that wait.
+  local of_hosts = count_kept(index, queue, '0=', '0>') + count_kept(index, queue, '1=', '1>')
+  if count_kept(index, queue, '', ':') <= of_hosts then return waiting end
+end
+
 -- Writes the entry of a session that lives.
 local function keep_session(sessions, session, until_ms, queue, waits_until)
   local more = queue and string.format(' %s %.0f', queue, waits_until) or ''

@@ -21,6 +21,7 @@ _HISTORY = Script("claims/history")
 _HEARTBEAT = Script("claims/heartbeat")
 _TAKE = Script("claims/take")
 _BURY = Script("claims/bury")
+_LEAVE_FAILED = Script("claims/leave_failed")
 _REQUEUE = Script("claims/requeue")
 _TELL = Script("claims/tell")
 
@@ -31,6 +32,8 @@ _hex: Callable[[int], str] = "{:08x}".format
 Keys = tuple[str, str, str]
 #: About how many claims one call of ``bury`` looks at: it takes some 1 ms.
 _BURIED = 100
+#: The most failed items that one call leaves: it takes some 3 ms.
+_LEFT_AGAIN = 300
 
 
 class Hosts(NamedTuple):
@@ -154,8 +157,7 @@ def note_history(
     given = [(digest, histories[digest]) for digest in digests]
     changes = b"".join(digest + history.stored.encode() for digest, history in given)
     failures = [history.failure for _, history in given]
-    claims, _, left = keys
-    return _HISTORY.call((claims, left), (session.name, _hex(call), changes, *failures))
+    return _HISTORY.call(keys, (session.name, _hex(call), changes, *failures))
 
 
 def requeue(keys: Keys, queue: str | None, moves: Sequence[tuple[bytes, bytes, bytes]]) -> Call:
@@ -183,6 +185,12 @@ def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int) -> Call:
 def bury(keys: Keys) -> Call:
     """Return a call that leaves some claims of dead sessions to any session, and whose reply says whether more calls are needed."""
     return _BURY.call(keys, (_BURIED,))
+
+
+def leave_failed(keys: Keys, failed: str, queue: str) -> Call:
+    """Return a call that leaves some items of the queue ``failed`` to another queue, and whose reply says whether more calls are needed."""
+    claims, _, left = keys
+    return _LEAVE_FAILED.call((claims, left), (short(failed, 8), short(queue, 8), _LEFT_AGAIN))
 
 
 def keys_of(batch: FilterBatch) -> Keys:

@@ -529,6 +529,16 @@ def forget_old_records(config: Any, now: int) -> Flow[None]:
         yield from request([Call(("HDEL", config.keys.crawlers(), *old))])
 
 
+def leave_failed(config: Any, queue: str) -> Flow[None]:
+    """Leave what has failed in crawls of the queue that have ended to the sessions of the queue. Failures are counted on."""
+    for shard in range(config.shards):
+        keys, more = calls.keys_in(config, shard), True
+        while more:
+            [[_, more]] = yield from request(
+                [calls.leave_failed(keys, failed_queue_of(queue), queue)]
+            )
+
+
 def grouped(pages: Iterable[KeptPage]) -> list[Group]:
     """Return the pages by state, reason and host, the largest groups first."""
     groups = defaultdict[tuple[str, str, str], list[KeptPage]](list)

@@ -1,7 +1,8 @@
 """Notes as the server keeps them: that of a request is deflated.
 
 Such a note is a line, and a JSON object behind it. Packed, it is the line, the byte ``FORM``, the object, deflated (RFC 1951)
-against a dictionary, and the CRC-32 of both (4 bytes). What ``lua/claims/history.lua`` puts at the end of a note follows that.
+against a dictionary, and the CRC-32 of the line's first word, a line feed and the object (4 bytes): ``lua/claims/claim.lua`` may give
+the object another version in the line. What ``lua/claims/history.lua`` puts at the end of a note follows that.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ def pack(text: str) -> bytes:
     failure = FAILURE.search(text)
     note = FAILURE.sub("}", text[line.end() :])
     deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, _TABLE, zdict=_DICTIONARY)
-    packed = deflate.compress(note.encode()) + deflate.flush() + _checksum(line[0] + note)
+    packed = deflate.compress(note.encode()) + deflate.flush() + _checksum(line[0][:-1], note)
     return f"{line[0]}{FORM}".encode() + packed + (failure[0].encode() if failure else b"")
 
 
-def _checksum(text: str) -> bytes:
-    return zlib.crc32(text.encode()).to_bytes(_CHECKSUM)
+def _checksum(line: str, note: str) -> bytes:
+    first = line.partition(" ")[0]
+    return zlib.crc32(f"{first}\n{note}".encode()).to_bytes(_CHECKSUM)
 
 
 def unpack(stored: bytes) -> str:
@@ -66,7 +68,7 @@ def unpack(stored: bytes) -> str:
     try:
         note, rest = inflate.decompress(packed, _MOST).decode(), inflate.unused_data
         why = "" if inflate.eof and len(rest) >= _CHECKSUM else "it is cut off"
-        if not why and rest[:_CHECKSUM] != _checksum(f"{line.decode()}\n{note}"):
+        if not why and rest[:_CHECKSUM] != _checksum(line.decode(), note):
             why = "it has another checksum"
     except (zlib.error, UnicodeDecodeError) as error:
         rest, why = b"", str(error)

@@ -174,7 +174,7 @@ class LocalClaims(LocalBloom):
         notes: Iterable[str | Note] | None = None,
         looks: Iterable[bytes] | None = None,
     ) -> list[Claim]:
-        """See ``CrawlBloom.claim_many``. An item of which a process may have died stays left to ``take``, which tells of the deaths."""
+        """See ``CrawlBloom.claim_many``. An item that has failed, or may have killed a process, stays left to ``take``, which says so."""
         items = [*items]
         given = [""] * len(items) if notes is None else [*notes]
         claimed, answers = dict[bytes, Note](), list[Claim]()
@@ -182,7 +182,7 @@ class LocalClaims(LocalBloom):
             items, given, self.contains_many(looks or items, within), strict=True
         ):
             is_claimed = item in claimed or item in self._claimed
-            is_busy = not is_seen and (is_claimed or self._may_kill(item))
+            is_busy = not is_seen and (is_claimed or self._stays_left(item, note))
             answer = Claim.SEEN if is_seen else Claim.BUSY if is_busy else Claim.NEW
             answers.append(answer)
             if answer is Claim.NEW:
@@ -234,6 +234,12 @@ class LocalClaims(LocalBloom):
         for item in items:
             self._claimed.pop(item)
 
+    def leave_failed(self, queue: str) -> None:
+        """See ``CrawlBloom.leave_failed``."""
+        with self.changing() as database:
+            query = "UPDATE claims SET queue = ? WHERE queue = ? AND owner > 0"
+            database.execute(query, (queue, failed_queue_of(queue)))
+
     def trim_given_up(self, queue: str) -> None:
         """Keep the newest of the queue's pages that are given up: those that were claimed last."""
         with self.changing() as database:
@@ -249,12 +255,9 @@ class LocalClaims(LocalBloom):
             found = database.execute("SELECT DISTINCT queue FROM claims")
             return sorted({queue_in(name) for (name,) in found})
 
-    def take(self, limit: int, queue: str, *, idle: bool, failed: bool = False) -> Taken:
-        """Claim requests of the queue that earlier processes have left, or that have ``failed``; return their notes."""
-        if failed:
-            queue = failed_queue_of(queue)
-        else:
-            self._queue = queue
+    def take(self, limit: int, queue: str, *, idle: bool) -> Taken:
+        """Claim requests of the queue that earlier processes have left; return their notes."""
+        self._queue = queue
         with self.changing() as database:
             query = (
                 "SELECT item, within, note, deaths, failures FROM kept WHERE queue = ? "
@@ -335,11 +338,21 @@ class LocalClaims(LocalBloom):
             database.executemany("REPLACE INTO claims VALUES (?, 0, ?, ?, ?, ?, ?, 0)", rows)
         self._claimed.update(dict.fromkeys(notes, asked))
 
-    def _may_kill(self, item: bytes) -> bool:
-        """Return whether the item is left in this process's queue, and processes may have died of it."""
+    def _stays_left(self, item: bytes, note: str | Note) -> bool:
+        """Return whether the item is left in this process's queue, and processes may have died of it, or failed.
+
+        If they have failed, it gets the note, as in ``lua/claims/claim.lua``.
+        """
+        text = note.text if isinstance(note, Note) else note
         with self.changing() as database:
-            query = "SELECT 1 FROM kept WHERE item = ? AND queue = ? AND deaths > 0"
-            return database.execute(query, (item, self._queue)).fetchone() is not None
+            query = "SELECT failures, note FROM kept WHERE item = ? AND queue = ? AND deaths + failures > 0"
+            row = database.execute(query, (item, self._queue)).fetchone()
+            failures, old = row or (0, "")
+            (line, *_), (new_line, *rest) = old.partition("\n"), text.partition("\n")
+            if failures and text and (" v" in new_line or " v" not in line):
+                own = "".join((line, *rest))
+                database.execute("UPDATE claims SET note = ? WHERE item = ?", (own, item))
+        return row is not None
 
     def _leave(self, database: sqlite3.Connection, owner: int) -> None:
         """Leave the claims of a process that has ended. It was not at work on those that had failed."""

@@ -195,13 +195,13 @@ class DupeFilter(RFPDupeFilter):
             self._crawl.count("tbloom/warnings")
             logger.warning("filter %r: %s", self._crawl.seen.name, warning)
 
-    async def _closed(self, reason: str) -> None:
-        """Finish once the feeds are stored."""
+    async def _closed(self) -> None:
+        """Finish, and close the store."""
         crawl, stats, requests = self._crawl, self._crawl.crawler.stats, self.requests
         assert requests is not None  # noqa: S101 - the store is open
         seen = crawl.seen
         try:
-            await requests.finish(reason)
+            await requests.finish()
             if stats and not crawl.is_ending:
                 window = await crawl.page_calls.run(partial(_window, seen))
                 for name, value in window.items():

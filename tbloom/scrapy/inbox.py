@@ -150,9 +150,13 @@ class FilteringScheduler(Project):  # type: ignore[misc] # known at run time onl
         """Close the scheduler once no request waits: all that are left are in the queue."""
         if self.requests:
             await self.requests.close()
-        closed = super().close(reason)
-        if isinstance(closed, Deferred):
-            await maybe_deferred_to_future(closed)
+        try:
+            closed = super().close(reason)
+            if isinstance(closed, Deferred):
+                await maybe_deferred_to_future(closed)
+        finally:
+            if self.requests:
+                await self.requests.queue_closed(reason)
 
 
 class Requests:
@@ -327,7 +331,10 @@ class Requests:
         """Return once no request waits."""
         await self.inbox.close()
 
-    async def finish(self, reason: str) -> None:
+    async def queue_closed(self, reason: str) -> None:
+        """Do nothing: no page is committed. ``spider_closed`` is sent after this."""
+
+    async def finish(self) -> None:
         """Do nothing: no page is committed."""
 
     def report(self) -> None:

@@ -30,7 +30,7 @@ from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
 from tbloom.bloom.info import read_overview
 from tbloom.claims.calls import Hosts
-from tbloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records
+from tbloom.claims.fleet import MOST_GIVEN_UP, Fleet, forget_old_records, leave_failed
 from tbloom.claims.notes import stored_note
 from tbloom.claims.record import Record
 from tbloom.claims.session import Session
@@ -417,6 +417,10 @@ class CrawlBloom(_OnServer, TimeBloom):
             self.run(forget_old_records(self.config, self._dispatcher.clock.now()))
         except (RedisError, TBloomError) as error:
             logger.debug("old records of crawlers stay: %s", error)
+
+    def leave_failed(self, queue: str) -> None:
+        """Leave the pages that have failed in earlier crawls to any session of the queue, with their failures."""
+        self.run(leave_failed(self.config, queue))
 
     def trim_given_up(self, queue: str) -> None:
         """Keep the newest of the queue's pages that are given up."""

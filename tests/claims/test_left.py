@@ -320,7 +320,7 @@ def waiting_after_commit(seen: TimeBloom, item: str) -> int:
     return seen._dispatcher.waiting
 
 
-def test_a_commit_says_how_many_sessions_wait(
+def test_a_commit_or_failure_says_how_many_sessions_wait(
     ours: TimeBloom, theirs: TimeBloom, url: str, name: str
 ) -> None:
     """Not of another queue, and not once something is left for them."""
@@ -344,6 +344,10 @@ def test_a_commit_says_how_many_sessions_wait(
         assert 1 == waiting_after_commit(ours, "the other one waits still")
         assert [] == third.take(10, "q").notes
         assert 1 == waiting_after_commit(ours, "one waits")
+        assert NEW is ours.claim("c", note="{}")
+        ours._dispatcher.waiting = 0
+        ours.fail("c", "status/503")
+        assert 1 == ours._dispatcher.waiting
 
 
 def test_a_dead_session_holds_nobody_up(clockwork: Clockwork, open_one: Any) -> None:

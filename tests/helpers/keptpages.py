@@ -17,6 +17,7 @@ from tbloom.claims.fleet import (
     View,
     failed_queue_of,
     given_up_queue_of,
+    leave_failed,
     queues_by_state,
 )
 from tbloom.claims.record import Record
@@ -88,9 +89,11 @@ class Model:
         self.known = dict[str, tuple[str, Any, bool]]()
         #: Pages that were moved while a crawler held them: it does not claim them again before it has taken them.
         self._moved = set[tuple[str, Any]]()
+        #: How often pages have failed: left ones that have stay left to ``take``.
+        self._failures = dict[str, int]()
         self._chance, self._item_of = random.Random(seed), item_of
         self._steps: list[Any] = [self._claim, self._fail, self._try_again, self._end_claims]
-        self._steps += [self._take, self._move, self._commit]
+        self._steps += [self._take, self._leave_failed, self._move, self._commit]
         #: Pages that are done: nobody claims them again.
         self.done = set[str]()
 
@@ -122,9 +125,11 @@ class Model:
     def _claim(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
         some = [url for url in some if (url, crawler) not in self._moved]
         free = [url for url in some if self.known.get(url, ("", None))[1] is None]
-        free = [url for url in free if url not in self.done]
+        left = {url for url in self._left_in(MAIN) if self._failures.get(url)}
+        free = [url for url in free if url not in self.done | left]
         crawler.claim_many(map(self._item_of, some), notes=map(note_of, some))
         self.known |= dict.fromkeys(free, (MAIN, crawler, False))
+        self._failures |= dict.fromkeys(free, 0)
 
     def _fail(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
         failures = self._chance.randrange(4)
@@ -138,6 +143,7 @@ class Model:
         own = self._own(crawler, some)
         crawler.note_history(dict.fromkeys(map(self._item_of, own), history))
         self.known |= dict.fromkeys(own, (history.queue, crawler, bool(history.reason)))
+        self._failures |= dict.fromkeys(own, history.failures)
 
     def _end_claims(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
         own, leaves = self._own(crawler, some), self._chance.random() < 0.7
@@ -146,6 +152,8 @@ class Model:
             queue, *_ = self.known.pop(url)
             if leaves:
                 self.known[url] = queue, None, False
+            else:
+                self._failures[url] = 0
 
     def _commit(self, crawler: Any, _fleet: Any, some: list[str]) -> None:
         """One page, by whoever holds it; or by another one, if it has failed or is left."""
@@ -156,14 +164,25 @@ class Model:
             del self.known[some[0]]
 
     def _take(self, crawler: Any, _fleet: Any, _some: Any) -> None:
-        queue = self._chance.choice([MAIN, FAILED])
-        notes = crawler.take(100, "shop", idle=False, failed=queue == FAILED).notes
-        left = [
+        notes = crawler.take(100, "shop", idle=False).notes
+        left = self._left_in(MAIN)
+        assert {url: self._failures.get(url, 0) for url in left} == {
+            url_in(note.text): note.failures for note in notes
+        }
+        self.known |= dict.fromkeys(left, (MAIN, crawler, False))
+        self._moved -= {(url, crawler) for url in left}
+
+    def _leave_failed(self, crawler: Any, _fleet: Any, _some: Any) -> None:
+        if isinstance(crawler, TimeBloom):
+            crawler.run(leave_failed(crawler.config, "shop"))
+        else:
+            crawler.leave_failed("shop")
+        self.known |= dict.fromkeys(self._left_in(FAILED), (MAIN, None, False))
+
+    def _left_in(self, queue: str) -> list[str]:
+        return [
             url for url, (its, owner, _) in self.known.items() if its == queue and owner is None
         ]
-        assert sorted(left) == sorted(url_in(note.text) for note in notes)
-        self.known |= dict.fromkeys(left, (queue, crawler, False))
-        self._moved -= {(url, crawler) for url in left}
 
     def _move(self, _crawler: Any, fleet: KeptPages, some: list[str]) -> None:
         pages = [page for page in fleet.kept(self._chance.sample(KEPT, 2)) if page.url in some]
@@ -171,6 +190,7 @@ class Model:
         assert (len(pages), 0) == (fleet.retry(pages) if is_retry else fleet.drop(pages))
         for page in pages:
             _, owner, _ = self.known.pop(page.url)
+            self._failures[page.url] = 0
             self._moved.add((page.url, owner))
             if is_retry:
                 self.known[page.url] = MAIN, None, False

@@ -213,9 +213,9 @@ def test_the_next_crawl_fetches_what_a_middleware_ignored(done_project: Any) -> 
 
 
 class Refused(Project):
-    """By robots.txt, and offsite."""
+    """By robots.txt, and offsite, also behind a redirect."""
 
-    pages = ("forbidden", "allowed")
+    pages = ("forbidden", "allowed", "moved")
     allowed_domains = ("127.0.0.1",)
 
     def links(self) -> Iterator[Any]:
@@ -223,14 +223,33 @@ class Refused(Project):
         yield scrapy.Request(f"{self.site}offsite".replace("127.0.0.1", "localhost"))
 
 
-def test_pages_that_are_forbidden_or_offsite_are_done(done_project: Any) -> None:
+def test_pages_that_are_forbidden_or_offsite_are_neither_done_nor_failed(done_project: Any) -> None:
     """The second crawl has nothing to fetch, and no page is left to it: the rules don't count."""
     rules = b"User-agent: *\nDisallow: /forbidden\n"
-    answers = {"/robots.txt": [rules]}
+    answers = {"/robots.txt": [rules], "/moved": ["http://localhost:PORT/"]}
     first, second = done_project(Refused, Refused, answers=answers, ROBOTSTXT_OBEY=True)
-    assert ["allowed", "robots.txt"] == names(first.fetched)
+    assert ["allowed", "moved", "robots.txt"] == names(first.fetched)
     assert {"robots.txt"} >= {*names(second.fetched)}
-    assert [] == second.warnings("have failed") == first.warnings("have failed")
+    assert [1, 2, None] == [
+        first.stats.get(f"tbloom/{of}") for of in ("done", "forbidden", "failed")
+    ]
+
+
+class OnceAllowed(Refused):
+    """Its page on another host fails in the first crawl, when that was allowed."""
+
+    allowed_domains = ()
+    pages = ()
+
+
+def test_a_kept_page_that_is_offsite_by_now_is_forbidden(done_project: Any) -> None:
+    """The downloader middleware says so: nobody has scheduled it."""
+    first, second, last = done_project(
+        OnceAllowed, Refused, OnceAllowed, answers={"/offsite": [503]}
+    )
+    assert ["offsite"] == names(first.fetched)
+    assert (1, None) == (second.stats["tbloom/forbidden"], second.stats.get("tbloom/failed"))
+    assert [] == names(last.fetched)
 
 
 # What a callback or an errback says of its page

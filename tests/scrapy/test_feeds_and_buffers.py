@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from scrapy import signals
 from scrapy.exceptions import DropItem
 from scrapy.extensions.feedexport import BlockingFeedStorage, ItemFilter
 from scrapy.http import Response
@@ -352,3 +353,72 @@ def test_a_page_fails_whose_item_a_feeds_filter_cannot_read(
         files = (tmp_path / "uploads").glob(f"*-{feed}*")
         lines = {line for file in files for line in file.read_text().splitlines()}
         assert {f'{{"page": "{page}"}}' for page in PAGES} == lines
+
+
+# Stats at the end
+
+
+class Monitor(Part):
+    """An extension, made before all others, that reads the stats of pages at two signals."""
+
+    def __init__(self, crawler: Any) -> None:
+        super().__init__(crawler)
+        crawler.signals.connect(self.look, signals.spider_closed)
+        crawler.signals.connect(self.look, signals.engine_stopped)
+
+    def look(self) -> None:
+        self.crawler.spider.said.append(of_pages(self.crawler.stats.get_stats()))
+
+
+def of_pages(stats: Any) -> dict[str, int]:
+    return {
+        of: stats.get(f"tbloom/{of}", 0)
+        for of in ("done", "left", "failed", "forbidden", "given_up")
+    }
+
+
+class Mixed(Eight):
+    """A page fails, one is forbidden, and perhaps the crawl stops at one."""
+
+    allowed_domains = ("127.0.0.1",)
+
+    def links(self) -> Iterator[Any]:
+        yield from super().links()
+        yield self.request("moved")
+
+    def parse(self, response: Response) -> Any:
+        page = path_of(response)
+        yield {"page": page}
+        if page == self.settings["STOPS"]:
+            self.crawler.stop()
+        if page == "b":
+            raise KeyError
+
+
+@MARKS
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"FEEDS": {"up://all": {}}},
+        {"FEEDS": {"up://all": {}}, "CLOSESPIDER_ITEMCOUNT": 3},
+        {"FEEDS": {"up://all": {}, "up://b-%(batch_id)d": {"batch_item_count": 2}}, "STOPS": "d"},
+        {"ITEM_PIPELINES": {AtEnd: 1}, "STOPS": "d"},
+        {"ITEM_PIPELINES": {Fails: 1}},
+    ],
+    ids=["all", "uploaded", "a limit", "stopped", "a buffer", "a buffer without an end"],
+)
+def test_stats_are_whole_when_the_spider_is_closed(
+    project: Any, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """spidermon#82: for whoever hears of it first. What is lost once all have heard of it, ``engine_stopped`` has."""
+    own = {**more, **uploads(tmp_path, more.get("FEEDS", {})), "CONCURRENT_REQUESTS": 2}
+    answers = {"/moved": ["http://localhost:PORT/"]}
+    [crawl] = project(Mixed, EXTENSIONS={Monitor: 0}, answers=answers, **own)
+    closed, stopped = crawl.said
+    assert of_pages(crawl.stats) == stopped
+    assert closed == (
+        {**stopped, "failed": 1} if Fails in more.get("ITEM_PIPELINES", {}) else stopped
+    )
+    assert ("finished" == crawl.reason) != bool(stopped["left"])
+    assert 9 == sum(stopped.values())

@@ -57,16 +57,15 @@ def test_a_link_frees_the_pages_of_a_renamed_callback(done_project: Any) -> None
     old, new, last = done_project(Old, New, New)
     assert ["abcde", "abcde", ""] == [old.pages, new.pages, last.pages]
     assert 5 == new.stats["tbloom/done"]
-    [warning] = new.warnings("parse_article")
-    assert "5 kept pages can't be restored by this spider (parse_article)" in warning
-    assert 5 == new.stats["tbloom/failed/unreadable/parse_article"]
-    assert [] == [line for line in new.log if line.startswith("ERROR")]
-    assert [] == last.warnings("kept")
+    assert [] == [line for line in new.log if line.startswith(("ERROR", "WARNING"))]
 
 
 def test_without_a_link_another_version_of_the_spider_takes_them(done_project: Any) -> None:
     old, new, then = done_project(Old, NewWithoutLinks, AsOnce)
     assert ["abcde", "z", "abcde"] == [old.pages, new.pages, then.pages]
+    [warning] = new.warnings("parse_article")
+    assert "5 kept pages can't be restored by this spider (parse_article)" in warning
+    assert 5 == new.stats["tbloom/failed/unreadable/parse_article"]
     assert 5 == then.stats["tbloom/done"]
 
 

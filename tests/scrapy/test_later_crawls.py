@@ -71,7 +71,14 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
         {"/a": ["/b", 200], "/b": ["/b", 200]},
         {},
     ),
-    "redirected in a circle": (["ab", "ab", "ab"], ALL, {"/a": ["/b"], "/b": ["/a"]}, {}),
+    "redirected and back": (["aab", "", ""], ALL, {"/a": ["/b", 200], "/b": ["/a"]}, {}),
+    "redirected and half back": (
+        ["abbc", "", ""],
+        ALL,
+        {"/a": ["/b"], "/b": ["/c", 200], "/c": ["/b"]},
+        {},
+    ),
+    "redirected in a circle": (["aabb"] * 3, ALL, {"/a": ["/b"], "/b": ["/a"]}, {}),
     "redirected to itself again and again": (["aa", "aa", "aa"], ALL, {"/a": ["/a"]}, {}),
     "ends the crawl on purpose": (["a", "a", "a"], ALL, {}, {"RAISES": [CloseSpider] * 3}),
     "stopped while one waits to be tried again": (
@@ -100,7 +107,9 @@ def crawl_case(project: Any, case: str) -> None:
 def test_the_next_crawl_fetches_the_pages_that_a_crawl_leaves(
     project: Any, url: str, name: str, case: str
 ) -> None:
-    """Without a link to it. No page closes all later crawls, or is fetched once by each of them; and no crawl that was stopped has died."""
+    """Without a link to it. No page closes all later crawls, or is fetched once by each of them; and no crawl that was stopped has died.
+
+    scrapy#1225: a page that is redirected for a cookie, and back, is done."""
     crawl_case(project, case)
     with TimeBloom.from_url(url, name) as seen:
         numbers = numbers_of(seen)

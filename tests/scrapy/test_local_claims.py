@@ -203,11 +203,13 @@ def test_a_dead_process_has_not_died_of_earlier_failures(start: Any) -> None:
 def test_counts_and_lists_agree_whatever_is_done_with_pages(start: Any, seed: int) -> None:
     """As ``queue`` and ``failed`` show them: of a crawl that has ended."""
     model, seen = Model(seed, str.encode), start()
+    seen.take(0, "shop", idle=False)
     for n in range(60):
         model.step(seen, LocalFleet(seen, "shop"))
         if n % 10 == 9:
             seen.close()
             seen = start()
+            seen.take(0, "shop", idle=False)
             model.known = {url: (queue, None, False) for url, (queue, *_) in model.known.items()}
         fleet = LocalFleet(seen, "shop")
         assert model.shown(is_held=False) == {page.url: page.state for page in fleet.kept()}

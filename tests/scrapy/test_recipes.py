@@ -79,7 +79,7 @@ class Forbidden(Project):
 
 
 def test_no_page_is_fetched_that_robots_txt_forbids(done_project: Any) -> None:
-    """scrapy#2014: nor with requests that wait for it together. They are done."""
+    """scrapy#2014: nor with requests that wait for it together. They count as forbidden."""
     own = {
         "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
         HeedsRobotsTxt: 100,
@@ -88,7 +88,7 @@ def test_no_page_is_fetched_that_robots_txt_forbids(done_project: Any) -> None:
     more = {"ROBOTSTXT_OBEY": True, "DOWNLOADER_MIDDLEWARES": own}
     [end] = done_project(Forbidden, answers=answers, **more)
     assert ["/robots.txt"] == end.fetched
-    assert 30 == end.stats["robotstxt/forbidden"] == end.stats["tbloom/done"]
+    assert 30 == end.stats["robotstxt/forbidden"] == end.stats["tbloom/forbidden"]
 
 
 #: The recipes with files and settings, by a word of their headings; not the one that needs scrapy-playwright's browser.

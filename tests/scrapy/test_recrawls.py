@@ -112,6 +112,26 @@ def test_the_meta_keys_work_with_each_queue_and_mark(days: Any, mark: str) -> No
     assert ["finished"] * 4 == [crawl.reason for crawl in crawls]
 
 
+class Forbidden(Project):
+    """``robots.txt`` forbids its pages on the first day."""
+
+    metas: ClassVar[Any] = [{}, {"tbloom_keep": 3}, {"tbloom_version": "1"}]
+
+    def links(self) -> Iterator[Any]:
+        for number, meta in enumerate(self.metas):
+            yield self.request(f"{number}", meta=dict(meta))
+
+
+@pytest.mark.parametrize("mark", ["done"])
+def test_a_forbidden_page_counts_as_seen_in_the_current_slice_only(days: Any) -> None:
+    rules = {"/robots.txt": [b"User-agent: *\nDisallow: /\n"]}
+    obeys = {"ROBOTSTXT_OBEY": True, "CONCURRENT_REQUESTS": 1}  # else some don't wait for it
+    ends = days(Forbidden, 0, 0, 1, 2, answers=[rules, {}, {}, {}], **obeys)
+    assert {f"{page}": [0, 0, 1, 0] for page in range(3)} == {
+        page: seen for page, seen in times(ends).items() if page != "robots.txt"
+    }
+
+
 # Copied meta
 
 

@@ -129,28 +129,82 @@ def test_an_idle_crawler_stays_while_a_page_is_in_work(
     assert all(pages)
 
 
-def test_pages_that_failed_before_stay_with_their_crawler(
-    fleet: Any, url: str, name: str, site: str
+class Later(scrapy.Spider):
+    """Fetches what is left. Each page fails, unless it is ``mended``."""
+
+    name = "later"
+    start = nothing
+    mended = False
+
+    def parse(self, _: Response) -> None:
+        if not self.mended:
+            raise ZeroDivisionError
+
+
+def push_failed(seen: TimeBloom, site: str, queue: str, pages: int, **of_hosts: Any) -> list[bytes]:
+    """Leave pages that have failed in two crawls to the next one; of each second one, a crawler has died since."""
+    requests = [scrapy.Request(f"{site}{page}") for page in range(pages)]
+    items = [fingerprint(request) for request in requests]
+    notes = list[Note]()
+    for n, (item, request) in enumerate(zip(items, requests, strict=True)):
+        host = f"host{n % 8}.example"
+        text = json.dumps({"url": request.url, "meta": {"download_slot": host}})
+        own = Note(f"{item.hex()}\n{text}", failed_queue_of(queue), host, failures=2)
+        notes.append(own._replace(deaths=n % 2, **of_hosts))
+    assert [True] * pages == seen.push_many(items, notes)
+    return items
+
+
+@pytest.mark.parametrize(
+    ("pages", "share"),
+    [
+        (60, True),
+        *(pytest.param(*case, marks=pytest.mark.check) for case in ((160, "hosts"), (2500, True))),
+    ],
+)
+def test_pages_that_failed_before_are_every_crawlers(
+    site: str, settings: dict[str, Any], pages: int, share: Any
 ) -> None:
-    """Or may have killed it. Given away, they would wait for the next crawl: running ones look for them at their start only."""
-    waiting = fleet(0, starts=False, TBLOOM_WHEN_IDLE="wait")
-    wait_for_waiting(url, name, 1)
-    with TimeBloom.open(url, name) as seen:
-        pages = range(100, 130)  # without links
-        requests = [scrapy.Request(f"{site}{page}") for page in pages]
-        items = [fingerprint(request) for request in requests]
-        failed = failed_queue_of("tree")
-        texts = [
-            f'{item.hex()}\n{{"url": "{request.url}"}}'
-            for item, request in zip(items, requests, strict=True)
-        ]
-        notes = [Note(text, failed, "", n % 2, False, 1 - n % 2) for n, text in enumerate(texts)]
-        assert [True] * len(pages) == seen.push_many(items, notes)
-        result = fleet(1, starts=False, DOWNLOAD_DELAY=0.05).result()
-        assert len(pages) == sum(seen.contains_many(items)) == result["stats"]["tbloom/done"]
-    waiting.send_signal(2)
-    waiting.result()
-    assert 0 == result["stats"].get("tbloom/given", 0)
+    """However many they are. Each crawler counts their failures on."""
+    url, name = settings["REDIS_URL"], settings["TBLOOM_KEY"]
+    settings |= {"TBLOOM_SHARE": share, "DOWNLOAD_DELAY": 0.2 if pages < 1000 else 0}
+    waits = {**settings, "TBLOOM_WHEN_IDLE": "wait"}
+    waiting = [Forked(crawl_as, Later, waits) for _ in range(2)]
+    wait_for_waiting(url, name, 2)
+    with TimeBloom.from_url(url, name) as seen:
+        items = push_failed(seen, site, "later", pages, one_owner=share == "hosts")
+        ends = [Forked(crawl_as, Later, settings).result()]
+        for crawl in waiting:
+            crawl.send_signal(2)
+            ends.append(crawl.result())
+        given_up = [each.get("tbloom/given_up", 0) for each in ends]
+        assert pages == len([*seen.fleet("later").kept(["given up"])]) == sum(given_up)
+        assert all(given_up)
+        assert not any(seen.contains_many(items))
+
+
+def test_failures_and_deaths_of_a_page_are_given_with_it(
+    site: str, settings: dict[str, Any]
+) -> None:
+    """A program takes what a crawler gives, and ends without work on that."""
+    url, name = settings["REDIS_URL"], settings["TBLOOM_KEY"]
+    with TimeBloom.from_url(url, name) as seen:
+        items = push_failed(seen, site, "later", 60)
+        seen.take(0, "later")
+        slow = {**settings, "DOWNLOAD_DELAY": 0.05}
+        busy = Forked(crawl_as, Later, slow, mended=True)
+        fleet, given = seen.fleet("later"), list[Note]()
+        while (pages := fleet.look().pages).failed + pages.left > 0:
+            time.sleep(0.05)  # until the crawler has them
+        while len(given) < 10:
+            given += seen.take(5, "later").notes
+            time.sleep(0.05)
+        for note in given:
+            number = items.index(bytes.fromhex(note.text.partition("\n")[0]))
+            assert (2, number % 2) == (note.failures, note.deaths)
+        seen.end_session()
+        assert len(given) <= busy.result()["tbloom/given"]
+        assert all(seen.contains_many(items))
 
 
 def test_nothing_is_given_where_it_is_switched_off(fleet: Any, tmp_path: Path) -> None:

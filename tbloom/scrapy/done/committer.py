@@ -374,8 +374,10 @@ class Committer:
             return
         for page in pages:
             self._register.step(page, Event.COMMITTED)
-        if pages:
-            self._crawl.count("tbloom/done", len(pages))
+        forbidden = sum(page.is_forbidden for page in pages)
+        for stat, number in ("done", len(pages) - forbidden), ("forbidden", forbidden):
+            if number:
+                self._crawl.count(f"tbloom/{stat}", number)
         self._when_committed(pages)
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
@@ -383,12 +385,8 @@ class Committer:
     # The end of the crawl
 
     async def finish(self) -> None:
-        """Return once the feeds are stored, and all that can be sent is sent."""
+        """Return once all that can be sent is sent."""
         ended = self._crawl.page_calls.ended
-        await self.stored.closed()
-        # Meanwhile, other handlers of spider_closed may store more.
-        await ended()
-        self.stored.lose_buffers()
         await ended()  # a call that is on its way sends nothing more
         self.send()
         # No page ends any more, so each call leaves less for the next one.

@@ -146,8 +146,9 @@ class Page(Known):
     exception: str = ""
     #: The message and the place (``Why``) of that exception, or of the download error.
     words: tuple[str, str] = "", ""
-    #: Whether the page is forbidden (robots.txt, offsite), or redirected to a page that is done.
+    #: Whether the page is redirected to a page that is done; and whether it is forbidden (robots.txt, offsite).
     counts_as_done: bool = False
+    is_forbidden: bool = False
     #: The request that a downloader middleware returned in place of a response, until the scheduler gets that request.
     replacement: Request | None = None
     #: The request with which the page's callback or errback asks for the page again.
@@ -198,7 +199,7 @@ def why_failed(page: Page, done_statuses: Container[int]) -> Why | None:
         logger.error(message, DONE, page.request, said)
     if said is not None:
         reason = "" if said == True else DONE  # noqa: E712 - or 1
-    elif page.exception or page.counts_as_done or page.is_called:
+    elif page.exception or page.counts_as_done or page.is_forbidden or page.is_called:
         reason = page.exception
     elif page.download_error:
         reason = f"download/{page.download_error}"
@@ -228,18 +229,26 @@ class EndedPage(Known):
     #: For how many slices it is kept; None: the whole window.
     keep: int | None
     holders: tuple[object, ...]
-    #: See ``Page``.
+    #: See ``Page``. A callback or errback may have said that a forbidden one is done.
     pause: float
+    is_forbidden: bool
 
     @classmethod
     def of(cls, page: Page) -> Self:
         """Return what is needed of the page. A callback may have written into its meta."""
-        token, keep = page.token, page.answered.meta.get(KEEP)
-        is_list = WITHIN in page.request.meta
-        holders = (*page.holders,)
-        first, versions, url = page.first, page.versions, page.url
+        token, meta = page.token, page.answered.meta
+        is_forbidden = page.is_forbidden and meta.get(DONE) is None
         ended = cls(
-            first, token.items, versions, url, is_list, token.failures, keep, holders, page.pause
+            page.first,
+            token.items,
+            page.versions,
+            page.url,
+            is_list=WITHIN in page.request.meta,
+            failures=token.failures,
+            keep=1 if is_forbidden else meta.get(KEEP),
+            holders=(*page.holders,),
+            pause=page.pause,
+            is_forbidden=is_forbidden,
         )
         ended.others, ended.asked = page.others, page.asked
         return ended

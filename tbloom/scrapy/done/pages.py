@@ -49,6 +49,7 @@ from tbloom.scrapy.done.page import (
 )
 from tbloom.scrapy.done.serialize import NotSerializable, write_note
 from tbloom.scrapy.done.sharing import Giving, GivingHosts, Taking, Telling
+from tbloom.scrapy.done.states import DONE as ENDED
 from tbloom.scrapy.done.states import FAILED, IN_QUEUE, Event, Known, Register, State, UnknownStep
 from tbloom.scrapy.done.work import Work
 from tbloom.scrapy.hooks.engine import (
@@ -60,8 +61,9 @@ from tbloom.scrapy.hooks.engine import (
     watch_files,
     watch_output,
 )
+from tbloom.scrapy.hooks.feeds import close_feeds
 from tbloom.scrapy.inbox import FilteringScheduler, Requests
-from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values
+from tbloom.scrapy.links import NoAnswer, Pending, link_of, look_of, own_values, version_of
 from tbloom.scrapy.settings import DONE, SHARE, TOKEN, VERSION, WITHIN
 from tbloom.scrapy.stores import ClaimStore
 
@@ -180,8 +182,7 @@ class Pages(Requests):
         """Return the pending request of a link."""
         pending = link_of(request, self._crawl, link_source.get(), claims=True)
         if pending.answer is Claim.BUSY:
-            # Asked behind the first question, in its thread; or looked for.
-            if not self._taking.has_begun or self._may_be_seen(pending):
+            if self._may_be_seen(pending):
                 pending.answer = None
             else:
                 self._give_token(pending)
@@ -232,8 +233,8 @@ class Pages(Requests):
             return pending
         before, hexed = page.token.fingerprints, pending.item.hex()
         pending.token = page.token._replace(fingerprints=(*before, hexed))
-        if hexed in before:  # to its own URL once, as for a new cookie, but not in a circle
-            goes_on = before[-1] == hexed and before.count(hexed) == 1
+        if hexed in before:  # back to each of its URLs once, as for a cookie, but in no circle
+            goes_on = before.count(hexed) == 1
         elif self.failures.is_walled(page, hexed, request.url):
             goes_on = False
         else:
@@ -249,7 +250,7 @@ class Pages(Requests):
     def prepare(self, pending: Pending) -> None:
         """Give a page that may be new a token. Write the note that is kept with its claim, if one can restore the request."""
         if pending.token is None:
-            if pending.version and self._taking.has_begun and self._is_own(pending):
+            if pending.version and self._is_own(pending):
                 pending.answer = Claim.BUSY
             self._give_token(pending)
         request, token, crawl = pending.request, pending.token, self._crawl
@@ -452,7 +453,8 @@ class Pages(Requests):
         self._versions.pop(first, None)
         self._taking.queue_changed()
         asked = self._register.take_asked(first)
-        versions = {token.version, *asked} - {""}
+        # Of a page that was linked after it had failed, the token has the first version, the request the last one.
+        versions = {token.version, version_of(request).hex(), *asked} - {""}
         for version, link in asked.items():
             request.meta[VERSION] = link.meta[VERSION]
             token = token._replace(version=version)
@@ -478,15 +480,13 @@ class Pages(Requests):
     def _is_givable(self, request: Request) -> bool:
         """Return whether Redis has all that another crawler needs of a queued request.
 
-        A page that was redirected, is tried again, has failed, or may have killed a crawler, stays. So does one with a cookie jar.
+        A page that was redirected, is tried again, or has failed in this crawl, stays. So does one with a cookie jar.
         """
         token = Token.of(request)
         return not (
             token is None
             or token.session != self._seen.session
             or len(token.fingerprints) > 1
-            or token.deaths
-            or token.failures
             or token.is_bare
             or self._register.get(Known, token.fingerprints[0])
             or "cookiejar" in request.meta
@@ -558,12 +558,18 @@ class Pages(Requests):
         while self._scheduler.first:
             self._requeue(self._scheduler.first.pop())
 
-    async def finish(self, reason: str) -> None:
-        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends."""
+    async def queue_closed(self, reason: str) -> None:
+        """Return once the feeds are stored, and the pages are committed whose items are in them. Tell others why the crawl ends.
+
+        ``spider_closed`` is sent after this: its handlers read the stats.
+        """
         try:
+            await close_feeds(self._crawl.crawler)
             await self.committer.finish()
         finally:
             left = self._seen.claimed - self._register.count(State.HELD)
+            if not self._crawl.is_ending:  # a handler of spider_closed may yet store their items
+                left -= sum(len(page.items) for page in self._register.all(EndedPage, *ENDED))
             if self.committer.has_notes:
                 if left:
                     self._crawl.count("tbloom/left", left)
@@ -573,6 +579,12 @@ class Pages(Requests):
                         self._left = left + (await self._crawl.page_calls.run(look)).pages.left
             if self._telling:
                 self._telling.end(reason)
+
+    async def finish(self) -> None:
+        """Return once the pages are committed whose items other handlers of ``spider_closed`` have stored."""
+        await self._crawl.page_calls.ended()
+        self.committer.stored.lose_buffers()
+        await self.committer.finish()
 
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""

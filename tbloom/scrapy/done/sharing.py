@@ -27,7 +27,7 @@ from typing import Any
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
-from tbloom import Note
+from tbloom import History, Note
 from tbloom.claims.calls import Hosts
 from tbloom.claims.fleet import Crawler, oldest_of
 from tbloom.claims.notes import Taken, owned_host
@@ -109,9 +109,16 @@ class Giving:
         self._is_giving = True
         self._forget_given()
         self._given_lately.extend(zip(repeat(now), requests))
-        items = [token.items[0] for request in requests if (token := Token.of(request))]
-        call = partial(self._seen.give, items, hosts)
+        tokens = [token for request in requests if (token := Token.of(request))]
+        call = partial(self._give, tokens, hosts)
         self._crawl.page_calls.begin(call, partial(self._given, len(requests), hosts))
+
+    def _give(self, tokens: list[Token], hosts: Hosts | None) -> None:
+        """Leave pages. Until one was in work, its claim does not say of how many deaths this crawler was told."""
+        queue = self._crawl.queue
+        if died := {t.items[0]: History(queue, t.deaths, t.failures) for t in tokens if t.deaths}:
+            self._seen.note_history(died)
+        self._seen.give([token.items[0] for token in tokens], hosts)
 
     def _given(self, count: int, hosts: Hosts | None, call: Future[None]) -> None:
         self._is_giving = False
@@ -227,8 +234,6 @@ def _pop(queues: list[Any], most: int) -> list[Request]:
 
 #: The most pages that one call takes.
 _TAKES = 100
-#: So many failed pages are taken at the start, before the first link. The others follow when the queue is empty.
-_MOST_FAILED = 1_000
 #: The pauses of an idle crawler grow from the first to the usual one (seconds). Many idle crawlers make longer pauses, up to the longest,
 #: so that the server answers so many of them a second.
 _FIRST_PAUSE, _USUAL_PAUSE, _LONGEST_PAUSE, _ANSWERS = 0.03, 0.25, 20.0, 50
@@ -267,8 +272,6 @@ class Taking:
         self._taken: Taken | None = None
         self._found: list[tuple[Request, Token]] = []
         self._lacking: dict[bytes, tuple[Token, str]] = {}
-        #: Whether the first question is answered: until then, this session may hold pages that it is about to leave.
-        self.has_begun: bool = False
         #: The last pause (seconds), and from when on this crawler also asks while it works.
         self._pause = self._works_from = 0.0
         #: Since when this crawl has had nothing to fetch; None: it had, or the log says what it waits for.
@@ -277,11 +280,8 @@ class Taking:
         self._over_at: float | None = None
         #: When the queue has changed. While the spider is not ready, a download counts as a change.
         self._changed_at = time.monotonic()
-        #: Whether the spider is ready for left pages: its start is over, and it has been idle once. Until then, they are held.
+        #: Whether the spider is ready for left pages: its start is over, and it has been idle once.
         self._is_ready = False
-        self._held: list[tuple[Request, Token]] = []
-        #: Whether pages that have failed in earlier crawls may be left.
-        self._more_failed = True
         #: The pages that this spider could not restore.
         self._unreadable = set[bytes]()
         #: Whether an idle crawl waits for pages that programs push; and until when it waits for others in any case.
@@ -289,9 +289,9 @@ class Taking:
         self._waits_until = 0.0
 
     def begin(self) -> None:
-        """Join the crawlers of this spider, and take the pages that have failed in earlier crawls."""
+        """Join the crawlers of this spider, and leave the pages that have failed in earlier crawls to all of them."""
         logger.info("this crawler is session %s", self._seen.session)  # as "tbloom queue" has it
-        # In the thread of the links, and before the first one: a link to such a page would begin its count of failures again.
+        # In the thread of the links, and before the first one: it would begin the count of a failed page again that is not left yet.
         self._is_asking = False
         self._ask(self._crawl.link_calls, 0, idle=False)
 
@@ -306,23 +306,12 @@ class Taking:
     def ask_if_short(self) -> None:
         """Ask for pages, because the queue is empty; but not too often."""
         now = time.monotonic()
-        if self._is_ready:
-            if now > self._works_from:
-                self._ask(self._crawl.page_calls, _TAKES, idle=False)
-        elif requests_downloaded(self._crawl.crawler.engine):
-            self._changed_at = now
-        elif now > self._changed_at + _START_PATIENCE:
-            self._become_ready()
-
-    def _become_ready(self) -> bool:
-        """Enqueue the pages that were held; return whether there were any."""
-        self._is_ready = True
-        held, self._held = self._held, []
-        for request, token in held:
-            self._enqueue(request, token)
-        if held:
-            wake_engine(self._crawl.crawler.engine)
-        return bool(held)
+        if not self._is_ready:
+            if requests_downloaded(self._crawl.crawler.engine):
+                self._changed_at = now
+            self._is_ready = now > self._changed_at + _START_PATIENCE
+        if self._is_ready and now > self._works_from:
+            self._ask(self._crawl.page_calls, _TAKES, idle=False)
 
     def is_finished(self) -> bool:
         """Return whether no work is left for an idle crawl. If that is not known, ask, and return False: the answer wakes the engine."""
@@ -330,8 +319,7 @@ class Taking:
             return False
         if not self._crawl.is_running:
             return True
-        if not self._is_ready and self._become_ready():
-            return False
+        self._is_ready = True
         over_at, now = self._over_at, time.monotonic()
         if over_at is not None and self._changed_at < over_at and now < over_at + _OVER_FOR:
             return True
@@ -345,17 +333,13 @@ class Taking:
             calls.begin(partial(self._take, limit, idle=idle), partial(self._answered, idle))
 
     def _take(self, limit: int, *, idle: bool) -> None:
-        """Take left pages. If there are none, or for a ``limit`` of 0, take some that have failed in earlier crawls."""
+        """Take left pages. For a ``limit`` of 0, leave those that have failed in earlier crawls."""
         queue = self._crawl.queue
         if self._taken is None:
             self._taken = self._seen.take(limit, queue, idle=idle)
             self._sort(self._taken.notes)
-        if self._more_failed and not self._taken.notes:
-            while len(self._found) < _MOST_FAILED and (
-                failed := self._seen.take(_TAKES, queue, idle=False, failed=True).notes
-            ):
-                self._sort(failed)
-            self._more_failed = len(self._found) >= _MOST_FAILED
+        if not limit:
+            self._seen.leave_failed(queue)
         if self._lacking:  # not before: they would be taken again
             self._leave_unreadable()
 
@@ -386,16 +370,15 @@ class Taking:
         self._seen.trim_given_up(self._crawl.queue)
 
     def _answered(self, idle: bool, asked: Future[None]) -> None:  # noqa: FBT001 - of a partial
-        self.has_begun = True
         try:
             asked.result()
             self._report_unreadable()
             if pages := [page for page in self._found if self._is_to_fetch(*page)]:
                 logger.debug("took %d pages that other crawlers have left", len(pages))
                 self._crawl.count("tbloom/taken", len(pages))
-            self._held += pages
-            if self._is_ready:
-                self._become_ready()
+                for request, token in pages:
+                    self._enqueue(request, token)
+                wake_engine(self._crawl.crawler.engine)
             self._pause = self._decide(idle=idle)
         except Exception as error:  # noqa: BLE001 - the log has it
             self._crawl.fail(error)

@@ -10,9 +10,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import signals
 from scrapy.crawler import Crawler
-from scrapy.extensions.feedexport import FeedExporter, FeedSlot
-from scrapy.utils.defer import maybe_deferred_to_future
-from twisted.internet.defer import Deferred
+from scrapy.extensions.feedexport import FeedSlot
 
 from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.done.feed_files import begin, mend, warn_of_replacing
@@ -63,11 +61,9 @@ class StoredItems:
         self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         #: The buffers, by the identities of their pipelines (which may not be hashable), or of None for all that send no ``pipeline``.
         self._buffers: dict[int, Buffer] = {}
-        self._all_closed: Deferred[None] = Deferred()
         connect = crawler.signals.connect
         connect(self._watch_slots, signals.spider_opened)
         connect(self._slot_closed, signals.feed_slot_closed)
-        connect(self._exporter_closed, signals.feed_exporter_closed)
         connect(self._items_buffered, items_buffered)
         connect(self._items_flushed, items_flushed)
 
@@ -123,11 +119,6 @@ class StoredItems:
             self._has_stored[buffer] = False
             self._when_ended(buffer)
 
-    async def closed(self) -> None:
-        """Return once all feeds are stored, or lost."""
-        if self._crawler.get_extension(FeedExporter):
-            await maybe_deferred_to_future(self._all_closed)
-
     def _watch_slots(self) -> None:
         """Watch new slots, whose files are mended, and forget slots that are closed."""
         slots = feed_slots(self._crawler)
@@ -159,10 +150,6 @@ class StoredItems:
     def _slot_closed(self, slot: FeedSlot) -> None:
         self._has_stored.setdefault(slot, False)
         self._when_ended(slot)
-
-    def _exporter_closed(self) -> None:
-        if not self._all_closed.called:
-            self._all_closed.callback(None)
 
     def _items_buffered(self, pipeline: object = None) -> None:
         if pipeline is None:

@@ -172,7 +172,7 @@ class Work:
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
             is_ignored = isinstance(error, IgnoreRequest)
-            page.counts_as_done = is_ignored and is_forbidden(error, page.request, self._crawler)
+            page.is_forbidden = is_ignored and is_forbidden(error, page.request, self._crawler)
             page.download_error = type(error).__name__
             page.words = words_of(error if isinstance(error, BaseException) else None)
             own_values(page.request)  # whose meta an errback may copy
@@ -192,7 +192,7 @@ class Work:
         """
         if page.replacement is request:
             page.replacement = None
-            page.counts_as_done = is_offsite(request, self._crawler)
+            page.is_forbidden = is_offsite(request, self._crawler)
             page.download_error = IgnoreRequest.__name__
             self.end(page)
 

@@ -25,6 +25,7 @@ from scrapy.extensions.feedexport import (
     StdoutFeedStorage,
 )
 from scrapy.utils.conf import build_component_list
+from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred
 
@@ -115,6 +116,21 @@ def closed_at(slot: Any) -> float:
 def feed_slots(crawler: Crawler) -> list[Any]:
     """Return the feeds that are open, each with its file. Without it, pages are committed before their items are in the file."""
     return getattr(crawler.get_extension(FeedExporter), "slots", [])
+
+
+async def close_feeds(crawler: Crawler) -> None:
+    """Store the feeds before ``spider_closed`` is sent, at which the exporter does so.
+
+    Without it, handlers of that signal don't know of the pages whose items are stored by then.
+    """
+    exporter: Any = crawler.get_extension(FeedExporter)
+    if exporter is not None:
+        crawler.signals.disconnect(exporter.close_spider, signals.spider_closed)
+        closing = exporter.close_spider(crawler.spider)  # a project's own may return anything
+        if isinstance(closing, Deferred):
+            await maybe_deferred_to_future(closing)
+        elif isawaitable(closing):
+            await closing
 
 
 def open_no_feeds(crawler: Crawler) -> None:
