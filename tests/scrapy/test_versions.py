@@ -385,7 +385,7 @@ def test_a_page_that_waits_is_fetched_in_a_links_version(
     ends = project(
         Links,
         Links,
-        answers={"/a": [first, 200]},
+        answers={"/a": [first, 200], "/between": [(0.5, 200)]},  # while the filter is asked
         RETRY_ENABLED=True,
         LATER=(page, "2"),
         VERSIONS="12",
