@@ -165,7 +165,7 @@ def _missing_in_csv(file: TextIO, lines: Lines) -> str | None:
         yield _ROW
 
     # With others, numbers are converted.
-    quoting = csv.QUOTE_NONE if lines.dialect.quoting == csv.QUOTE_NONE else csv.QUOTE_ALL
+    quoting: Any = csv.QUOTE_NONE if lines.dialect.quoting == csv.QUOTE_NONE else csv.QUOTE_ALL
     limit, number, row = csv.field_size_limit(_LONGEST_FIELD), 0, list[str]()
     try:
         for number, row in enumerate(csv.reader(with_a_row(), lines.dialect, quoting=quoting)):  # noqa: B007
