@@ -534,17 +534,13 @@ def grouped(pages: Iterable[KeptPage]) -> list[Group]:
     groups = defaultdict[tuple[str, str, str], list[KeptPage]](list)
     for page in pages:
         groups[page.state, page.reason, page.host].append(page)
-    return [
-        _group(*key, groups[key])
-        for key in sorted(groups, key=lambda key: (-len(groups[key]), key))
-    ]
-
-
-def _group(state: str, reason: str, host: str, pages: list[KeptPage]) -> Group:
-    times = [page.failed_at for page in pages if page.failed_at is not None]
-    newest, oldest = max(times, default=None), min(times, default=None)
-    callbacks = sorted({page.callback for page in pages})
-    return Group(state, reason, host, len(pages), newest, oldest, (*callbacks,))
+    found = list[Group]()
+    for key, some in sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])):
+        times = [page.failed_at for page in some if page.failed_at is not None]
+        newest, oldest = max(times, default=None), min(times, default=None)
+        callbacks = sorted({page.callback for page in some})
+        found.append(Group(*key, len(some), newest, oldest, (*callbacks,)))
+    return found
 
 
 def _named(prefix: str, records: Any) -> dict[str, str]:
