@@ -27,6 +27,8 @@ def settings_if_here() -> Any:
         return None
     import scrapy.utils.project as scrapys  # noqa: PLC0415 - most commands do without Scrapy
 
+    import tbloom.scrapy  # noqa: F401, PLC0415 - refuses a Scrapy that is too old
+
     try:
         return _settings_of_project(scrapys)
     except Exception as error:  # noqa: BLE001 - whatever the project's own modules raise
