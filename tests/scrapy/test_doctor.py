@@ -179,7 +179,7 @@ def test_a_version_newer_than_the_tested_is_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project = Settings({**ADDON, "TBLOOM_STORE": "local"})
-    monkeypatch.setattr("tbloom.cli.commands.project._settings_of_project", lambda _: project)
+    monkeypatch.setattr("tbloom.scrapy.extras.project.project_settings", lambda: project)
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "settings")
     monkeypatch.setitem(NEWEST_TESTED, "redis", (10**6, 0))
     monkeypatch.setitem(NEWEST_TESTED, "scrapy", (2, 99))

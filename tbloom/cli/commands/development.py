@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tbloom.cli.commands.project import settings_here, settings_of
+from tbloom.cli.commands.project import settings_here
 from tbloom.cli.commands.targets import given_settings, named
 from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
@@ -29,6 +29,7 @@ def doctor(given: dict[str, str], url: str | None, prefix: str | None) -> int:
     settings = settings_here()
 
     from tbloom.scrapy.extras.doctor import examine  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - the same
     from tbloom.scrapy.hooks import untested_versions  # noqa: PLC0415 - the same
 
     faults, notes = examine(settings_of(given | named(url, prefix), settings))

@@ -14,7 +14,7 @@ import redis
 
 from tbloom.claims.fleet import KeptPages, View, queues_of, views_of
 from tbloom.claims.queues import arguments_in, options_of, queue_of
-from tbloom.cli.commands.project import settings_here, settings_if_here, settings_of
+from tbloom.cli.commands.project import settings_here, settings_if_here
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
 from tbloom.cli.kit.filters import Server
@@ -393,7 +393,8 @@ def _settings(given: Mapping[str, str]) -> Any:
     is_plain = given.keys() <= _PLAIN and _names_no_spider(given.get("TBLOOM_KEY", ""))
     if here is None and is_plain:
         return dict(given)
-    from tbloom.scrapy.settings import check_settings  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.extras.project import settings_of  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.settings import check_settings  # noqa: PLC0415 - the same
 
     check_settings(settings_of(given, None))
     return settings_of(given, here)
