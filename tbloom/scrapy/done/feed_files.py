@@ -38,7 +38,7 @@ _OPENERS: dict[Any, Any] = {Bz2Plugin: bz2.open, GzipPlugin: gzip.open, LZMAPlug
 #: So much of a file is read at a time, and of the end of one that needs not be read from its begin (bytes).
 _PIECE, _TAIL = 1 << 20, 1 << 16
 #: A row that no feed has, and the longest field of one that is read before it: all that follows a torn quote is one field.
-_ROW, _LONGEST_FIELD = "\ufdd0", 1 << 26
+_ROW, _LONGEST_FIELD = "\ufdd0", 1 << 24
 #: Of a document: it may end anywhere.
 _NO_LINES = Lines("latin-1", "")
 _REPLACES = "FEEDS: this crawl replaces %s: the file will have the items of its new pages only, and those of earlier pages go: %s"
