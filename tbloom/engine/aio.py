@@ -138,24 +138,24 @@ class Turn:
     it pauses before a further try, so that an outage holds up no other one.
     """
 
-    __slots__ = ("_left", "_may_wait", "_turns")
+    __slots__ = ("_calls", "_may_wait", "_turns")
 
     def __init__(self, turns: Turns, left: Callable[[float], float]) -> None:
-        self._turns, self._may_wait, self._left = turns, left, 0
+        self._turns, self._may_wait, self._calls = turns, left, 0
 
     async def next(self, since: float) -> None:
         """Wait until the flow may send its next calls, for which it has waited since then."""
-        if self._left > 1:
-            self._left -= 1
+        if self._calls > 1:
+            self._calls -= 1
             return
         self.end()
         await self._turns.acquire(self._may_wait, since)
-        self._left = YIELDS_PER_TURN
+        self._calls = YIELDS_PER_TURN
 
     def end(self) -> None:
         """Let another flow have the turn, unless it has ended."""
-        if self._left:
-            self._left = 0
+        if self._calls:
+            self._calls = 0
             self._turns.release()
 
 
