@@ -203,20 +203,17 @@ def read_info(config: Config, clock: ServerClock) -> Flow[FilterInfo]:
 
     slices = [slice_info(each) for each in config.window.live(seen.now)]
     return replace(
-        filter_info(config, slices, seen.claims, warnings),
+        filter_info(config, slices),
+        claims=seen.claims,
+        warnings=(*warnings,),
         lost_at=None if seen.lost_at is None else seen.lost_at / 1000,
         damage=(*seen.damage,),
         unsaved_since=seen.told.unsaved_since,
     )
 
 
-def filter_info(
-    config: Config,
-    slices: list[SliceInfo],
-    claims: int = 0,
-    said: Iterable[str] = (),
-) -> FilterInfo:
-    """Return the result of ``info()`` for these parameters and slices."""
+def filter_info(config: Config, slices: list[SliceInfo]) -> FilterInfo:
+    """Return the result of ``info()`` for these parameters and slices, without claims and warnings."""
     return FilterInfo(
         name=config.name,
         granularity=config.window.granularity,
@@ -228,8 +225,8 @@ def filter_info(
         shards=config.shards,
         grow=config.grow,
         slices=tuple(slices),
-        claims=claims,
-        warnings=tuple(said),
+        claims=0,
+        warnings=(),
     )
 
 

@@ -448,7 +448,7 @@ def views_of(store: Any, queues: Sequence[str]) -> tuple[list[View], int]:
         )
         return View(queue, own, pages)
 
-    return [*map(view_of, queues)], int(_named("total:", records).get("done", 0))
+    return [*map(view_of, queues)], _totals(records).get("done", 0)
 
 
 def queues_of(store: Any) -> list[str]:
@@ -489,7 +489,7 @@ def numbers_of(store: Any) -> Numbers | None:
         for queue in ("", *_named("queue:", records).values())
         for state, hash in _hashes_of(queue).items()
     }
-    kept, totals = Counter[str](), _named("total:", records)
+    kept, totals = Counter[str](), _totals(records)
     for hash, by_rank in sizes.items():
         kept[state_of.get(hash, LEFT)] += by_rank.total()
     orphaned = sum(each.orphaned for each in crawlers)
@@ -499,8 +499,8 @@ def numbers_of(store: Any) -> Numbers | None:
     return Numbers(
         crawlers,
         Pages(claimed, kept[LEFT], orphaned, kept[FAILED], given_up=kept[GIVEN_UP]),
-        done=int(totals.pop("done", 0)),
-        failed={name.removeprefix("failed:"): int(value) for name, value in totals.items()},
+        done=totals.pop("done", 0),
+        failed={name.removeprefix("failed:"): number for name, number in totals.items()},
     )
 
 
@@ -544,17 +544,13 @@ def grouped(pages: Iterable[KeptPage]) -> list[Group]:
     groups = defaultdict[tuple[str, str, str], list[KeptPage]](list)
     for page in pages:
         groups[page.state, page.reason, page.host].append(page)
-    return [
-        _group(*key, groups[key])
-        for key in sorted(groups, key=lambda key: (-len(groups[key]), key))
-    ]
-
-
-def _group(state: str, reason: str, host: str, pages: list[KeptPage]) -> Group:
-    times = [page.failed_at for page in pages if page.failed_at is not None]
-    newest, oldest = max(times, default=None), min(times, default=None)
-    callbacks = sorted({page.callback for page in pages})
-    return Group(state, reason, host, len(pages), newest, oldest, (*callbacks,))
+    found = list[Group]()
+    for key, some in sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])):
+        times = [page.failed_at for page in some if page.failed_at is not None]
+        newest, oldest = max(times, default=None), min(times, default=None)
+        callbacks = sorted({page.callback for page in some})
+        found.append(Group(*key, len(some), newest, oldest, (*callbacks,)))
+    return found
 
 
 def _named(prefix: str, records: Any) -> dict[str, str]:
@@ -563,6 +559,12 @@ def _named(prefix: str, records: Any) -> dict[str, str]:
     return {
         name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
     }
+
+
+def _totals(records: Any) -> dict[str, int]:
+    """Return the numbers that only grow. Ignore what is no number: it is not tbloom's."""
+    named = _named("total:", records).items()
+    return {name: int(value) for name, value in named if value.isdecimal()}
 
 
 def _told(config: Any) -> Flow[tuple[Any, list[Crawler]]]:

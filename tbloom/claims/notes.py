@@ -104,16 +104,14 @@ def owned_host(host: str) -> str:
     return f"={short(host, 4)[:3]}"
 
 
-def stored_notes(
-    digests: list[bytes], notes: Iterable[str | Note] | None, argument: str = "notes"
-) -> dict[bytes, bytes]:
+def stored_notes(digests: list[bytes], notes: Iterable[str | Note] | None) -> dict[bytes, bytes]:
     """Return the notes as they are stored, by their items' digests. Raise ConfigError unless there is a valid note for each item."""
     if notes is None:
         return {}
-    given = enumerate(check_items(notes, argument))
-    checked = [stored_note(note, f"{argument}[{i}]") for i, note in given]
+    given = enumerate(check_items(notes, "notes"))
+    checked = [stored_note(note, f"notes[{i}]") for i, note in given]
     if len(checked) != len(digests):
-        raise ConfigError(argument, notes, f"as many as there are items, {len(digests)}")
+        raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
     # A repeated item gets its first note.
     return dict(zip(reversed(digests), reversed(checked), strict=True))
 

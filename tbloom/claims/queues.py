@@ -38,11 +38,6 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (str, bytes, int, float, bool)
 
 
-def words_in(queue: str, spider: str) -> list[str]:
-    """Return the spider, by this name, and the arguments of a queue as words of a command line."""
-    return [spider, *options_of(arguments_in(queue) or {})]
-
-
 def options_of(arguments: Mapping[str, str]) -> list[str]:
     """Return the arguments of a spider as options."""
     return [word for pair in arguments.items() for word in ("-a", "=".join(pair))]

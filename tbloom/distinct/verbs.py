@@ -24,7 +24,7 @@ from tbloom.engine.flow import Call, Flow, request, request_all
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.methods import removing, verb
 from tbloom.engine.pending import Answers
-from tbloom.engine.server import evictions, memory, memory_of_buckets, total
+from tbloom.engine.server import ask_servers, memory, memory_of_buckets, total
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigError, MappingFull
 
@@ -207,7 +207,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """Return the contents of the counter and its mapping. The number of commands is bounded."""
         config, keys, whole = self.config, self.config.keys, select(self.config)
         count = yield from self.reader.count(whole)  # compares the parameters
-        warnings = yield from evictions([keys.config()])
+        warnings = (yield from ask_servers([keys.config()])).warnings
         found = yield from self.reader.read([whole], lambda _: False)
         stored = [piece.key for pieces in found.slices[whole].values() for piece in pieces]
         replies = yield from request_all([Call(("HLEN", key)) for key in stored])
@@ -245,7 +245,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     @verb
     def warnings(self) -> Flow[list[str]]:
         """Return warnings about dangers to the counter: a server that drops keys when its memory is full."""
-        return evictions([self.config.keys.config()])
+        return (yield from ask_servers([self.config.keys.config()])).warnings
 
     @removing
     @verb

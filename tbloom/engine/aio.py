@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import Future, TimerHandle, get_running_loop, sleep, timeout
+from asyncio import Future, get_running_loop, sleep, timeout, wait
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any, Self, TypeVar
@@ -99,55 +98,36 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self._free = most
-        #: Those that wait, each with the next look whether its time is over.
-        self._waiting: dict[Future[None], TimerHandle | None] = {}
+        #: Those that wait, in order.
+        self._waiting: dict[Future[None], None] = {}
 
     async def acquire(self, left: Callable[[float], float], since: float) -> None:
         """Take a turn, or wait for one. See ``FairSemaphore.acquire``."""
         if self._free:
             self._free -= 1
             return
-        mine = get_running_loop().create_future()
+        mine, is_over = get_running_loop().create_future(), False
         self._waiting[mine] = None
-        self._look(mine, left, since)
         try:
-            await mine
+            while not mine.done():
+                more = left(since)
+                if is_over and more <= 0:
+                    raise no_turn()  # noqa: TRY301 - what has failed leaves the line below
+                is_over = more <= 0
+                await wait([mine], timeout=None if more == inf else max(more, LAST_LOOK))
         except BaseException:
-            if mine.done() and not mine.cancelled() and not mine.exception():  # it has got a turn
+            if self._waiting.pop(mine, mine) is mine:  # it has got a turn
                 self.release()
-            self._remove(mine)
             raise
 
     def release(self) -> None:
         """Give a turn back."""
-        while self._waiting:
+        if self._waiting:
             first = next(iter(self._waiting))
-            self._remove(first)
-            if not first.done():  # else its time is over, or its task was cancelled
-                first.set_result(None)
-                return
-        self._free += 1
-
-    def _look(
-        self,
-        mine: Future[None],
-        left: Callable[[float], float],
-        since: float,
-        *,
-        again: bool = False,
-    ) -> None:
-        more = left(since)
-        if mine.done():
-            return
-        if again and more <= 0:
-            mine.set_exception(no_turn())
-        elif more < inf:
-            look = partial(self._look, mine, left, since, again=more <= 0)
-            self._waiting[mine] = get_running_loop().call_later(max(more, LAST_LOOK), look)
-
-    def _remove(self, mine: Future[None]) -> None:
-        if timer := self._waiting.pop(mine, None):
-            timer.cancel()
+            del self._waiting[first]
+            first.set_result(None)
+        else:
+            self._free += 1
 
 
 class Turn:
@@ -158,24 +138,24 @@ class Turn:
     it pauses before a further try, so that an outage holds up no other one.
     """
 
-    __slots__ = ("_left", "_may_wait", "_turns")
+    __slots__ = ("_calls", "_may_wait", "_turns")
 
     def __init__(self, turns: Turns, left: Callable[[float], float]) -> None:
-        self._turns, self._may_wait, self._left = turns, left, 0
+        self._turns, self._may_wait, self._calls = turns, left, 0
 
     async def next(self, since: float) -> None:
         """Wait until the flow may send its next calls, for which it has waited since then."""
-        if self._left > 1:
-            self._left -= 1
+        if self._calls > 1:
+            self._calls -= 1
             return
         self.end()
         await self._turns.acquire(self._may_wait, since)
-        self._left = YIELDS_PER_TURN
+        self._calls = YIELDS_PER_TURN
 
     def end(self) -> None:
         """Let another flow have the turn, unless it has ended."""
-        if self._left:
-            self._left = 0
+        if self._calls:
+            self._calls = 0
             self._turns.release()
 
 

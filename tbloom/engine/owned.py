@@ -20,20 +20,19 @@ class OwnFile:
     long.
     """
 
-    __slots__ = ("fd", "path", "place", "where")
+    __slots__ = ("_place", "_where", "fd", "path")
 
     def __init__(self, fd: int, path: str | Path) -> None:
         self.fd: int = fd
         self.path: str | Path = path
-        self.place: int = os.lseek(fd, (1 << 30) + secrets.randbelow(1 << 30), os.SEEK_SET)
-        #: Return the descriptor's place. Raise OSError if it is closed.
-        self.where: partial[int] = partial(os.lseek, fd, 0, os.SEEK_CUR)
+        self._place = os.lseek(fd, (1 << 30) + secrets.randbelow(1 << 30), os.SEEK_SET)
+        self._where = partial(os.lseek, fd, 0, os.SEEK_CUR)
 
     @property
     def is_ours(self) -> bool:
         """False: the descriptor was closed, or is another file's by now."""
         try:
-            return self.where() == self.place
+            return self._where() == self._place
         except OSError:
             return False
 

@@ -37,14 +37,9 @@ ELSEWHERE: tuple[str, ...] = (
     # Of a script's command, for MOVED or ASK, and for MASTERDOWN.
     *("access a non local key", "on a stale replica"),
 )
-#: The same, for: the server has no room for writes, on its disk or in its memory. It is raised; a crawl waits for room.
+#: The same, for: the server has no room for writes, on its disk or in its memory. It is raised; a crawl waits for room. An error that
+#: stands in no table is raised, too: the caller or an operator has to do something. (After NOSCRIPT the script's text is sent once.)
 NO_ROOM: tuple[str, ...] = ("MISCONF", "OOM")
-#: The same, for: the caller or an operator has to do something. It is raised, as each error that stands in no table. (After NOSCRIPT
-#: the script's text is sent once.)
-CALLERS: tuple[str, ...] = (
-    *("BUSYKEY", "CROSSSLOT", "DENIED", "ERR", "NOAUTH", "NOPERM"),
-    *("NOPROTO", "NOSCRIPT", "WRONGPASS", "WRONGTYPE"),
-)
 #: redis-py's classes for codes, which it takes off their texts.
 _CLASSES: dict[str, type[exceptions.RedisError]] = {
     "ASK": exceptions.AskError,

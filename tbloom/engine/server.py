@@ -125,11 +125,6 @@ def ask_servers(keys: list[str]) -> Flow[Told]:
     return Told([*warnings], min(unsaved_since.values(), default=None), is_read_only)
 
 
-def evictions(keys: list[str]) -> Flow[list[str]]:
-    """Return the warnings of ``ask_servers``."""
-    return (yield from ask_servers(keys)).warnings
-
-
 def _found(name: str, said: str) -> int | None:
     """Return a number of a server's INFO; None if it is not there."""
     found = re.search(rf"\b{name}\W+?(-?\d+)", said)

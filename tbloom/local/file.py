@@ -108,13 +108,7 @@ class FileStore(Store):
         if file is None:  # closed, or in a forked child
             self._check_open()
             file = self._open_to_lock()
-        try:
-            is_ours = (
-                file.where() == file.place
-            )  # without ``is_ours``, which takes a hundredth of an add
-        except OSError:
-            is_ours = False
-        if not is_ours:
+        if not file.is_ours:
             self.unlock = bool
             file.check()
         if is_change and self._readonly:

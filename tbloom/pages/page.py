@@ -143,9 +143,9 @@ def micros(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-def fingerprint_of(address: Item, argument: str = "url") -> bytes:
+def fingerprint_of(address: Item) -> bytes:
     """Return the key of an address in the index: 16 bytes of its BLAKE2b."""
-    return fingerprint(encode(address, argument)).to_bytes(16, "big")
+    return fingerprint(encode(address, "url")).to_bytes(16, "big")
 
 
 def _pairs(argument: str, given: Any, encoding: str) -> Pairs:

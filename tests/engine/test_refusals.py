@@ -15,7 +15,6 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tbloom.engine.retries import (
-    CALLERS,
     ELSEWHERE,
     NO_ROOM,
     WAIT,
@@ -27,6 +26,11 @@ from tbloom.engine.retries import (
 from tests.helpers.localredis import BINARIES
 from tests.helpers.servers import local
 
+#: What the caller or an operator has to mend: it stands in no table of tbloom's, and is raised.
+CALLERS = (
+    *("BUSYKEY", "CROSSSLOT", "DENIED", "ERR", "NOAUTH", "NOPERM"),
+    *("NOPROTO", "NOSCRIPT", "WRONGPASS", "WRONGTYPE"),
+)
 #: Codes of commands that tbloom does not send: for streams, HyperLogLog, MIGRATE, FAILOVER, Sentinels, SCRIPT KILL, transactions,
 #: commands that block, and CLIENT CAPA.
 OTHERS = {

@@ -147,8 +147,7 @@ class Target(NamedTuple):
         if self.is_local:
             views = [self.seen.fleet(queue).look() for queue in queues]
         else:
-            with filters.naming_damage(self.seen):
-                views, done = views_of(self.seen, queues)
+            views, done = views_of(self.seen, queues)
         found = [each for each in views if each.crawlers or any(each.pages)]
         if not found and self.arguments and (known := self.known()):
             others = shortened(map(arguments_of, known))

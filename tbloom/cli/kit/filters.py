@@ -185,8 +185,7 @@ class Server:
             try:
                 # The parameters may have changed since the last time.
                 seen = self.any_filter(name) if also_exact else self.filter(name)
-                with naming_damage(seen):
-                    found = read(seen)
+                found = read(seen)
             except (TBloomError, CommandError, redis.ResponseError) as error:
                 yield name, error
             else:
@@ -233,19 +232,6 @@ class Server:
 
 def _kind(stored: str) -> str:
     return str(read_stored(stored).get("kind", WITH_SLICES))
-
-
-@contextmanager
-def naming_damage(seen: Any) -> Iterator[None]:
-    """Raise CommandError where a counter that the filter's crawlers keep is no number."""
-    try:
-        yield
-    except TBloomError:
-        raise
-    except ValueError as error:
-        key, got = seen.config.keys.crawlers(), str(error).rpartition(": ")[2]
-        expected = f"expected whole numbers in the fields total:... of the key {key!r}, got {got}"
-        raise CommandError(expected) from None
 
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:

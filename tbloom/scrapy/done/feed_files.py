@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import bz2
-import codecs
 import csv
 import gzip
 import json
 import logging
 import lzma
-import re
 import zlib
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from scrapy.extensions.feedexport import FeedSlot, FileFeedStorage
 from scrapy.extensions.postprocessing import Bz2Plugin, GzipPlugin, LZMAPlugin
@@ -36,6 +37,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 _OPENERS: dict[Any, Any] = {Bz2Plugin: bz2.open, GzipPlugin: gzip.open, LZMAPlugin: lzma.open}
 #: So much of a file is read at a time, and of the end of one that needs not be read from its begin (bytes).
 _PIECE, _TAIL = 1 << 20, 1 << 16
+#: A row that no feed has, and the longest field of one that is read before it: all that follows a torn quote is one field.
+_ROW, _LONGEST_FIELD = "\ufdd0", 1 << 24
 #: Of a document: it may end anywhere.
 _NO_LINES = Lines("latin-1", "")
 _REPLACES = "FEEDS: this crawl replaces %s: the file will have the items of its new pages only, and those of earlier pages go: %s"
@@ -56,9 +59,7 @@ def mend(slot: FeedSlot) -> bool:
 
 
 def _mend(path: Path, opener: Any, lines: Lines) -> None:
-    inode, end = path.stat().st_ino, _End(lines)
-    is_whole = _is_read(path, opener, end)
-    missing = end.missing if is_whole else None
+    inode, missing = path.stat().st_ino, _missing(path, opener, lines)
     # Meanwhile, another crawler may have moved it aside, and begun a new one.
     if path.stat().st_ino != inode:
         return
@@ -105,61 +106,39 @@ def _opener(slot: FeedSlot) -> Any:
     return _OPENERS.get(plugins[0]) if len(plugins) == 1 else None
 
 
-def _is_read(path: Path, opener: Any, end: _End) -> bool:
-    """Read the file, of lines only their end if that is enough. Return False if it is compressed, and ends too early."""
+def _missing(path: Path, opener: Any, lines: Lines) -> str | None:
+    """Return what the last line lacks of its end, mostly nothing; None: no reader can go on behind it.
+
+    That is within a character, a quoted field, the first row of CSV, which is mostly a header, or a JSON text: pandas and DuckDB
+    refuse the whole file for it. So it is if a compressed file ends too early. Of lines that are no CSV, only the end is read.
+    """
     try:
-        with (opener or open)(path, "rb") as file:
+        with (opener or open)(path, "rb") as binary:
             if not (
-                opener or end.quotes
+                opener or lines.dialect
             ):  # a multiple of 4 begins a character of UTF-16 and UTF-32
-                file.seek(max(0, path.stat().st_size - _TAIL) // 4 * 4)
-            while data := file.read(_PIECE):
-                end.read(data)
+                binary.seek(max(0, path.stat().st_size - _TAIL) // 4 * 4)
+            file = TextIOWrapper(binary, lines.encoding, errors="replace", newline="")
+            if lines.dialect:
+                return _missing_in_csv(file, lines)
+            end = "".join(deque(iter(partial(file.read, _PIECE), ""), 2))
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
-        return False
+        return None
     except OSError as error:
         if error.errno is None:  # bz2's
-            return False
+            return None
         raise
-    return True
+    last = end.rpartition("\n")[2]
+    return None if lines.are_json and last and not _is_json(last) else _lacks(end, lines)
 
 
-class _End:
-    """The end of a file that is read in pieces."""
-
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-        self.quotes: _Quotes | None = _Quotes(lines.dialect) if lines.dialect else None
-        self._decoder = codecs.getincrementaldecoder(lines.encoding)("replace")
-        self._last, self._has_row = "", False
-        #: The last line, of JSON only.
-        self._json = ""
-
-    def read(self, data: bytes) -> None:
-        text = self._decoder.decode(data)
-        last = self._last + text
-        self._has_row = self._has_row or "\n" in text or self._lines.end in last
-        self._last = last[-10:]
-        if self._lines.are_json:
-            self._json = (self._json + text).rpartition("\n")[2]
-        if self.quotes and text:
-            self.quotes.read(text)
-
-    @property
-    def missing(self) -> str | None:
-        """What the last line lacks of its end, mostly nothing; None: no reader can go on behind it.
-
-        That is within a character, a quoted field, the first row of CSV, which is mostly a header, or a JSON text: pandas and DuckDB
-        refuse the whole file for it.
-        """
-        end = self._lines.end
-        if self.quotes and (self.quotes.are_open or not self._has_row):
-            return None
-        if self._decoder.getstate()[0] or (self._json and not _is_json(self._json)):
-            return None
-        if self._last.endswith((end, "\n")):
-            return ""
-        return end.removeprefix("\r") if self._last.endswith("\r") else end
+def _lacks(line: str, lines: Lines) -> str | None:
+    """Return what a line lacks of its end; None: it ends within a character."""
+    if line.endswith("\ufffd"):
+        return None
+    if line.endswith((lines.end, "\n")):
+        return ""
+    return lines.end.removeprefix("\r") if line.endswith("\r") else lines.end
 
 
 def _is_json(text: str) -> bool:
@@ -170,46 +149,33 @@ def _is_json(text: str) -> bool:
     return True
 
 
-class _Quotes:
-    """Says whether CSV that is read in pieces ends inside a quoted field, or amid an escape, as Python's reader sees it."""
+def _missing_in_csv(file: TextIO, lines: Lines) -> str | None:
+    """See ``_missing``: append a row, and let Python's reader look for it."""
+    lacks: str | None = ""
 
-    def __init__(self, dialect: Any) -> None:
-        self._quote = "" if dialect.quoting == csv.QUOTE_NONE else dialect.quotechar or ""
-        self._escape = dialect.escapechar or ""
-        quote, escape = re.escape(self._quote), re.escape(self._escape)
-        starts = re.escape(f"{dialect.delimiter}{dialect.lineterminator}\r\n\ufeff")
-        starts += " " * dialect.skipinitialspace
-        escaped = [f"{escape}."] * bool(escape)
-        found = escaped.copy()
-        if quote:
-            inside = "|".join(
-                [f"[^{quote}{escape}]++", *[quote * 2] * dialect.doublequote, *escaped]
-            )
-            left = f"{quote}?" + f"{escape}?" * bool(escape)
-            found.append(
-                rf"(?<=[{starts}]){quote}(?:{inside})*+(?:{quote}(?=.)|(?P<open>{left})\Z)"
-            )
-        #: A quoted field, or an escape. (What has begun one and did not end yet is ``open``.)
-        self._field = re.compile("|".join(found) or "(?!)", re.DOTALL)
-        #: What a further piece depends on: the last character, or a quoted field without its text.
-        self._last = "\n"
+    def with_a_row() -> Iterator[str]:
+        nonlocal lacks
+        last = ""
+        for line in file:
+            if last:
+                yield last
+            last = line
+        lacks = _lacks(last, lines)
+        yield last + (lacks or "")
+        yield _ROW
 
-    def read(self, text: str) -> None:
-        """Read a piece of the text."""
-        text = self._last + text
-        last = next(iter(deque(self._field.finditer(text), 1)), None)
-        if last is None or last.end() < len(text):
-            self._last = text[-1]
-        elif last.lastgroup:
-            self._last = f"\n{self._quote}{last['open']}"
-        else:
-            self._last = f"{self._escape}\0"
-
-    @property
-    def are_open(self) -> bool:
-        """Whether what is appended would belong to the last field. A quote that may be the first of two ends the field."""
-        is_escaped = self._last.startswith(self._escape or "\0")
-        return is_escaped or self._last[1:] not in ("", self._quote * 2)
+    # With others, numbers are converted.
+    quoting: Any = csv.QUOTE_NONE if lines.dialect.quoting == csv.QUOTE_NONE else csv.QUOTE_ALL
+    limit, number, row = csv.field_size_limit(_LONGEST_FIELD), 0, list[str]()
+    try:
+        for number, row in enumerate(csv.reader(with_a_row(), lines.dialect, quoting=quoting)):  # noqa: B007
+            pass
+    except csv.Error:  # as of a longer field
+        return None
+    finally:
+        csv.field_size_limit(limit)
+    has_row = number > 1 or not lacks
+    return lacks if has_row and row == [_ROW] else None
 
 
 def _move_aside(path: Path, what: str, why: str) -> None:

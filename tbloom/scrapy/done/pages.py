@@ -32,7 +32,7 @@ from redis import RedisError
 from scrapy import Request
 
 from tbloom import Claim
-from tbloom.claims.queues import words_in
+from tbloom.claims.queues import arguments_in, options_of
 from tbloom.errors import TBloomError
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer, Failures
@@ -589,7 +589,8 @@ class Pages(Requests):
     def report(self) -> None:
         """Log what the user should know of a crawl that has ended. Pages that are not committed are among it."""
         if self._left:
-            words = shlex.join(words_in(self._crawl.queue, self._crawl.spider.name))
+            options = options_of(arguments_in(self._crawl.queue) or {})
+            words = shlex.join([self._crawl.spider.name, *options])
             logger.info(_LEFT, self._left, words, words)
         self.committer.report()
         self.failures.report()

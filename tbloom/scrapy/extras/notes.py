@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -20,14 +19,12 @@ from scrapy.spiders import SitemapSpider as ScrapysSitemapSpider
 from scrapy.utils.misc import load_object
 
 from tbloom.scrapy.extras.sitemap import SitemapSpider
-from tbloom.scrapy.hooks.feeds import how_to_keep, shown_uri
+from tbloom.scrapy.hooks.feeds import OWN, how_to_keep, shown_uri
 from tbloom.scrapy.hooks.starts import uncalled
 from tbloom.scrapy.settings import FILTER, FLUSH, MARK, SHARE, STORE, TAKE_OVER, done_statuses
 
 #: Formats that several crawlers can append to one file, a line at a time.
 _LINES = {"jsonlines", "jsonl", "jl", "csv"}
-#: Placeholders of a feed's path that differ between crawls that begin in different seconds; ``%(name)s`` is the spider's.
-_OWN = re.compile(r"%\((?!name\)|batch_id\))")
 #: A delay up to that of `scrapy startproject` says nothing of what the user wants (seconds).
 _TEMPLATES_DELAY = 1
 #: Pipelines of others that keep items in memory, with the setting of how many, and its default.
@@ -59,13 +56,13 @@ def notes_on(
     if ScrapysSitemapSpider in kinds and SitemapSpider not in kinds:
         yield _SITEMAPS
     if spider:
-        yield from uncalled(spider, _middlewares(settings))
+        yield from uncalled(spider, _classes(settings, "SPIDER_MIDDLEWARES"))
     yield from _feeds(crawler)
 
 
-def _middlewares(settings: BaseSettings) -> Iterator[type[Any]]:
-    """Yield the classes of the spider middlewares that are on."""
-    for path, place in settings.getwithbase("SPIDER_MIDDLEWARES").items():
+def _classes(settings: BaseSettings, setting: str) -> Iterator[type[Any]]:
+    """Yield the classes of a setting's components that are on."""
+    for path, place in settings.getwithbase(setting).items():
         kind: Any = None
         with suppress(Exception):  # Scrapy says that
             kind = load_object(path)
@@ -107,7 +104,7 @@ def shares_queue(settings: BaseSettings) -> bool:
 
 def _keeps_items(uri: str, feed: dict[str, Any]) -> bool:
     """Return whether several crawlers can write the feed: each has its own file, or they append lines to one on this disk."""
-    if uri.startswith("stdout:") or _OWN.search(uri) or feed.get("uri_params"):
+    if uri.startswith("stdout:") or OWN.search(uri) or feed.get("uri_params"):
         return True
     is_here = "://" not in uri or uri.startswith("file:")
     is_appended = is_here and not feed.get("overwrite") and not feed.get("postprocessing")
@@ -124,12 +121,7 @@ def _pipelines(settings: BaseSettings) -> Iterator[str]:
 
     if MARK.value(settings) != "done":
         return
-    for path, place in settings.getwithbase("ITEM_PIPELINES").items():
-        kind: Any = None
-        with suppress(Exception):  # Scrapy says that
-            kind = load_object(path)
-        if place is None or not isclass(kind):
-            continue
+    for kind in _classes(settings, "ITEM_PIPELINES"):
         for base in kind.__mro__:
             name, default = _BUFFERING.get(f"{base.__module__}.{base.__qualname__}", ("", 0))
             if name and (kept := settings.getint(name, default)) > 1:

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
-from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -272,27 +271,23 @@ def with_callback(name: str, spider: Spider | None) -> NewNote:
     """Return what gives pages another callback. Raise ConfigError unless it is a method of the spider, if that is known."""
     if spider and type(getattr(spider, name, None)) is not MethodType:
         raise ConfigError("callback", name, f"{_METHOD} {spider.name!r}")
-    return partial(_with_callback, name=name, spider=spider)
 
+    def note(page: KeptPage) -> str:
+        fields = page.fields
+        if "url" not in fields:  # of another program
+            return ""
+        rules = spider and rules_of(spider, fields.get("callback"))
+        fit = [n for n, rule in enumerate(rules or ()) if rule.callback == getattr(spider, name)]
+        if fit:  # the page goes to the rule of a CrawlSpider, which also follows the links
+            meta = fields.get("meta", {})
+            if "rule" in meta:
+                meta["rule"] = fit[0]
+            return page.note_with({**fields, _RULE: name})
+        if fields.get("callback") == "_callback":  # which would look for the rule
+            fields = {key: value for key, value in fields.items() if key not in (_RULE, "errback")}
+        return page.note_with({**fields, "callback": name})
 
-def _with_callback(page: KeptPage, name: str, spider: Spider | None) -> str:
-    """Return the note of a page with another callback.
-
-    A CrawlSpider's rules have callbacks, too: then the page goes to the rule, which also follows the links.
-    """
-    fields = page.fields
-    if "url" not in fields:  # of another program
-        return ""
-    rules = spider and rules_of(spider, fields.get("callback"))
-    numbers = [n for n, rule in enumerate(rules or ()) if rule.callback == getattr(spider, name)]
-    if numbers:
-        meta = fields.get("meta", {})
-        if "rule" in meta:
-            meta["rule"] = numbers[0]
-        return page.note_with({**fields, _RULE: name})
-    if fields.get("callback") == "_callback":  # of a CrawlSpider, which would look for the rule
-        fields = {key: value for key, value in fields.items() if key not in (_RULE, "errback")}
-    return page.note_with({**fields, "callback": name})
+    return note
 
 
 @contextmanager

@@ -40,8 +40,9 @@ _AT_ONCE = {"JsonItemExporter", "XmlItemExporter", *_LINES, *_PICKLES}
 LOCAL_STORAGES: tuple[Any, ...] = FileFeedStorage, StdoutFeedStorage
 #: The module of a package whose storage replaces its file, whatever the option "overwrite" says.
 _SFTP = "scrapy_feedexporter_sftp"
-#: Placeholders of a feed's URI: of the time; and all that the project may give a value of its own in each crawl.
-_TIME, _OWN = re.compile(r"%\((batch_)?time\)"), re.compile(r"%\((?!name\)|batch_id\))")
+#: Placeholders of a feed's URI: of the time; and all that the project may give a value of its own in each crawl. (``%(name)s`` is the
+#: spider's.)
+_TIME, OWN = re.compile(r"%\((batch_)?time\)"), re.compile(r"%\((?!name\)|batch_id\))")
 
 
 def watch_feed(
@@ -292,7 +293,7 @@ def how_to_keep(storage: type, uri: str, options: Mapping[str, Any]) -> str:
         or storage.__module__.partition(".")[0] == _SFTP
     )
     replaces = has_no_choice or options.get("overwrite", is_ftp)
-    has_own_name = _TIME.search(uri) or (options.get("uri_params") and _OWN.search(uri))
+    has_own_name = _TIME.search(uri) or (options.get("uri_params") and OWN.search(uri))
     if not replaces or has_own_name or issubclass(storage, StdoutFeedStorage):
         return ""
     name = "put %(time)s into its name"

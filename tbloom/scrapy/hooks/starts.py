@@ -6,9 +6,10 @@ the old ones, with a warning, until a later one has none of them: 2.19 has none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from inspect import unwrap
-from types import CodeType
+from contextlib import suppress
+from inspect import getsource
 from typing import Any
 
 import scrapy
@@ -28,7 +29,7 @@ _OF_MIDDLEWARE = (
     "'async def process_start(self, start):' with 'async for each in start: yield each'",
 )
 #: The packages whose classes work without their old methods: RedisSpider reads its first URLs when it is idle.
-_FINE = ("builtins", "scrapy", "scrapy_redis")
+_FINE = ("builtins", "scrapy", "scrapy_redis", "tbloom")
 
 
 def uncalled(spider: type[Spider], middlewares: Iterable[type[Any]]) -> Iterator[str]:
@@ -60,26 +61,8 @@ def _is_own(kind: type[Any]) -> bool:
 
 
 def _mentions(kind: type[Any], name: str) -> bool:
-    """Return whether a method of this class, but for those of this name, has the name in its code, and so may call them."""
-    methods = (
-        value
-        for each in kind.__mro__
-        if _is_own(each)
-        for own, value in vars(each).items()
-        if own != name
-    )
-    codes = (getattr(_function(value), "__code__", None) for value in methods)
-    return any(_has(code, name) for code in codes if isinstance(code, CodeType))
-
-
-def _function(value: Any) -> Any:
-    """Return the function of a method of any kind, without its decorators."""
-    return unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
-
-
-def _has(code: CodeType, name: str) -> bool:
-    """Return whether a function, or one within it, has a name, or a text such as ``getattr`` takes."""
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return (
-        name in code.co_names or name in code.co_consts or any(_has(each, name) for each in inner)
-    )
+    """Return whether the source of a class has a name where it is not defined, and so may call it. True: there is no source."""
+    used = re.compile(rf"(?<!def )(?<!super\(\)\.)\b{name}\b")
+    with suppress(OSError, TypeError):
+        return any(used.search(getsource(each)) for each in kind.__mro__ if _is_own(each))
+    return True
