@@ -70,7 +70,9 @@ def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
     try:
         loaded = loader.from_settings(settings.frozencopy())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
-        return [_raised("a spider can't be imported, so none can crawl", error)], []
+        return [
+            _at(_raised_at(error), f"a spider can't be imported, so none can crawl: {why(error)}")
+        ], []
     faults, notes = dict[str, list[str]](), dict[str, list[str]]()
     for name in loaded.list() or ["spider"]:
         spider = loaded.load(name) if name in loaded.list() else None
@@ -104,7 +106,8 @@ def _examine_spider(
         if spider:
             spider.update_settings(settings)
     except Exception as error:  # noqa: BLE001 - whatever the spider raises
-        return [_raised("update_settings of a spider fails", error)], []
+        what = f"update_settings of a spider fails: {why(error)}"
+        return [_at(_raised_at(error), what)], []
     crawler, checked = Crawler(spider or Spider, Settings(settings)), settings.copy()
     try:
         warned, notes = _check(checked, name, crawler)
@@ -215,10 +218,13 @@ def _load(name: str, value: Any) -> Any:
         raise TBloomError(what) from None
 
 
-def _raised(fault: str, error: BaseException) -> str:
-    """Return the fault and its error, with the project's last line on the way to that, if one of its lines is."""
-    place = place_of(error)
+def _at(place: str, fault: str) -> str:
+    return f"{fault}\n{place}".rstrip()
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the project's last line on the way to the error; "" if none of its lines is."""
     if isinstance(error, SyntaxError) and error.filename:
         folder = Path(closest_scrapy_cfg() or "scrapy.cfg").parent
-        place = f"{os.path.relpath(error.filename, folder)}:{error.lineno}"
-    return f"{fault}: {why(error)}\n{place}".rstrip()
+        return f"{os.path.relpath(error.filename, folder)}:{error.lineno}"
+    return place_of(error)
