@@ -228,6 +228,7 @@ def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     doctor(0, "✓ tbloom filters the requests of this project")
     folder.write(ADDONS={})
     text = doctor(1, f"✗ {OFF}")
+    assert "\n  settings.py: ADDONS\n" in text
     assert text.endswith("1 fault: change what the ✗ says\n")
     for wrong, why in (("import gone", "gone"), ("a =", "SyntaxError"), ("ADDONS = 5", "int")):
         (tmp_path / "settings.py").write_text(wrong)
@@ -293,11 +294,17 @@ class J(A):
     remedy = "another TBLOOM_KEY, or TBLOOM_SLICES = 7"
     starts = (
         f"✗ spider b: TBLOOM_SLICES is 3, the stored filter has 7: {remedy}",
+        "  settings.py: TBLOOM_SLICES",
         "✗ spider d, e: TBLOOM_KEY: 'exact' is the name of an exact filter: take another name, or TBLOOM_STORE = 'exact'",
+        "  spiders.py: TBLOOM_KEY",
         "✗ spider f: TBLOOM_KEY: 'counted' is the name of a mapping of distinct counters: take another name",
+        "  spiders.py: TBLOOM_KEY",
         "✗ spider g: tbloom's add-on is off: DUPEFILTER_CLASS is 'scrapy.dupefi",
+        "  spiders.py: DUPEFILTER_CLASS",
         f"✗ spider h: {OFF} (without effect: TBLOOM_SL",
+        "  spiders.py: ADDONS",
         "✗ spider i: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
+        "  spiders.py: TBLOOM_SLCES",
         "✗ spider j: update_settings of a spider fails: TypeError: 'NoneType'",
         "  spiders.py:26",
         "7 faults: change what the ✗ says",
@@ -346,8 +353,11 @@ class D(C): name = 'd'; custom_settings = {{'TBLOOM_CAPACITY': 9, 'TBLOOM_TIMEZO
         server.shutdown()
     starts = (
         "✗ spider a, b: TBLOOM_TIMEZONE: expected an IANA time zone",
+        "  settings.py: TBLOOM_TIMEZONE",
         "✗ spider c: TBLOOM_CAPACITY: expected a whole number from 1",
+        "  settings.py: TBLOOM_CAPACITY",
         f"✗ REDIS_URL is redis://***@{host}/0: ",
+        "  settings.py: REDIS_URL",
         "3 faults: change what the ✗ says",
     )
     assert (1, [*starts]) == (code, begins(lines, starts))

@@ -136,8 +136,9 @@ def test_doctor_compares_the_settings_with_a_locked_file(tmp_path: Path) -> None
         folder.write(TBLOOM_SLICES=3)
         code, lines = folder.doctor()
         assert (1, before) == (code, path.read_bytes())
-    assert lines[:1] == [
+    assert lines[:2] == [
         "✗ TBLOOM_SLICES is 3, the stored filter has 7: another TBLOOM_PATH, or TBLOOM_SLICES = 7",
+        "  settings.py: TBLOOM_SLICES",
     ]
     folder.write(TBLOOM_PATH="gone/a")
     code, lines = folder.doctor()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
@@ -14,9 +16,10 @@ import redis
 from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
-from scrapy.settings import BaseSettings, Settings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
+from scrapy.utils.project import ENVVAR
 
 from tbloom.engine.server import unsaved
 from tbloom.errors import TBloomError
@@ -60,19 +63,17 @@ _OFF = (
 def examine(settings: BaseSettings) -> tuple[list[str], list[str]]:
     """Return the faults of the project and its spiders, of each spider the first one that a crawl meets, and notes.
 
-    A fault is a line and, if the project's own code has raised it, a line with the place. A fault that only some spiders have names
-    them.
+    A fault is a line and, if the setting is in a file, a line with that file. A fault that only some spiders have names them.
     """
     try:
         loader = _load("SPIDER_LOADER_CLASS", settings["SPIDER_LOADER_CLASS"])
     except TBloomError as fault:
-        return [str(fault)], []
+        return [_placed(fault, settings)], []
     try:
         loaded = loader.from_settings(settings.frozencopy())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the project's own modules raise
-        return [
-            _at(_raised_at(error), f"a spider can't be imported, so none can crawl: {why(error)}")
-        ], []
+        place = _raised_at(error) or _place("SPIDER_MODULES", settings)
+        return [_at(place, f"a spider can't be imported, so none can crawl: {why(error)}")], []
     faults, notes = dict[str, list[str]](), dict[str, list[str]]()
     for name in loaded.list() or ["spider"]:
         spider = loaded.load(name) if name in loaded.list() else None
@@ -111,11 +112,13 @@ def _examine_spider(
     crawler, checked = Crawler(spider or Spider, Settings(settings)), settings.copy()
     try:
         warned, notes = _check(checked, name, crawler)
+    except redis.ConnectionError as error:
+        raise redis.ConnectionError(_placed(error, settings, spider)) from None
     except (TBloomError, TypeError, ValueError) as error:  # a bool or a dict of Scrapy's
-        return [str(error)], []
+        return [_placed(error, settings, spider)], []
     with suppress(Exception):  # a wrong setting of Scrapy's, which Scrapy names
         notes.extend(notes_on(spider, crawler, checked))
-    return warned, notes
+    return [_placed(each, settings, spider) for each in warned], notes
 
 
 # What ends a crawl, or keeps tbloom out of it
@@ -218,6 +221,11 @@ def _load(name: str, value: Any) -> Any:
         raise TBloomError(what) from None
 
 
+def _placed(fault: object, settings: BaseSettings, spider: type[Spider] | None = None) -> str:
+    """Return the fault with the file of its setting."""
+    return _at(_place(str(fault), settings, spider), str(fault))
+
+
 def _at(place: str, fault: str) -> str:
     return f"{fault}\n{place}".rstrip()
 
@@ -225,6 +233,27 @@ def _at(place: str, fault: str) -> str:
 def _raised_at(error: BaseException) -> str:
     """Return the project's last line on the way to the error; "" if none of its lines is."""
     if isinstance(error, SyntaxError) and error.filename:
-        folder = Path(closest_scrapy_cfg() or "scrapy.cfg").parent
-        return f"{os.path.relpath(error.filename, folder)}:{error.lineno}"
+        return f"{_relative(error.filename)}:{error.lineno}"
     return place_of(error)
+
+
+def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None = None) -> str:
+    """Return the file of the setting that a fault names first, and its name; "" if it has a default."""
+    named = re.search(r"\b[A-Z]+(_[A-Z]+)*\b", fault)
+    priority = settings.getpriority(named[0]) if named else None
+    in_file = range(SETTINGS_PRIORITIES["project"], SETTINGS_PRIORITIES["cmdline"])
+    if named is None or priority is None or priority not in in_file:
+        return ""
+    module = os.environ.get(ENVVAR, "")
+    if spider and priority >= SETTINGS_PRIORITIES["spider"]:
+        bases = spider.__mro__
+        sets = [each for each in bases if named[0] in (vars(each).get("custom_settings") or ())]
+        module = (sets or [spider])[0].__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return f"{_relative(file)}: {named[0]}" if file else ""
+
+
+def _relative(file: str) -> str:
+    """Return the path within the project's folder, if it is there."""
+    root, path = Path(closest_scrapy_cfg() or "scrapy.cfg").resolve().parent, Path(file)
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
