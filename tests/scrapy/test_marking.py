@@ -127,6 +127,19 @@ def test_many_redirects_to_one_page_are_a_wall(project: Any, *, seen: bool) -> N
     assert "tbloom_done" in line
 
 
+class WithPassword(Project):
+    def links(self) -> Iterator[Any]:
+        yield Request(self.site.replace("://", "://me:hunter2@") + "/a")
+
+
+def test_no_warning_has_a_page_s_url_with_its_password(project: Any) -> None:
+    """Scrapy refuses such a URL."""
+    ends = project(*[WithPassword] * 3)
+    assert ends[0].warnings("have failed", "for example http://127.0.0.1")
+    assert ends[2].warnings("http://127.0.0.1", "is given up")
+    assert [] == [line for end in ends for line in end.warnings("//me:hunter2")]
+
+
 class Posts(Project):
     """Forms with bodies of their own, which a site redirects to one URL."""
 

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from tbloom import History
 from tbloom.arguments import check_keep
 from tbloom.claims.fleet import failed_queue_of, given_up_queue_of
+from tbloom.engine.urls import without_userinfo
 from tbloom.errors import ConfigError
 from tbloom.scrapy.crawl import Crawl, Stage
 from tbloom.scrapy.done.page import MOST_FAILURES, EndedPage, FailedPage, Page, Why
@@ -133,7 +134,7 @@ class Failures:
     def report(self) -> None:
         """Log where the most pages were redirected. Then how many pages are left to the next crawl, why, and some of them."""
         for url, failed in self._walls.most_common(_SHOWN_URLS):
-            logger.warning(_WALL, failed, url)
+            logger.warning(_WALL, failed, without_userinfo(url))
         for message, is_lost in (_AGAIN, False), (_LOST, True):
             left = [why for first, why in self._left.items() if (first in self._lost) == is_lost]
             if left:
@@ -246,7 +247,7 @@ class Committer:
     def give_up(self, item: bytes, url: str, history: History, why: str) -> None:
         """Keep a page for a link, or an operator: no crawl takes it any more. The log says ``why``."""
         message = "%s is given up: %s. Only a link leads to it again, or tbloom retry"
-        logger.warning(message, url, why)
+        logger.warning(message, without_userinfo(url), why)
         self._failures.count("given_up", history.reason)
         self._set_history(item, history)
         self._outbox.left.append(item)

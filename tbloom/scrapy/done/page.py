@@ -18,7 +18,7 @@ import scrapy
 from scrapy import Request
 
 import tbloom
-from tbloom.engine.urls import without_secrets
+from tbloom.engine.urls import without_secrets, without_userinfo
 from tbloom.scrapy.done.states import Known
 from tbloom.scrapy.hooks.engine import copy_request
 from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
@@ -242,7 +242,7 @@ class EndedPage(Known):
             page.first,
             token.items,
             page.versions,
-            page.url,
+            without_userinfo(page.url),
             is_list=WITHIN in page.request.meta,
             failures=token.failures,
             keep=1 if is_forbidden else meta.get(KEEP),
