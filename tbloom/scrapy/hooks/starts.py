@@ -28,7 +28,7 @@ _OF_MIDDLEWARE = (
     "'async def process_start(self, start):' with 'async for each in start: yield each'",
 )
 #: The packages whose classes work without their old methods: RedisSpider reads its first URLs when it is idle.
-_FINE = ("builtins", "scrapy", "scrapy_redis")
+_FINE = ("builtins", "scrapy", "scrapy_redis", "tbloom")
 
 
 def uncalled(spider: type[Spider], middlewares: Iterable[type[Any]]) -> Iterator[str]:
