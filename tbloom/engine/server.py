@@ -137,7 +137,9 @@ def _unsaved_since(said: str) -> int | None:
     has_file, saved_at, took = (_found(name, said) for name in names)
     if has_file != 0 or saved_at is None or took is None:
         return None
-    is_saved = took >= 0 or _found("rdb_saves", said)
+    saves = _found("rdb_saves", said)
+    # Redis 6.2 does not count them. The time is also of what was only sent to a replica.
+    is_saved = took >= 0 if saves is None else saves > 0
     now = (_found("server_time_usec", said) or 0) / 1e6
     is_old = _found("rdb_changes_since_last_save", said) and now - saved_at > _DAY
     return saved_at if is_old or not is_saved else None

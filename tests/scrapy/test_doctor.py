@@ -146,6 +146,20 @@ def test_a_server_that_keeps_nothing_is_noted(
         assert [] == [note for note in examine(Settings(given))[1] if "restart" in note]
 
 
+def test_what_a_replica_was_sent_is_not_saved() -> None:
+    """A server that comes back empty empties its replica, too. (Redis 6.2 counts both as one.)"""
+    server = LocalRedis(needed(), "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
+    server.saves = False
+    replica = LocalRedis(needed(), "--replicaof", f"127.0.0.1 {server.port}")
+    with server, redis.Redis.from_url(server.url) as client, replica:
+        if "rdb_saves" not in client.info("persistence"):
+            pytest.skip("this server does not count its saves")
+        assert client.set("a", "b")
+        assert client.wait(1, 0) == 1
+        [note] = examine(Settings({**ADDON, "REDIS_URL": server.url}))[1]
+    assert "a restart of the server would forget all since" in note
+
+
 def test_a_server_that_refuses_info_is_not_noted() -> None:
     """If it refuses CONFIG only, INFO decides."""
     server = LocalRedis(needed())

@@ -150,7 +150,7 @@ class RetriesByHand(Part):
 
     def process_response(self, request: scrapy.Request, response: Response) -> Any:
         changed = request.copy() if path_of(request) == "503" else request
-        return changed if response.status in (429, 503) else response
+        return changed if path_of(request) in ("302", "429", "503") else response
 
     def process_exception(self, request: scrapy.Request, exception: Exception) -> scrapy.Request:  # noqa: ARG002 - as Scrapy has it
         return request.replace(priority=1)
@@ -159,15 +159,16 @@ class RetriesByHand(Part):
 @pytest.mark.parametrize("order", [1, 999])
 def test_a_page_that_is_retried_by_hand_fails_as_what_it_met(done_project: Any, order: int) -> None:
     """scrapy#5301. One that is redirected to itself fails as a redirect, of which nothing is to be said."""
-    answers = {"/429": [429], "/503": [503], "/itself": ["/itself"]}
-    pages = {"PAGES": ("429", "503", "raises", "itself"), "EXTENSIONS": {}}
+    answers = {"/302": [302], "/429": [429], "/503": [503], "/itself": ["/itself"]}
+    pages = {"PAGES": ("302", "429", "503", "raises", "itself"), "EXTENSIONS": {}}
     middlewares = {"DOWNLOADER_MIDDLEWARES": {RetriesByHand: order}}
     [crawl] = done_project(Project, answers=answers, **pages, **middlewares)
-    reasons = "status/429", "status/503", "download/ConnectionError", "redirect"
-    assert [1] * 4 == [crawl.stats.get(f"tbloom/failed/{reason}") for reason in reasons]
-    [warning] = crawl.warnings("4 pages have failed")
+    of_status = ("302", "429", "503")
+    reasons = *(f"status/{status}" for status in of_status), "download/ConnectionError", "redirect"
+    assert [1] * 5 == [crawl.stats.get(f"tbloom/failed/{reason}") for reason in reasons]
+    [warning] = crawl.warnings("5 pages have failed")
     assert warning.count("get_retry_request") in (2, 3)  # of the three examples
-    assert {"/429": 2, "/503": 2, "/itself": 2} == {**Counter(crawl.fetched)}
+    assert {f"/{page}": 2 for page in (*of_status, "itself")} == {**Counter(crawl.fetched)}
 
 
 class Banned(Part):

@@ -145,6 +145,22 @@ def test_a_page_that_holds_the_crawl_is_named(project: Any, tmp_path: Path, kind
     assert 5 == crawl.stats["item_scraped_count"]
 
 
+class WithOneFile(Hangs):
+    pages = tuple("abcdefghijkl")
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response), "file_urls": [f"{self.site}hangs.pdf"]}
+
+
+def test_what_many_pages_wait_for_is_named(project: Any, tmp_path: Path) -> None:
+    """It is named before them: of so many, the log names some."""
+    settings = {**HANDLER, "ITEM_PIPELINES": {FilesPipeline: 1}, "FILES_STORE": str(tmp_path)}
+    [crawl] = project(WithOneFile, alone=True, EXTENSIONS={Impatient: 1}, **settings)
+    assert 10 == len(crawl.warnings("has not ended", "nor have 3 others"))
+    assert "/hangs.pdf" in crawl.warnings("has not ended")[0]
+    assert 12 == crawl.stats["tbloom/done"]
+
+
 class EndsLate(Project):
     """Its start, or a page behind a long delay, ends after what would be long."""
 

@@ -81,6 +81,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected a URL that redis-py"),
         ({"REDIS_URL": "redis://:secret/y@h"}, "REDIS_URL: expected the number of a database after"),
         ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "REDIS_URL: expected a URL that redis-py accepts"),
+        ({"REDIS_URL": "redis://:secret\udcff@h"}, "REDIS_URL: expected a URL that UTF-8 can encode, got 'redis://***@h'"),
         ({"REDIS_PORT": "six", "REDIS_PARAMS": {"password": "secret"}}, f"REDIS_PARAMS, REDIS_PORT: {TAKES}invalid"),
         ({"REDIS_PARAMS": '{"password": "secret"'}, "REDIS_PARAMS: expected a dict, or one as JSON, got <class 'str'>"),
         ({"REDIS_PARAMS": {"pasword": "secret"}}, f"REDIS_PARAMS: {TAKES}Redis.__init__() got an"),

@@ -15,7 +15,7 @@ from tests.helpers.folders import Folder
 pytestmark = pytest.mark.skipif(CALLS_OLD, reason="this Scrapy calls them, and warns")
 
 HEAD = """
-import functools, scrapy, scrapy_redis.spiders
+import functools, scrapy, scrapy_redis.spiders, tbloom.scrapy
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 class Old(scrapy.Spider):
     def start_requests(self): return [scrapy.Request("http://127.0.0.1:1/")]
@@ -48,6 +48,7 @@ CASES = {
     "class S(Mixin, scrapy.Spider)": "spiders.Mixin.start_requests()",
     "class S(Mixin, New)": "",
     "class S(Mixin, scrapy.spiders.SitemapSpider)": "spiders.Mixin.start_requests()",
+    "class S(Mixin, tbloom.scrapy.SitemapSpider)": "spiders.Mixin.start_requests()",
     "class S(Mixin, scrapy_redis.spiders.RedisSpider)": "spiders.Mixin.start_requests()",
     "class S(New)": "",
     "class S(New, Mixin)": "",
@@ -58,6 +59,7 @@ CASES = {
     "class S(Old):\n    @classmethod\n    def from_crawler(cls, crawler):\n        made = super().from_crawler(crawler)\n"
     "        made.first = getattr(made, 'start_requests')\n        return made": "",
     "class S(scrapy_redis.spiders.RedisSpider)": "",
+    "class S(tbloom.scrapy.SitemapSpider)": "",
     "class S(New):\n    custom_settings = {'SPIDER_MIDDLEWARES': {'spiders.OldMiddleware': 1}}": "spiders.OldMiddleware.process_start_requests()",
     "class S(New):\n    custom_settings = {'SPIDER_MIDDLEWARES': {'spiders.OldBase': 1}}": "spiders.OldBase.process_start_requests()",
     "class S(New):\n    custom_settings = {'SPIDER_MIDDLEWARES': {'spiders.Both': 1}}": "",

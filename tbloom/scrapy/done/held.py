@@ -117,6 +117,7 @@ class Holding:
 
     def _name(self, held: list[Held]) -> None:
         new = [each for each in held if each.what not in self._named]
+        new.sort(key=lambda each: not isinstance(each.what, Request))  # pages may wait for it
         more = f", nor have {len(new) - _NAMED} others" * (len(new) > _NAMED)
         for each in new[:_NAMED]:
             logger.warning(_HELD, each.name, each.age, each.state, more)

@@ -25,7 +25,7 @@ from tbloom.scrapy.settings import DONE, KEEP, TOKEN, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_SUCCESS, _REDIRECTS = range(200, 300), range(300, 400)
+_SUCCESS = range(200, 300)
 #: The length of a version's hash: two versions of one URL have the same hash once in 2**64 times.
 VERSION_BYTES = 8
 #: The text of fingerprints and their version, and that of a token.
@@ -179,8 +179,7 @@ class Page(Known):
     def fail_again(self, request: Request) -> None:
         """Let the page fail that is to go on as a request for the same URL, which it has been: a redirect, or a retry without dont_filter."""
         got, error = self.got, self.got if isinstance(self.got, Exception) else None
-        is_redirect = request.meta.get(REDIRECTS) != self.request.meta.get(REDIRECTS)
-        if is_redirect or (isinstance(got, int) and got in _REDIRECTS):
+        if request.meta.get(REDIRECTS) != self.request.meta.get(REDIRECTS):
             self.fail("redirect")
         else:
             failed = f"download/{type(got).__name__}" if error else f"status/{got}"
