@@ -10,13 +10,14 @@ from scrapy.crawler import Crawler
 from scrapy.utils.request import RequestFingerprinter
 
 _LABEL, _SEGMENT = "[a-z0-9]+(?:-[a-z0-9]+)*", "[A-Za-z0-9_-][A-Za-z0-9_.-]*"
+_PORT = r"(?::[1-9]\d{3}|:[1-5]\d{4}|:6[0-4]\d{3})?"
 #: A URL that is its own canonical form. (A label of a host's name has at most 63 letters.)
 _PLAIN = re.compile(
-    rf"https?://(?=[^/]{{1,63}}/)(?:{_LABEL}\.)+[a-z]+/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?\w+=\w+)?",
+    rf"https?://(?=[^/]{{1,63}}/)(?:{_LABEL}\.)*[a-z]+{_PORT}/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?\w+=\w+)?",
     re.ASCII,
 )
 #: With these, the crawl's fingerprinter has to agree.
-_SAMPLES = "http://a-b.example.com/", "https://example.com/A_b/c-d.html?e=F1"
+_SAMPLES = "http://a-b.example.com:8080/", "https://example.com/A_b/c-d.html?e=F1"
 
 
 class Fingerprints:

@@ -37,6 +37,7 @@ def given_by(fingerprinter: Any, request: Request) -> bytes:
         *("HTTPS://EXAMPLE.com/a", "https://example.com:443/", "https://u:p@example.com/a"),
         *("https://xn--4ca.example.com/", "https://é.example.com/é", "https://example.com./a"),
         *("http://127.0.0.1/a", "http://0x7f.1/", "http://[::0:1]/a", "http://localhost/a"),
+        *(f"http://localhost:{port}/" for port in (80, 443, 999, 6379, 65535, 59999, "0080", "")),
         *(f"http://{'a' * 63}.com/", f"http://{'a' * 64}.com/", "data:,a", "ftp://example.com/a"),
     ],
 )
