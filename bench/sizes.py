@@ -19,7 +19,7 @@ _MORE = " " + "x" * 250
 
 def measure(
     *,
-    fleets: Sequence[tuple[int, int]] = ((8, 20_000), (40, 20_000), (200, 20_000)),
+    fleets: Sequence[tuple[int, int]] = ((8, 20_000), (40, 20_000), (200, 20_000), (40, 1_000_000)),
     taken: int = 10_000,
     polls: int = 2_000,
 ) -> Table:
