@@ -38,8 +38,7 @@ class Fingerprints:
         is_get = request.method == "GET" and not request.body
         if is_get and given is self._scrapys and _PLAIN.fullmatch(url):
             return _of_plain(url)
-        made: bytes = given.fingerprint(request)
-        return made
+        return given.fingerprint(request)
 
 
 def _of_plain(url: str) -> bytes:
