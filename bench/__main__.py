@@ -45,6 +45,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "seen": {"lists": 1, "each": 50, "rounds": 1},
         "maps": {"urls": 200, "rounds": 1},
         "waits": {"pages": 200},
+        "fleets": {"fleets": [(2, 200), (4, 200)], "taken": 200, "polls": 20},
+        "ends": {"away": [0], "rounds": 1},
     },
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
     "pages": {

@@ -1,4 +1,4 @@
-"""Fleets: one crawler beside Scrapy's own filter, its seen links, sitemaps and waiting pages, eight that share Java's documentation, and eight with one start page."""
+"""Fleets: one crawler beside Scrapy's own filter, its seen links, sitemaps, waiting pages, start and end, eight that share Java's documentation, eight with one start page, and fleets by size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bench import javadoc, onecrawler, seenlinks, sitemaps, startpage, waiting
+from bench import javadoc, onecrawler, seenlinks, sitemaps, sizes, startend, startpage, waiting
 from bench.serving import Server
 from bench.tables import Table
 
@@ -22,8 +22,10 @@ def measure(
     seen: Mapping[str, Any] = _USUAL,
     maps: Mapping[str, Any] = _USUAL,
     waits: Mapping[str, Any] = _USUAL,
+    fleets: Mapping[str, Any] = _USUAL,
+    ends: Mapping[str, Any] = _USUAL,
 ) -> list[Table]:
-    """Measure all six, each with these arguments."""
+    """Measure all eight, each with these arguments."""
     return [
         *javadoc.measure(**java),
         startpage.measure(server, **start),
@@ -31,4 +33,6 @@ def measure(
         seenlinks.measure(server, **seen),
         sitemaps.measure(server, **maps),
         waiting.measure(**waits),
+        sizes.measure(**fleets),
+        startend.measure(server, **ends),
     ]

@@ -147,7 +147,7 @@ def peak() -> float:
 def site(pages: int) -> Iterator[str]:
     """Yield the URL of a site in a process of its own."""
     with child("-m", "bench.onecrawler", "site", str(pages)) as port:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://localhost:{port}"
 
 
 async def _serve(pages: int) -> None:

@@ -191,8 +191,7 @@ class Base(Store[Client, Config]):
     def _is_cached(self, key: bytes, within: int) -> bool:
         """Return True if the local cache has the item, and no answer for it is pending."""
         return (
-            key in self._cache  # before the clock is read
-            and within == self.config.slices
+            within == self.config.slices
             and self._cache.holds(key, self._dispatcher.current_view())
             and key not in self._dispatcher.pending_answers
         )

@@ -34,10 +34,6 @@ class LocalCache:
         self.hits: int = 0
         self._known = _Known(None, 0.0, set())
 
-    def __contains__(self, digest: bytes) -> bool:
-        """Return False if the cache lacks the item, whatever the current slice is."""
-        return digest in self._known.digests
-
     def holds(self, digest: bytes, slice: object) -> bool:
         """Return True if the cache has the item. ``slice`` is the current slice."""
         known = self._known

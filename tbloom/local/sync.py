@@ -113,8 +113,7 @@ class LocalBloom(NotCopied):
                         part.add(place)
                 finally:
                     store.unlock()
-            was_new = digest in self._pending.new and self._take_pending([digest])
-            return is_new or bool(was_new)
+            return (digest in self._pending.new and bool(self._take_pending([digest]))) or is_new
         except BaseException:
             self._keep_pending([digest] * is_new)
             raise

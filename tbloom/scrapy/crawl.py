@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred
 
 from tbloom.claims.queues import queue_of, unnamed
 from tbloom.errors import TBloomError
+from tbloom.scrapy.fingerprints import Fingerprints
 from tbloom.scrapy.hooks.engine import (
     exit_with_failure,
     in_loop,
@@ -115,9 +116,10 @@ class Calls:
 class Crawl:
     """A crawl, as tbloom's components know it."""
 
-    #: Its store, and whether the store's server is away; set once the dupefilter is open.
+    #: Its store, whether the store's server is away, and what fingerprints requests; set once the dupefilter is open.
     seen: AnyStore
     outage: Outage
+    fingerprints: Fingerprints
     #: One thread asks about links, and one commits pages, so that links don't wait for commits.
     link_calls: Calls
     page_calls: Calls
@@ -187,6 +189,7 @@ class Crawl:
             lambda: not crawler.crawling,
             partial(in_loop(), self._is_back),
         )
+        self.fingerprints = Fingerprints(crawler)
         # Without the add-on, the event loop asks, and does not wait for long. A local store needs no threads.
         outage = None if self.scheduler is None else self.outage
         self.seen = make_store(settings, (crawler.spider or crawler.spidercls).name, outage=outage)

@@ -178,8 +178,6 @@ class Requests:
         #: The answer for the request that is enqueued now, and whether the scheduler has ever asked.
         self.answer: Answer | None = None
         self.is_asked: bool = False
-        #: The answers that the stats do not count yet.
-        self._settled = list[Answer]()
         self._has_seen = self._has_new = self._has_sent_form = False
         self.inbox: Inbox = Inbox(crawl, self)
         crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
@@ -226,8 +224,7 @@ class Requests:
             self.mark(pending)
         answer = pending.answer or Claim.NEW
         self._note(request, answer, is_queued=False)
-        self._settled.append(answer)
-        self.count_settled()
+        self._crawl.count(f"tbloom/{answer.value}")
         return answer
 
     def next_request(self) -> Request | None:
@@ -271,13 +268,13 @@ class Requests:
         return self.to_project(pending)
 
     def to_project(self, pending: Pending) -> bool:
-        """Let the scheduler queue or filter a request; return whether it is queued. ``count_settled`` counts its answer."""
+        """Let the scheduler queue or filter a request; return whether it is queued."""
         assert self._scheduler is not None  # noqa: S101 - there is one with the add-on
         request, answer = pending.request, pending.answer
         is_new = answer is None or answer is Claim.NEW
         is_answered = answer is not None and pending.item is not None
         if answer is not None and (is_answered or answer is NoAnswer.WRONG):
-            self._settled.append(answer)
+            self._crawl.count(f"tbloom/{answer.value}")
         queued = False
         if is_new or not request.dont_filter:
             self.answer = answer
@@ -289,13 +286,6 @@ class Requests:
                 self._crawl.fail(asks_nobody(type(self._scheduler)))
         self._note(request, answer if is_answered else None, is_queued=queued)
         return queued
-
-    def count_settled(self) -> None:
-        """Count the answers of the requests that were settled: once for a batch, because each takes time."""
-        while settled := self._settled:  # a Counter would hash each answer, in Python
-            answer = settled[0]
-            self._settled = [each for each in settled if each is not answer]
-            self._crawl.count(f"tbloom/{answer.value}", len(settled) - len(self._settled))
 
     def _note(self, request: Request, answer: object, *, is_queued: bool) -> None:
         """Note for the report the answer for a request (None: the filter is not asked), and whether it is to be fetched.
@@ -391,9 +381,7 @@ class Inbox:
                     self._crawl.fail(error)
                     pending.answer = NoAnswer.DROPPED
         if not (waits or pending.is_to_ask):
-            queued = self._owner.settle(pending)
-            self._owner.count_settled()
-            return queued
+            return self._owner.settle(pending)
         self.received += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
@@ -496,14 +484,12 @@ class Inbox:
         for pending in batch:
             try:
                 if not self._owner.settle(pending) and is_heard:
-                    self._owner.count_settled()  # a handler may read the stats
                     crawler.signals.send_catch_log(
                         dropped, request=pending.request, spider=crawler.spider
                     )
             except Exception as error:
                 logger.exception("%s could not be scheduled", pending.request)
                 self._owner.lose(pending, error)
-        self._owner.count_settled()
 
     async def close(self) -> None:
         """Return once no request waits: Scrapy's engine closes its scheduler."""

@@ -109,7 +109,7 @@ def link_of(request: Request, crawl: Crawl, source: Any = None, *, claims: bool)
         except ConfigError as error:
             logger.error("Spider %s: a request is dropped: %s", crawl.spider.name, error)
             return Pending(request, answer=NoAnswer.WRONG)
-    item = crawler.request_fingerprinter.fingerprint(request)
+    item = crawl.fingerprints.of(request)
     look = look_of(item, version, seen.config) if version else item
     answer = None if arguments else seen.known(item, look)
     return Pending(request, item, look, version, arguments, answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from operator import methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +12,11 @@ from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.cli.commands.targets import on_server
 from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
-from tbloom.cli.kit.filters import Info, Server
+from tbloom.cli.kit.filters import Server
 from tbloom.cli.kit.output import sentence, table, warnings
-from tbloom.exact import ExactInfo
+
+if TYPE_CHECKING:
+    from tbloom.cli.kit.filters import Info
 
 #: An error rate of up to this many times the promised one counts as kept.
 KEPT = 1.1
@@ -111,18 +113,18 @@ def advice(info: FilterInfo) -> list[str]:
     return found
 
 
-def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
+def as_dict(info: Info) -> dict[str, Any]:
     """Return the fields of ``info``, with totals and advice; for an exact filter, also its kind."""
-    if isinstance(info, ExactInfo):
+    if not isinstance(info, FilterInfo):
         return {"kind": "exact", **dataclasses.asdict(info)}
     totals = {name: getattr(info, name) for name in ("items", "bytes", "error_rate")}
     return {**dataclasses.asdict(info), "warnings": advice(info), **totals}
 
 
-def as_text(info: FilterInfo | ExactInfo) -> str:
+def as_text(info: Info) -> str:
     """Return parameters, slices, totals and advice as text. Empty slices are only counted."""
     shards = f", {info.shards} shards" if info.shards > 1 else ""
-    if isinstance(info, ExactInfo):
+    if not isinstance(info, FilterInfo):
         held = f"{formats.counted(info.items, 'item')}, {formats.size(info.bytes)}{shards}"
         first = sentence(f"{info.name}: an exact filter: {held}")
         return "\n".join([first, *warnings(info.warnings)])

@@ -21,7 +21,6 @@ from tbloom.cli.kit.filters import Server
 from tbloom.engine.keys import check_prefix
 from tbloom.engine.urls import address_of, without_secrets
 from tbloom.errors import ConfigError
-from tbloom.local.claims import LocalClaims
 
 if TYPE_CHECKING:
     from tbloom.scrapy.extras.pushing import SpiderQueue
@@ -68,7 +67,7 @@ class Target(NamedTuple):
     @property
     def is_local(self) -> bool:
         """Whether the filter is on no server: then its crawlers tell nothing."""
-        return isinstance(self.seen, LocalClaims)
+        return not hasattr(self.seen, "client")
 
     @property
     def place(self) -> str:

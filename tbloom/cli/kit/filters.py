@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import redis
 from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
-from tbloom import ExactFilter, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom.config import Config, Parameters, from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo
@@ -26,11 +26,13 @@ from tbloom.engine.retries import NODE, is_redirection
 from tbloom.engine.sending import is_cluster
 from tbloom.engine.urls import make_client, parse_url, without_secrets
 from tbloom.errors import ConfigError, ConfigMismatch, FilterFull, TBloomError
-from tbloom.exact import ExactInfo
-from tbloom.exact.config import from_stored as exact_from_stored
+
+if TYPE_CHECKING:
+    from tbloom.exact import ExactFilter, ExactInfo
+
+    Info = FilterInfo | ExactInfo
 
 T = TypeVar("T")
-Info = FilterInfo | ExactInfo
 #: The errors of a server that does not answer.
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: What a server says to the number of a database that it lacks; the second one as a node of a cluster.
@@ -140,7 +142,7 @@ class Server:
     def filter(self, name: str, **own: Any) -> TimeBloom:
         """Return the stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
         found = self.any_filter(name, **own)
-        if isinstance(found, ExactFilter):
+        if not isinstance(found, TimeBloom):
             needed = "is an exact filter; this command needs one with slices"
             raise CommandError(f"{name!r} on {self.place} {needed}")
         return found
@@ -168,13 +170,17 @@ class Server:
         stored = self.stored(name)
         if stored is None:
             raise self.unknown(name)
-        if _kind(stored) in COUNTERS:
+        if (kind := _kind(stored)) in COUNTERS:
             raise CommandError(
                 f"{name!r} on {self.place} is a mapping of distinct counters, which a filter of this name can't share: "
                 "take another name, or see 'tbloom count'"
             )
-        if config := exact_from_stored(name, stored, self.prefix):
-            return ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
+        if kind != WITH_SLICES:
+            from tbloom.exact import ExactFilter  # noqa: PLC0415 - most filters have slices
+            from tbloom.exact.config import from_stored as exact_from_stored  # noqa: PLC0415 - same
+
+            if config := exact_from_stored(name, stored, self.prefix):
+                return ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
         return of_config(self.client, from_stored(name, stored, prefix=self.prefix), **own)
 
     def each(
