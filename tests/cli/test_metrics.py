@@ -184,6 +184,10 @@ def test_a_scrape_searches_no_keys(own: redis.Redis, own_url: str) -> None:
     with Exporter("--url", own_url, "news", "--every", "0") as exporter:
         assert {"news"} == _filters_of(exporter.scrape())
     assert not {"cmdstat_scan", "cmdstat_keys"} & own.info("commandstats").keys()
+    with Exporter("--url", own_url, "news", "blgo", "--every", "0") as exporter:
+        for _ in range(3):  # for what may be meant by a filter that there is not
+            assert 0 == exporter.scrape()[("tbloom_filter_up", "blgo")]
+    assert 1 == own.info("commandstats")["cmdstat_scan"]["calls"]
 
 
 def test_without_names_all_filters_are_served(
@@ -197,6 +201,12 @@ def test_without_names_all_filters_are_served(
         for _ in range(3):
             assert {"news"} == _filters_of(exporter.scrape())
         assert 1 == own.info("commandstats")["cmdstat_scan"]["calls"]
+        TimeBloom(own, "news").clear()
+        assert 0 == exporter.scrape()[("tbloom_filter_up", "news")]
+        _, [gone] = exporter.end()
+        assert "no filter 'news'" in gone
+        assert "did you mean" not in gone
+    TimeBloom(own, "news", capacity=1000).add("a")
     monkeypatch.setattr(filters, "SEARCH_EVERY", 0)
     with filters.connect(own_url, "--url") as server:
         registry = CollectorRegistry()

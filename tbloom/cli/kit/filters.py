@@ -109,7 +109,8 @@ class Server:
         self.others: Sequence[str] = ()
         #: The text with which each key of the stores begins.
         self.prefix = prefix
-        self._searched, self._search_at = list[str](), 0.0
+        self._found, self._search_at = dict[str, str | None](), 0.0
+        self._searched = list[str]()
         #: For messages: the URL without a password, or what else names the server, and the prefix.
         self.place: str = place
         #: Turns an outage within the block into a CommandError that names the server.
@@ -198,10 +199,19 @@ class Server:
                 yield name, found
 
     def names(self, *kinds: str) -> list[str]:
-        """Return the names of the stores of these kinds (all filters), found by SCAN, sorted.
+        """Return the names of the stores of these kinds (all filters), sorted. They are searched by SCAN, at most once a minute.
 
         Raise CommandError if the server has only some, because it is one of a cluster's nodes.
         """
+        if time.monotonic() >= self._search_at:
+            self._found = self._search()
+            self._search_at = time.monotonic() + SEARCH_EVERY
+        if kinds:
+            return [name for name, kind in self._found.items() if kind in kinds]
+        return [name for name, kind in self._found.items() if kind not in COUNTERS]
+
+    def _search(self) -> dict[str, str | None]:
+        """Return the kinds of all stores by their names."""
         if not is_cluster(self.client):
             with suppress(redis.ResponseError):  # it is no node, or does not say so
                 if int(self.client.cluster("INFO")["cluster_size"]) > 1:
@@ -213,15 +223,11 @@ class Server:
             found[name] = WITH_SLICES
             with suppress(redis.exceptions.NoPermissionError):  # whoever reads it is refused, too
                 found[name] = self.kind(name)
-        if kinds:
-            return [name for name, kind in found.items() if kind in kinds]
-        return [name for name, kind in found.items() if kind not in COUNTERS]
+        return found
 
     def searched(self) -> list[str]:
         """Return the names of all filters with slices, in the same list each time; they are searched again once a minute."""
-        if time.monotonic() >= self._search_at:
-            self._searched[:] = self.names(WITH_SLICES)
-            self._search_at = time.monotonic() + SEARCH_EVERY
+        self._searched[:] = self.names(WITH_SLICES)
         return self._searched
 
     def unknown(self, *names: str, remedy: str = "'tbloom list' shows the filters") -> CommandError:
@@ -230,6 +236,7 @@ class Server:
         with suppress(redis.RedisError, CommandError):  # to search may not be allowed
             known += self.names()
         *_, name = names
+        known = [each for each in known if each not in names]  # it was there a minute ago
         near = [each for each in known if each.removesuffix(":tbloom") == name]
         near = near or get_close_matches(name, known, 1, 0.7)
         hint = f"did you mean {near[0]!r}?" if near else remedy
