@@ -428,7 +428,7 @@ class Fleet(KeptPages):
 
 def views_of(store: Any, queues: Sequence[str]) -> tuple[list[View], int]:
     """Return what is known of these queues of a filter, and how many pages of all its queues were done since it began."""
-    (records, crawlers), sizes = store.run(together(_told(store.config), _sizes(store.config)))
+    (records, crawlers), sizes, claims = store.run(_counted(store.config))
     named = defaultdict[str, list[Crawler]](list)
     for each in crawlers:
         named[each.record.queue].append(each)
@@ -440,7 +440,7 @@ def views_of(store: Any, queues: Sequence[str]) -> tuple[list[View], int]:
         pages = Pages(
             claimed=_claimed_by(own),
             left=left.total(),
-            orphaned=sum(each.orphaned for each in own),
+            orphaned=_orphaned_by(own, sizes, claims),
             failed=failed.total(),
             held=failed["9"],
             given_up=given_up.total(),
@@ -477,11 +477,8 @@ def oldest_of(store: Any, queue: str) -> Crawler | None:
 
 def numbers_of(store: Any) -> Numbers | None:
     """Return the numbers of a filter; None: nothing of it is claimed or left, and it has no crawlers."""
-    config = store.config
-    claims_of = [Call(("HLEN", config.keys.claims(shard))) for shard in range(config.shards)]
-    reading = together(_told(config), _sizes(config), request_all(claims_of))
-    (records, crawlers), sizes, claims = store.run(reading)
-    if not (records or any(claims) or crawlers):
+    (records, crawlers), sizes, claims = store.run(_counted(store.config))
+    if not (records or claims or crawlers):
         return None
     state_of = {
         hash: state
@@ -492,8 +489,8 @@ def numbers_of(store: Any) -> Numbers | None:
     kept, totals = Counter[str](), _totals(records)
     for hash, by_rank in sizes.items():
         kept[state_of.get(hash, LEFT)] += by_rank.total()
-    orphaned = sum(each.orphaned for each in crawlers)
-    claimed = max(0, sum(claims) - kept.total() - orphaned)
+    orphaned = _orphaned_by(crawlers, sizes, claims)
+    claimed = max(0, claims - kept.total() - orphaned)
     if any(each.record.owns_hosts for each in crawlers):  # the owners stand among the claims
         claimed = _claimed_by(crawlers)
     return Numbers(
@@ -619,6 +616,13 @@ def _sizes(config: Any) -> Flow[dict[str, Counter[str]]]:
     return sizes
 
 
+def _counted(config: Any) -> Flow[Any]:
+    """Return what ``_told`` and ``_sizes`` return, and the number of claims, with those of kept pages."""
+    claims_of = [Call(("HLEN", config.keys.claims(shard))) for shard in range(config.shards)]
+    *others, claims = yield from together(_told(config), _sizes(config), request_all(claims_of))
+    return *others, sum(claims)
+
+
 def _crawler(name: str, at: int, record: Record, session: SessionEntry | None, now: int) -> Crawler:
     """Return the crawler that told this at a time (ms; 0: it has told nothing)."""
     age = max(0.0, (now - at) / 1000) if at else None
@@ -644,6 +648,14 @@ def per_minute(crawlers: Iterable[Crawler]) -> int:
 def _claimed_by(crawlers: Iterable[Crawler]) -> int:
     """Return how many pages living ones of these crawlers have."""
     return sum(each.claimed for each in crawlers if each.state in LIVING)
+
+
+def _orphaned_by(
+    crawlers: Iterable[Crawler], sizes: Mapping[str, Counter[str]], claims: int
+) -> int:
+    """Return how many pages dead ones of these crawlers have. Some may be left already, and are counted as such."""
+    not_kept = claims - sum(each.total() for each in sizes.values())
+    return max(0, min(not_kept, sum(each.orphaned for each in crawlers)))
 
 
 def _hashes_of(queue: str) -> dict[str, str]:

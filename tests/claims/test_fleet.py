@@ -24,6 +24,7 @@ from tbloom.claims.fleet import (
     queues_of,
     views_of,
 )
+from tbloom.claims.flows import bury
 from tbloom.cli.commands.page import look_at
 from tbloom.cli.commands.targets import Target
 from tests.helpers.keptpages import AT, MAIN, Model, claimed, failed, kill, note_of, told
@@ -269,6 +270,20 @@ def test_owners_of_hosts_are_no_claimed_pages(open_client: Open) -> None:
 
 
 # Counts and lists
+
+
+def test_pages_of_a_half_buried_crawler_are_counted_once(open_client: Open) -> None:
+    dies, ours = open_client(), open_client()
+    dies.take(0, "shop", idle=False)
+    claimed(dies, *(f"http://a/{n}" for n in range(17)))
+    told(dies)
+    kill(dies)
+    ours.run(bury(ours.config, [0]))
+    numbers = numbers_of(ours)
+    assert numbers is not None
+    for pages in numbers.pages, counts(Fleet(ours, "shop")):
+        assert pages == Pages(left=pages.left, orphaned=17 - pages.left)
+        assert pages.left > 0
 
 
 @pytest.mark.parametrize("meets", ["retry", "drop"])
