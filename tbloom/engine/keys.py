@@ -31,19 +31,26 @@ _DEFAULT_ROOT = f"{DEFAULT_MAPPING}{DEFAULT_INNER}:config"
 
 def check_name(name: str, argument: str = "name") -> str:
     """Return the name. Raise ConfigError for ``argument`` if it is not valid."""
-    # UTF-8 can't encode lone surrogates.
-    if not isinstance(name, str) or not name or re.search("[{}\ud800-\udfff]", name):
+    _check_encodable(name, argument)
+    if not isinstance(name, str) or not name or re.search("[{}]", name):
         raise ConfigError(argument, name, "a str that is not empty and has no braces")
     return name
 
 
 def check_prefix(prefix: str, argument: str = "prefix") -> str:
     """Return the prefix. Raise ConfigError for ``argument`` if it is not valid."""
+    _check_encodable(prefix, argument)
     # A brace would change the hash tag.
     if not isinstance(prefix, str) or not prefix.isprintable() or re.search("[{} ]", prefix):
         expected = "a str of printable characters without braces and spaces, such as 'app1:'"
         raise ConfigError(argument, prefix, expected)
     return prefix
+
+
+def _check_encodable(text: object, argument: str) -> None:
+    # UTF-8 has no lone surrogates, which stand for bytes of the environment and the command line that are no UTF-8.
+    if isinstance(text, str) and re.search("[\ud800-\udfff]", text):
+        raise ConfigError(argument, text, "a str that UTF-8 can encode")
 
 
 class Keys:

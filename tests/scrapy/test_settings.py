@@ -56,6 +56,8 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_ON_ERROR": "schedule"}, "unknown setting TBLOOM_ON_ERROR"),
         ({"TBLOOM_MARK": "never"}, "TBLOOM_MARK: expected 'scheduled' or 'done', got 'never'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
+        *(({setting: "b\udcff"}, f"{setting}: expected a str that UTF-8 can encode, got 'b\\udcff'")
+          for setting in ("TBLOOM_KEY", "TBLOOM_KEY_PREFIX", "TBLOOM_COUNT_KEY")),
         ({"TBLOOM_KEY_PREFIX": "{a}"}, "TBLOOM_KEY_PREFIX: expected a str of printable characters"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
         ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
