@@ -96,7 +96,7 @@ class Process:
         now, (began, before) = time.monotonic(), self._done[0]
         self._done.append((now, done))
         return {
-            "host": _clean(socket.gethostname()),
+            "host": clean(socket.gethostname()),
             "pid": os.getpid(),
             "up": round(now - self._began),
             "ttl": self._ttl,
@@ -108,7 +108,7 @@ class Process:
         """Return the record of a program's session."""
         return Record(
             queue=session.queue_name,
-            program=_clean(
+            program=clean(
                 Path([*sys.argv, ""][0]).name
             ),  # an embedded Python may have no arguments
             claimed=session.working,
@@ -118,7 +118,7 @@ class Process:
         )
 
 
-def _clean(name: str) -> str:
+def clean(name: str) -> str:
     """Return a name of the system as a text that can be sent: it may have bytes that are no UTF-8."""
     return name.encode(errors="replace").decode()
 

@@ -31,7 +31,7 @@ from tbloom.scrapy.hooks.starts import uncalled
 from tbloom.scrapy.inbox import FilteringScheduler, Project, Requests
 from tbloom.scrapy.links import Answer, NoAnswer
 from tbloom.scrapy.options import check_mark, naming_redis
-from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE
+from tbloom.scrapy.settings import FILTER, FLUSH, MARK, OLD_SIZE, project_in
 from tbloom.scrapy.stores import AnyStore
 from tbloom.scrapy.summary import described, summarize
 
@@ -133,7 +133,7 @@ class DupeFilter(RFPDupeFilter):
             await crawl.link_calls.run(first)
             if isinstance(self.requests, Pages) and (shared := crawl.seen.shared) is not None:
                 # Pages are a project's, if crawlers of another one were the first ones of the filter.
-                ours = str(self._settings["BOT_NAME"])
+                ours = project_in(self._settings)
                 other = await crawl.link_calls.run(partial(shared.first_project, ours))
                 if other != ours:
                     crawl.project = ours

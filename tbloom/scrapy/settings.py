@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
 
+from tbloom.claims.record import clean
 from tbloom.errors import ConfigError
 
 
@@ -170,6 +171,11 @@ def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str,
         if setting.name in settings
         and (settings[setting.name] is not None or setting.read is period)
     }
+
+
+def project_in(settings: BaseSettings) -> str:
+    """Return the name of the project. It may come from the environment."""
+    return clean(str(settings["BOT_NAME"]))
 
 
 def expand(setting: Setting, text: Any, **names: object) -> str:

@@ -163,15 +163,15 @@ class Other(Dead):
 
 
 def test_pages_are_a_projects(project: Any, open_fleet: Any) -> None:
-    """Another project's spider of the same name has other callbacks."""
+    """Another project's spider of the same name has other callbacks. A project's name may have bytes that are no UTF-8."""
     answers = {"/a": [503], "/c": [503]}
-    ours, theirs = {"BOT_NAME": "ours"}, {"BOT_NAME": "theirs"}
+    ours, theirs = {"BOT_NAME": "ours\udcff"}, {"BOT_NAME": "theirs\udcff"}
     project(Dead, answers=answers, **DONE, **ours)
     crawls = project(Other, Other, answers=answers, **DONE, **theirs)
     assert {"c": [1, 1]} == times(crawls)
     fleet = open_fleet("shop")
     assert Pages(failed=1) == view_of(fleet).pages
-    assert Pages(failed=1) == view_of(open_fleet("theirs:shop")).pages
+    assert Pages(failed=1) == view_of(open_fleet("theirs?:shop")).pages
     assert [] == crawls[0].warnings("project")  # TBLOOM_KEY is set on purpose
     [again] = project(Dead, answers=answers, **DONE, **ours)
     assert "a" == again.pages

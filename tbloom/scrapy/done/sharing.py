@@ -48,7 +48,7 @@ from tbloom.scrapy.hooks.engine import (
     wake_engine,
 )
 from tbloom.scrapy.inbox import FilteringScheduler, Inbox
-from tbloom.scrapy.settings import WHEN_IDLE
+from tbloom.scrapy.settings import WHEN_IDLE, project_in
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -499,7 +499,7 @@ class Telling:
             about |= {f"oldest_{name}": value for name, value in of_page.items()}
         return Record(
             queue=self._crawl.queue,
-            project=str(self._crawl.crawler.settings["BOT_NAME"]),
+            project=project_in(self._crawl.crawler.settings),
             claimed=max(0, len(session.claimed) - self._failures.register.count(State.HELD)),
             owns_hosts=self._crawl.owns_hosts,
             taken=counts["tbloom/taken"],

@@ -37,7 +37,7 @@ from tbloom.scrapy.hooks.engine import make_fingerprinter, rules_of
 from tbloom.scrapy.inbox import FilteringScheduler
 from tbloom.scrapy.links import arguments_of, look_of, version_of
 from tbloom.scrapy.options import DEFAULT_KEY, error_line, make_store, naming_redis, why
-from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand
+from tbloom.scrapy.settings import FILTER, MARK, SHARE, STORE, expand, project_in
 from tbloom.scrapy.stores import ClaimStore, CrawlBloom
 
 _METHOD = "the name of a method of the spider"
@@ -315,7 +315,7 @@ def open_queue(
         assert seen is not None  # noqa: S101 - it has been checked
         with naming_redis(known):
             seen.contains_many([b"a"])  # raises if other parameters are stored
-            ours, first = str(known["BOT_NAME"]), project_of(seen)
+            ours, first = project_in(known), project_of(seen)
         queue = queue_of(spider.name, arguments or {}, ours if first not in ("", ours) else "")
         yield SpiderQueue(spider, known, queue, seen, fingerprinter, schemes)
 
