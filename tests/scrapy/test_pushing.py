@@ -219,6 +219,18 @@ def test_a_line_may_be_a_request(project: Project, site: str) -> None:
     assert (3, 1) == project.push(first, f"{site}a", second)
 
 
+def test_a_pushed_new_version_takes_a_waiting_ones_place(project: Project, site: str) -> None:
+    versions = [{"url": f"{site}a", "meta": {"tbloom_version": f"{n}"}} for n in range(3)]
+    assert (1, 1) == project.push(versions[0])
+    assert (1, 1) == project.push(versions[1])
+    assert (2, 0) == project.push(versions[1], f"{site}a")
+    assert (1, 0) == project.push(versions[2], words=("--again",))
+    assert 1 == project.crawl()["stats"]["tbloom/done"]
+    assert (1, 0) == project.push(versions[2])
+    assert (2, 2) == project.push(*versions[:2])
+    assert 1 == project.fleet.look().pages.left
+
+
 def test_only_crawls_with_the_same_arguments_take_what_is_pushed(
     project: Project, site: str
 ) -> None:

@@ -22,7 +22,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
 from tbloom import Claim, Note
-from tbloom.claims.fleet import ELSEWHERE, Fleet, KeptPage, NewNote, project_of
+from tbloom.claims.fleet import ELSEWHERE, LEFT, Fleet, KeptPage, NewNote, project_of
 from tbloom.claims.queues import queue_of
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.scrapy.done.page import Token
@@ -135,8 +135,10 @@ class SpiderQueue(NamedTuple):
             if again:
                 claims |= self._ask(seen, again=True)
                 found[DONE] -= sum(claims[key] is Claim.BUSY for key in seen)
-            busy = [once[key] for key, each in claims.items() if each is Claim.BUSY]
-            by_item = {self._bloom.config.digest(each.item): each for each in reversed(busy)}
+            busy = [each for key, each in once.items() if claims[key] is Claim.BUSY]
+            busy.sort(key=lambda each: each.look != each.item)  # the last one with a version counts
+            by_item = {self._bloom.config.digest(each.item): each for each in busy}
+            found[REPEATED] += len(busy) - len(by_item)
             found += self._kept([*by_item], by_item, again=again)
         return found
 
@@ -175,16 +177,23 @@ class SpiderQueue(NamedTuple):
             else:
                 found[CLAIMED] += 1
 
+        def is_new_version(page: KeptPage) -> bool:
+            version = _version_in(given[page.digest].note.text)
+            return version not in (b"", _version_in(page.note))
+
         def new_note(page: KeptPage) -> str:
             line = given[page.digest]
-            return line.note.text if line.has_callback else ""
+            return line.note.text if line.has_callback or is_new_version(page) else ""
 
         for state, pages in by_state.items():
             if again and state != ELSEWHERE:
                 moved = fleet.retry(pages, new_note)
                 found += Counter({state: moved.moved, CLAIMED: moved.gone})
-            else:
-                found[state] += len(pages)
+            else:  # a page that waits gives its place to a new version
+                newer = [page for page in pages if state == LEFT and is_new_version(page)]
+                moved = fleet.retry(newer, new_note)
+                found += Counter({NEW: moved.moved, CLAIMED: moved.gone})
+                found[state] += len(pages) - len(newer)
         return found
 
     def bury(self) -> None:
@@ -265,6 +274,10 @@ class SpiderQueue(NamedTuple):
                 raise ConfigError(name, value, f"{what} {self.spider.name!r}")
         if "url" not in fields:
             raise ConfigError("", json.dumps(fields), "the field 'url'")
+
+
+def _version_in(note: str) -> bytes:
+    return look_in_note(b"", note.partition("\n")[0])
 
 
 def with_callback(name: str, spider: Spider | None) -> NewNote:
