@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 from scrapy.http import Response
 
 from tests.helpers.commands import tbloom_in
-from tests.helpers.projects import Versions, marked, path_of, times
+from tests.helpers.projects import Project, Versions, marked, path_of, times
 
 #: The stores; `make check` has all.
 STORES = pytest.mark.parametrize(
@@ -184,3 +185,27 @@ def test_one_page_pushed_in_two_versions(crawls: Crawls, tmp_path: Path) -> None
     said = json.loads(crawls.run("push", "project", "lines", "--json"))
     assert (4, 0) == (said["lines"], said["new"])
     assert {"left": ["a 2"]} == crawls.kept()
+
+
+class CopiesMeta(Project):
+    """A page fails when what it has asked for, with its meta, was fetched."""
+
+    pages = ("a",)
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.was_fetched = asyncio.Event()
+
+    async def parse(self, response: Response) -> Any:
+        if path_of(response) == "a":
+            yield self.request("b", meta=response.meta, dont_filter=True)
+            yield self.request("c", priority=-1, dont_filter=True)
+            await self.was_fetched.wait()
+            raise ZeroDivisionError
+        if path_of(response) == "c":
+            self.was_fetched.set()
+
+
+def test_a_request_with_a_failing_pages_meta_is_not_that_page(project: Any) -> None:
+    crawls = project(CopiesMeta, CopiesMeta, **marked("done", Path()))
+    assert {"a": [1, 1], "b": [1, 1], "c": [1, 1]} == times(crawls)

@@ -215,6 +215,7 @@ def test_a_second_process_stops_at_the_start(
         settings = {**caching(tmp_path / folder), "TBLOOM_PAGES_READONLY": "True"}
         result = crawl("pages", settings, ["a", "b"], f"{site.url}/")
         assert (["a", "b"], {"/b": 1}) == (sorted(result["fetched"]), site.asked)
+        assert [] == [stat for stat in result["stats"] if stat.startswith("tbloom/pages/")]
         assert 1 == len(store)
 
 
