@@ -216,7 +216,7 @@ def test_what_was_queued_is_fetched_though_its_session_was_lost(
     """Also its retries, what can't be serialised, and what is in a JOBDIR. The log of each crawl says once that it was lost."""
     own: dict[str, Any] = {"EXTENSIONS": {Begins: 1}, "BEGUN": str(tmp_path / "begun")}
     own |= {"JOBDIR": str(tmp_path / "job")} if jobdir else {}
-    result = crawl("loses", {**DONE, **own, "CONCURRENT_REQUESTS": 1, "TBLOOM_SESSION_TTL": 1})
+    result = crawl("loses", {**DONE, **own, "CONCURRENT_REQUESTS": 1, "TBLOOM_SESSION_TTL": TTL})
     pages = [str(number) for number in range(10)] + [f"{number}0" for number in range(1, 10)]
     assert sorted(["0", *pages]) == sorted(result["fetched"])
     assert ("finished", len(pages)) == (result["finish_reason"], result["stats"]["tbloom/done"])
@@ -253,7 +253,7 @@ class FailsThenLoses(Project):
 
 def test_failed_pages_that_redis_has_lost_need_a_link(project: Any) -> None:
     """The log says so, also of those that were in work meanwhile."""
-    ends = project(*[FailsThenLoses] * 3, answers={"/a": [503, 200]}, TBLOOM_SESSION_TTL=1)
+    ends = project(*[FailsThenLoses] * 3, answers={"/a": [503, 200]}, TBLOOM_SESSION_TTL=TTL)
     assert ["ab", "", "ab"] == [end.pages for end in ends]
     [line] = ends[0].warnings("pages have failed")
     assert "2 pages have failed, and only a link leads to them again: Redis has lost" in line
