@@ -191,7 +191,8 @@ def test_a_jobdirs_page_that_another_crawl_fetched_is_not_refetched(
 ) -> None:
     """Scrapy marks a page that is tried again with dont_filter, so that its scheduler does not ask the filter."""
     job = queued("JOBDIR", tmp_path)
-    ends = project(Stops, answers={"/a": [503, 200]}, PAGES="ab", RETRY_ENABLED=True, **job)
+    answers = {"/a": [(0.5, 503), 200]}  # once "b" is queued, too
+    ends = project(Stops, answers=answers, PAGES="ab", RETRY_ENABLED=True, **job)
     ends += project(Project) + project(Project, **job)
     assert [("ab", "closespider_pagecount"), ("a", "finished"), ("", "finished")] == [
         (end.pages, end.reason) for end in ends
