@@ -58,6 +58,7 @@ def test_every_command_asks_the_projects_server(project: Folder, own: redis.Redi
     assert {*WORDS} == asked | ROWS[4] | of_pages | {("count",)}
 
 
+@pytest.mark.check
 def test_a_server_on_the_command_line_overrides_the_projects(
     project: Folder, own: redis.Redis
 ) -> None:

@@ -180,7 +180,12 @@ PAUSES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("pause", PAUSES)
+LATER = ("a start that waits", "a feed at the end")
+
+
+@pytest.mark.parametrize(
+    "pause", ["a delay", *(pytest.param(each, marks=pytest.mark.check) for each in LATER)]
+)
 def test_no_page_is_named_that_only_waits(project: Any, tmp_path: Path, pause: str) -> None:
     feeds = {
         uri + str(tmp_path / "feed"): feed for uri, feed in PAUSES[pause].get("FEEDS", {}).items()
@@ -241,7 +246,7 @@ class NamesIn(logging.Handler):
             self.path.write_text(record.getMessage())
 
 
-@pytest.mark.parametrize("share", [True, "hosts"])
+@pytest.mark.parametrize("share", [True, pytest.param("hosts", marks=pytest.mark.check)])
 def test_a_crawler_that_waits_names_the_page_that_holds_it(
     site: str, url: str, name: str, tmp_path: Path, share: Any
 ) -> None:
