@@ -109,7 +109,8 @@ def test_a_crawl_whose_session_was_lost_takes_what_no_other_one_has(project: Any
     answers = {"/again": [503], "/failed": [503]}
     [crawl] = project(LosesItsSession, answers=answers, TBLOOM_SESSION_TTL=6)
     counted = times([crawl])
-    assert {"0": counted["0"], "again": [1], "failed": [2]} == counted
+    assert counted.pop("failed") in ([1], [2])  # again, if its failure was not told before
+    assert {"0": counted["0"], "again": [1]} == counted
     assert [[Claim.NEW] * 2, 0] == crawl.said
     assert "finished" == crawl.reason
 
