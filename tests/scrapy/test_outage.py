@@ -187,6 +187,7 @@ def refusing_writes(server: LocalRedis, refusal: str) -> Iterator[None]:
     with redis.Redis.from_url(server.url) as client:
         client.config_set(name, worse)
         if refusal == "MISCONF":  # it can't save: a folder has the name of the file
+            (server.folder / "dump.rdb").rename(server.folder / "saved")
             (server.folder / "dump.rdb").mkdir()
             client.bgsave()
             while client.info("persistence")["rdb_last_bgsave_status"] == "ok":
