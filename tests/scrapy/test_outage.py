@@ -38,8 +38,7 @@ from tests.helpers.proxy import FOR_TWEMPROXY, Fault, Proxy, Twemproxy
 from tests.helpers.schedulers import DONE, SCHEDULED, SCRAPY, UNREACHABLE
 from tests.helpers.website import Server
 
-LONG = pytest.mark.check
-AWAY = "the server does not answer since"
+LONG, AWAY = pytest.mark.check, "the server does not answer since"
 
 
 @pytest.fixture
