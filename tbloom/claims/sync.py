@@ -105,9 +105,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         self._stop_retrying()
         try:
             if self._claims.is_used:
-                with suppress(
-                    redis.RedisError, TBloomError
-                ):  # after an error, the session ends by its TTL
+                # After an error, the session ends by its TTL.
+                with suppress(redis.RedisError, TBloomError):
                     self.end_session()
             self._warn_of_taken_over()
             self._warn_of_uncommitted()

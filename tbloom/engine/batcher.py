@@ -100,9 +100,8 @@ def deliver(waiting: Iterable[WaitingItem], answers: Answers | BaseException | N
         if each.done.cancelled():
             if each.call.keep:
                 each.call.keep(each.item, answer if has_answer else None)
-        elif isinstance(
-            answer, BaseException
-        ):  # each task raises the error, so each gets its own copy
+        elif isinstance(answer, BaseException):
+            # Each task raises the error, so each gets its own copy.
             each.done.set_exception(copied(answer))
         else:
             each.done.set_result(answer)

@@ -213,9 +213,8 @@ class Retries:
                 continue
             error = _unwrapped(as_redis_error(reply))
             if is_redirection(error) and self._node_of(call) is None:
-                error = exceptions.ResponseError(
-                    f"{NODE} ({error})"
-                )  # its text has no code in front
+                # Its text has no code in front.
+                error = exceptions.ResponseError(f"{NODE} ({error})")
             self.is_demoted |= is_elsewhere(error)
             if isinstance(error, exceptions.NoScriptError) and call.command[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.

@@ -117,9 +117,8 @@ def parse_url(url: Any) -> tuple[str, bool]:
             "or with valkey in place of redis, such as redis://localhost:6379/0"
         )
         raise ConfigError("url", None if url is None else without_secrets(url), expected)
-    if (
-        url != url.encode(errors="ignore").decode()
-    ):  # an environment's bytes that are no UTF-8 become lone surrogates
+    # Bytes of an environment that are no UTF-8 become lone surrogates.
+    if url != url.encode(errors="ignore").decode():
         raise ConfigError("url", without_secrets(url), "a URL that UTF-8 can encode")
     match = _URL.fullmatch(url)
     if not match:  # redis-py would use database 0, or mistake a piece of a password for the port

@@ -80,9 +80,8 @@ class WriterLock:
 
     def close(self) -> None:
         """Release the lock."""
-        if (
-            self._pid == os.getpid() and self._file.is_ours
-        ):  # in a forked child the lock is the parent's
+        # In a forked child the lock is the parent's.
+        if self._pid == os.getpid() and self._file.is_ours:
             if not self.is_unflushed:
                 self._file.write(0, b" " * _LOCK_BYTES)
             # A child that another thread has forked may still have the file open.

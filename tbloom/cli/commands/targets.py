@@ -320,10 +320,8 @@ def _stored(server: Server, key: str | None, spider: str) -> tuple[str, str]:
     for name in names:
         try:
             kind = server.kind(name)
-        except (
-            redis.exceptions.NoPermissionError
-        ) as error:  # the user may have rights for the other
-            refused = error
+        except redis.exceptions.NoPermissionError as error:
+            refused = error  # the user may have rights for the other
         else:
             kinds |= {} if kind is None else {name: kind}
     if not kinds:

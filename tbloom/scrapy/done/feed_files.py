@@ -114,9 +114,8 @@ def _missing(path: Path, opener: Any, lines: Lines) -> str | None:
     """
     try:
         with (opener or open)(path, "rb") as binary:
-            if not (
-                opener or lines.dialect
-            ):  # a multiple of 4 begins a character of UTF-16 and UTF-32
+            # A multiple of 4 begins a character of UTF-16 and UTF-32.
+            if not (opener or lines.dialect):
                 binary.seek(max(0, path.stat().st_size - _TAIL) // 4 * 4)
             file = TextIOWrapper(binary, lines.encoding, errors="replace", newline="")
             if lines.dialect:
@@ -144,7 +143,7 @@ def _lacks(line: str, lines: Lines) -> str | None:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -277,9 +277,8 @@ def writes_document(slot: Any) -> bool:
     name = _scrapys(exporter).__name__
     finish = getattr(exporter, "finish_exporting", None)
     writes_end = getattr(finish, "__qualname__", "") != "BaseItemExporter.finish_exporting"
-    return name in _PICKLES or (
-        name not in _LINES and writes_end
-    )  # a pickle that was cut hides later ones
+    # A pickle that was cut hides later ones.
+    return name in _PICKLES or (name not in _LINES and writes_end)
 
 
 def how_to_keep(storage: type, uri: str, options: Mapping[str, Any]) -> str:

@@ -37,9 +37,8 @@ def uncalled(spider: type[Spider], middlewares: Iterable[type[Any]]) -> Iterator
     if CALLS_OLD:
         return
     kinds = [*middlewares]
-    is_called = any(
-        _mentions(kind, "start_requests") for kind in kinds
-    )  # by a middleware of the project
+    # By a middleware of the project.
+    is_called = any(_mentions(kind, "start_requests") for kind in kinds)
     for kind, names in ((spider, _OF_SPIDER), *((kind, _OF_MIDDLEWARE) for kind in kinds)):
         old, new, remedy = names
         owner, has_new = _owner(kind, old), _owner(kind, new)
