@@ -144,9 +144,12 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls, their replies so far, and the calls to send next.
 
-    Calls without a reply are sent again. ``began`` is the time of the first send (monotonic), or when they began to wait for
-    their turn behind others without a reply, which they have done for the time ``waited`` (s). ``retry_seconds`` returns for how long (s) after that calls are retried; it is called after each try. ``node_of`` returns
-    the node that a call goes to.
+    Calls without a reply are sent again.
+
+    ``began``: when they were sent first, or began to wait for their turn behind others without a reply (monotonic).
+    ``waited``: how long they have waited so (s).
+    ``retry_seconds``: returns for how long after ``began`` calls are retried (s). It is called after each try.
+    ``node_of``: returns the node that a call goes to.
     """
 
     def __init__(

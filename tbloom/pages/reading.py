@@ -180,7 +180,10 @@ def _places(
 def _replaced(
     index: Index, segment: Segment, sizes: dict[int, int], found: set[int]
 ) -> dict[bytes, None]:
-    """Return the pages of a segment that are now behind the ``sizes`` of all segments, but for those at ``found`` offsets."""
+    """Return the pages of a segment that were replaced since a listing began, and that it has not yielded.
+
+    ``sizes``: of all segments, when it began. ``found``: the offsets in this segment that it has yielded.
+    """
     pages = dict[bytes, None]()
     with suppress(FileNotFoundError):  # its slice has left meanwhile
         for one in segments.walk(index.root / segment.name, 0, segment.size):

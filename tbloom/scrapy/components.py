@@ -138,7 +138,7 @@ class DupeFilter(RFPDupeFilter):
                 if other != ours:
                     crawl.project = ours
                     if self._settings.get(FILTER["name"].name) is None:
-                        self._describe("", [_OTHER_PROJECT.format(ours=ours, first=other)])
+                        self._warn([_OTHER_PROJECT.format(ours=ours, first=other)])
                 # After an error, the next crawl deletes them.
                 crawl.page_calls.begin(shared.forget_old_records, bool)
             # Here, because the fingerprinter is not made for threads.
@@ -186,11 +186,14 @@ class DupeFilter(RFPDupeFilter):
             for line in uncalled(type(spider), map(type, engine.scraper.spidermw.middlewares)):
                 logger.warning(line)
 
-    def _describe(self, text: str, warnings: list[str]) -> None:
-        for number, line in enumerate(text.splitlines()):
-            logger.info("%s", line)
-            if number:
-                self._crawl.count("tbloom/unsaved")
+    def _describe(self, text: str, unsaved: str, warnings: list[str]) -> None:
+        logger.info(text)
+        if unsaved:
+            self._crawl.count("tbloom/unsaved")
+            logger.info(unsaved)
+        self._warn(warnings)
+
+    def _warn(self, warnings: list[str]) -> None:
         for warning in warnings:
             self._crawl.count("tbloom/warnings")
             logger.warning("filter %r: %s", self._crawl.seen.name, warning)

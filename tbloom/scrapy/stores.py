@@ -440,7 +440,10 @@ def _in_turn(
     notes: list[bytes],
     ask: Callable[[dict[bytes, bytes], dict[bytes, bytes]], dict[bytes, Claim]],
 ) -> list[Claim]:
-    """Return the answers for items of which some are asked for in several versions: in the next one if it was seen in the last one."""
+    """Return the answers for items of which some are asked for in several versions.
+
+    Each round asks about one version of each item. An item goes on to its next one only if this one was seen.
+    """
     answers, rest = [Claim.SEEN] * len(digests), [*range(len(digests))]
     while rest:
         first = {digests[place]: place for place in reversed(rest)}

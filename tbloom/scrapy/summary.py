@@ -17,8 +17,8 @@ from tbloom.errors import TBloomError
 from tbloom.scrapy.stores import AnyStore
 
 
-def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
-    """Return a line about the filter as it is now, with one about what a restart of its server would forget, and warnings.
+def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, str, list[str]]:
+    """Return a line about the filter as it is now; one about what a restart of its server would forget ("": nothing); and warnings.
 
     Some servers don't let us ask for its size. ``fingerprints``: what ``described`` returns.
     """
@@ -33,11 +33,11 @@ def summarize(seen: AnyStore, fingerprints: str) -> tuple[str, list[str]]:
             held += f", {info.bytes / 2**20:,.2f} MB"
         held += ", new" if is_new else ", existing"
         warnings += info.warnings
-        note = "" if info.unsaved_since is None else f"\n{unsaved(info.unsaved_since)}"
+        note = "" if info.unsaved_since is None else unsaved(info.unsaved_since)
     if fingerprints:
         with suppress(RedisError, TBloomError):
             warnings += _other_fingerprints(seen, fingerprints, is_new=is_new)
-    return f"filter {seen.name!r}: {seen.kind}{held}, at {seen.place}{note}", warnings
+    return f"filter {seen.name!r}: {seen.kind}{held}, at {seen.place}", note, warnings
 
 
 def described(fingerprinter: Any) -> str:

@@ -138,7 +138,7 @@ def test_the_line_of_a_filter_of_every_kind(
     crawls = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **own})
     with make_store(crawls, "shop") as seen:
         seen.add("a")
-        text, warnings = summarize(seen, described(RequestFingerprinter()))
+        text, _, warnings = summarize(seen, described(RequestFingerprinter()))
     assert text.startswith(f"filter {name!r}: ")
     assert expected.replace("PATH", str(tmp_path)) in text
     assert [] == warnings
@@ -188,7 +188,7 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
 
 def finds(seen: Any, fingerprinter: Any) -> str:
     """The warning about other fingerprints."""
-    return "".join(summarize(seen, described(fingerprinter))[1])
+    return "".join(summarize(seen, described(fingerprinter))[-1])
 
 
 def test_a_warning_says_which_fingerprints_are_others(url: str, name: str) -> None:

@@ -193,7 +193,7 @@ class Pages(Requests):
         return self._seen.known(pending.item or b"", pending.look) is Claim.BUSY
 
     def _may_be_seen(self, pending: Pending) -> bool:
-        """Return whether the filter may have seen the version in which a page of this crawl is linked."""
+        """Return whether the version of a link to a page of this crawl is none of those that are known to be new."""
         if not (pending.item and pending.version and self._seen.needs_server):
             return False
         first = self._register.first_of(pending.item.hex())

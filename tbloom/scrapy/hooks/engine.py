@@ -296,7 +296,8 @@ def watch_answers(engine: Any, got: Callable[[Request, int | Exception], object]
     methods["process_exception"].appendleft(process_exception)
 
 
-#: The response, or the failure of an errback, whose item passes the pipelines.
+#: The response, or the failure of an errback, whose item passes the pipelines. (One of these may schedule requests of its own, which
+#: are no links of the page.)
 _source = ContextVar[Any]("tbloom_source", default=None)
 
 
