@@ -185,12 +185,12 @@ class CrawlStore:
     @property
     def claims(self) -> ClaimStore | None:
         """The store itself, if it has claims."""
-        return self if isinstance(self, CrawlBloom | CrawlLocalClaims) else None
+        return None
 
     @property
     def shared(self) -> CrawlBloom | None:
         """The store itself, if other crawlers may have pages in it."""
-        return self if isinstance(self, CrawlBloom) else None
+        return None
 
     def known(self, item: bytes, look: bytes) -> Claim | None:  # noqa: ARG002 - few know
         """Return the answer for the item that needs no server, if there is one. ``look``: what is searched for."""
@@ -283,6 +283,16 @@ class CrawlBloom(_OnServer, TimeBloom):
     #: Claims can be kept with a note, from which another process takes the work over.
     keeps_notes = True
     _warns = False
+
+    @property
+    def claims(self) -> ClaimStore:
+        """See ``CrawlStore``."""
+        return self
+
+    @property
+    def shared(self) -> CrawlBloom:
+        """See ``CrawlStore``."""
+        return self
 
     def open_claims(self, look_of: Callable[[bytes, str], bytes]) -> None:
         """Do nothing: each session has claims of its own. See ``LocalClaims.open_claims``."""
@@ -472,6 +482,11 @@ class CrawlLocal(CrawlStore, LocalBloom):
 
 class CrawlLocalClaims(LocalClaims, CrawlLocal):
     """A crawl's ``LocalBloom``, with claims."""
+
+    @property
+    def claims(self) -> ClaimStore:
+        """See ``CrawlStore``."""
+        return self
 
 
 #: Any store of a crawl.
