@@ -29,10 +29,12 @@ CRAWLERS = [
     _record(
         pid=2213, up=7300, claimed=412, done=25_110, per_minute=218, taken=840, given=9_120,
         failed={"status/503": 136, "callback/KeyError": 21},
+        oldest_page="https://shop.example.com/p", oldest_state="downloader", oldest_seconds=2,
     ),
     _record(
         pid=2214, up=7280, claimed=51, done=23_987, per_minute=201, taken=6_240, given=310,
         failed={"status/503": 40, "download/TimeoutError": 12},
+        oldest_page="https://img.example.com/7", oldest_state="callback", oldest_seconds=660,
     ),
     _record(host="crawl-02", pid=912, up=1800, done=6_120, taken=6_105),
     _record(
