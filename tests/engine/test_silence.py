@@ -1,4 +1,4 @@
-"""Networks that lose all connections without a word: the second try of a call takes a new one."""
+"""Networks that lose all connections without a word, and servers that hang: how many calls find out, and how long the others wait."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 #: The connections of the store before the network falls silent.
 CONNECTIONS = 8
+
+DRIVERS = pytest.mark.parametrize("driver", ["sync", "async"])
+STORES = pytest.mark.parametrize(
+    "store",
+    [BLOOM, *(pytest.param(store, marks=pytest.mark.check) for store in (EXACT, DISTINCT))],
+    ids=str,
+)
 
 
 class Network(Proxy):
@@ -55,12 +62,8 @@ async def _look_together(seen: Any, network: Network) -> None:
     network.together = None
 
 
-@pytest.mark.parametrize("driver", ["sync", "async"])
-@pytest.mark.parametrize(
-    "store",
-    [BLOOM, *(pytest.param(store, marks=pytest.mark.check) for store in (EXACT, DISTINCT))],
-    ids=str,
-)
+@DRIVERS
+@STORES
 async def test_the_second_try_after_silence_takes_a_new_connection(
     store: Store, driver: str, url: str, name: str
 ) -> None:
@@ -93,12 +96,8 @@ async def _ask(seen: Any, number: int) -> list[Any]:
         return await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
 
 
-@pytest.mark.parametrize("driver", ["sync", "async"])
-@pytest.mark.parametrize(
-    "store",
-    [BLOOM, *(pytest.param(store, marks=pytest.mark.check) for store in (EXACT, DISTINCT))],
-    ids=str,
-)
+@DRIVERS
+@STORES
 async def test_of_many_calls_few_try_a_server_that_hangs(
     store: Store, driver: str, url: str, name: str
 ) -> None:
@@ -116,7 +115,7 @@ async def test_of_many_calls_few_try_a_server_that_hangs(
         await seen.aclose()
 
 
-@pytest.mark.parametrize("driver", ["sync", "async"])
+@DRIVERS
 async def test_all_calls_are_answered_once_a_server_is_back(
     driver: str, url: str, name: str
 ) -> None:
